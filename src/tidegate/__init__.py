@@ -1,0 +1,3 @@
+"""Tidegate: Flink-style DataStream programs in Python, run on Apache Spark."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,127 @@
+"""All errors of Tidegate: one root, one message formula, each says whether a restart can help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class TidegateError(Exception):
+    """Root of all errors. The message is a formula: the rule; where; what was found; the cure.
+
+    ``restart_helps`` tells the restart strategy whether running again from the last checkpoint can succeed.
+    Every error pickles, whatever its subclass adds.
+    """
+
+    restart_helps = True
+
+    def __init__(
+        self, rule: str, *, where: str | None = None, found: str | None = None, cure: str | None = None
+    ) -> None:
+        self.rule, self.where, self.found, self.cure = rule, where, found, cure
+        parts = [rule]
+        parts += [f"  {label}: {text}" for label, text in (("where", where), ("found", found), ("cure", cure)) if text]
+        super().__init__("\n".join(parts))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.__dict__.copy(), self.args)
+
+
+def _rebuild(cls: type[TidegateError], fields: dict[str, Any], args: tuple[Any, ...]) -> TidegateError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(fields)
+    return error
+
+
+class ConfigurationError(TidegateError, ValueError):
+    """A configuration key or value is wrong. Found before anything is started."""
+
+    restart_helps = False
+
+
+class ProgramError(TidegateError, ValueError):
+    """The user's program is not valid (duplicate uid, parallelism above the maximum, a function that cannot be pickled ...)."""
+
+    restart_helps = False
+
+
+class ArgumentTypeError(TidegateError, TypeError):
+    """A value of the wrong type was handed to the API."""
+
+    restart_helps = False
+
+
+class UserCodeError(TidegateError):
+    """A user function raised. Names operator, user file and line, and the record."""
+
+
+class StateAccessError(TidegateError, ValueError):
+    """State or a timer was used where there is no key, or with another type than it was declared with."""
+
+    restart_helps = False
+
+
+class StateFormatError(TidegateError):
+    """A stored value or key cannot be encoded or decoded with the declared type."""
+
+    restart_helps = False
+
+
+class StorageError(TidegateError):
+    """Reading or writing checkpoint storage failed, or a file is not what its handle says."""
+
+
+class CorruptFileError(StorageError):
+    """A file is missing, short, or its hash differs. Names file, expected and found."""
+
+    restart_helps = False
+
+
+class RestoreError(TidegateError):
+    """A checkpoint cannot be restored into this program. All mismatches are reported together, nothing was touched."""
+
+    restart_helps = False
+
+
+class CheckpointError(TidegateError):
+    """A checkpoint failed for more times in a row than tolerated; the reason is in the message."""
+
+
+class LeaseError(TidegateError):
+    """Another live attempt owns the job's directory."""
+
+    restart_helps = False
+
+
+class FencedError(LeaseError):
+    """This attempt lost its lease to a newer one and must not publish, commit or delete anything."""
+
+
+class RoundError(TidegateError):
+    """A round failed: barriers or attempt tokens disagree, or a Spark job failed. Nothing of it was accepted."""
+
+
+class CommitError(TidegateError):
+    """A sink could not commit what a completed checkpoint holds, after all retries. Names what is not committed."""
+
+
+class RetryableCommitError(TidegateError):
+    """Raised by a committer: the outside system did not take the commit now; trying again may succeed."""
+
+
+class JobFailedError(TidegateError):
+    """The job ended as FAILED; the cause is chained."""
+
+    restart_helps = False
+
+
+class JobCancelledError(TidegateError):
+    """The job was cancelled while somebody waited for its result."""
+
+    restart_helps = False
+
+
+class InternalError(TidegateError):
+    """A bug in Tidegate itself. Please report it with the message."""
+
+    restart_helps = False

@@ -1,0 +1,120 @@
+"""The sink protocol: writers on the executors, committables through the checkpoint, a committer on the driver.
+
+Order of events for one round of one sink subtask: ``create_writer`` -> ``write_batch``* -> ``prepare_commit`` -> ``close``. A writer lives for
+one attempt of one round only, and several attempts may be alive at once (retries, zombies): **whatever a writer creates
+outside must be invisible to readers and carry a name no other attempt uses** (``WriterContext.attempt`` is unique).
+Committables of accepted rounds are committed, in order, when the checkpoint that covers them is complete (step 8).
+
+Committables and writer states are plain data (None, bool, int, float, str, bytes, list, dict): they go into checkpoint metadata.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Publication(Enum):
+    """When the committables of a round are handed to the committer."""
+
+    CHECKPOINT = "checkpoint"
+    """When the checkpoint is complete (exactly-once); without checkpointing, at the end of the job."""
+    CHECKPOINT_OR_ROUND = "checkpoint-or-round"
+    """As CHECKPOINT, but without checkpointing after every round."""
+    ROUND = "round"
+    """After every accepted round: low latency, output may repeat after a failure."""
+
+
+class SinkGuarantee(Enum):
+    """What a sink adds to the job's end-to-end guarantee (SPEC E9)."""
+
+    NONE = "any"
+    IDEMPOTENT = "idempotent"
+    WRITE_AHEAD = "write-ahead"
+    TWO_PHASE_COMMIT = "two-phase commit"
+
+
+@dataclass(frozen=True)
+class WriterContext:
+    job_id: str
+    sink_id: str
+    """The sink operator's uid hash: the same after restarts and rescales."""
+    subtask: int
+    parallelism: int
+    round: int
+    checkpoint_id: int | None
+    """The checkpoint whose barrier rides on this round, or None."""
+    attempt: str
+    """Unique for each attempt of each task."""
+    now_ms: int
+    staging: str
+    """Directory on checkpoint storage for files of this sink (``taskowned/<sink_id>``); create it before use."""
+
+
+@dataclass(frozen=True)
+class CommitterContext:
+    job_id: str
+    sink_id: str
+    staging: str
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What ``prepare_commit`` hands over: ``committables`` to commit, ``state`` to give to the next round's writers."""
+
+    committables: list[Any] = field(default_factory=list)
+    state: list[Any] = field(default_factory=list)
+
+
+class SinkWriter(ABC):
+    @abstractmethod
+    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+        """Write some thousand records. Must not keep the lists: they are reused."""
+
+    @abstractmethod
+    def prepare_commit(self, end_of_input: bool) -> Prepared:
+        """Step 5: make everything written durable. Afterwards commit or abort must be possible from another process."""
+
+    def abort(self) -> None:
+        """The attempt failed: undo what can be undone. Best effort; ``Committer.abort_lingering`` finds the rest."""
+
+    def close(self) -> None:
+        """Called after ``prepare_commit`` or ``abort``."""
+
+
+class Committer(ABC):
+    """Lives on the driver. All methods are idempotent: after a crash they are called again."""
+
+    @abstractmethod
+    def commit(self, committables: list[Any]) -> None:
+        """Step 8. In order of rounds. Raise ``RetryableCommitError`` to be called again with backoff (with all of them: what is
+        done already must be a no-op), any other error to fail the job."""
+
+    def abort(self, committables: list[Any]) -> None:
+        """These will never be committed (their round or checkpoint was given up)."""
+
+    def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
+        """After a restore, before the first round: abort everything of this job and sink that earlier attempts prepared and that
+        is in neither list (``committables`` were committed just before, ``states`` go to the new writers). Found by name."""
+
+    def close(self) -> None: ...
+
+
+class Sink(ABC):
+    """What ``DataStream.sink_to`` takes. Pickled once to the executors."""
+
+    publication: Publication = Publication.CHECKPOINT
+    guarantee: SinkGuarantee = SinkGuarantee.NONE
+
+    @abstractmethod
+    def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
+        """``state``: what the previous round's writer of this subtask handed over; after a rescale, of several or of none."""
+
+    def create_committer(self, context: CommitterContext) -> Committer | None:
+        """None: the sink needs no commit (nothing it does has to wait)."""
+        return None
+
+    def validate(self) -> None:
+        """Raise a clear error before the job starts if the sink cannot work (path is a file, server not reachable ...)."""

@@ -1,0 +1,100 @@
+"""The source protocol: an enumerator on the driver cuts intervals, readers on the executors read them.
+
+A position is plain data (None, bool, int, float, str, list, dict), because it goes into checkpoint metadata.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+Batch = tuple[list[Any], list[int] | None]
+"""Values and, if the source knows them, their event timestamps (same length)."""
+
+
+class Boundedness(Enum):
+    BOUNDED = "bounded"
+    CONTINUOUS_UNBOUNDED = "unbounded"
+
+
+@dataclass(frozen=True)
+class SplitInterval:
+    """What one subtask reads of one split in one round: ``[start, end)``.
+
+    ``split`` is stable over the life of the split (watermarks are kept per split). ``units`` is the size in the source's own
+    unit (records, bytes), comparable with the ``limit`` of ``plan``. ``last`` says no record of the split follows.
+    """
+
+    split: str
+    subtask: int
+    start: Any
+    end: Any
+    units: int = 0
+    last: bool = False
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """The answer of ``SplitEnumerator.plan``.
+
+    ``backlog``: more could be read right now, the limit held it back. ``wake_up_ms``: when nothing (more) is available, the wall
+    clock time at which planning again makes sense; None: only the end of input or new outside data changes anything.
+    ``finished``: with these intervals the whole (bounded) source is read. An empty plan with ``finished`` is legal.
+    """
+
+    intervals: list[SplitInterval] = field(default_factory=list)
+    backlog: bool = False
+    wake_up_ms: int | None = None
+    finished: bool = False
+
+
+class SplitEnumerator(ABC):
+    """Lives on the driver. Deterministic: the same position gives the same records again, for as long as the source can replay."""
+
+    @abstractmethod
+    def plan(self, limit: int, now_ms: int) -> SourcePlan:
+        """Cut the next intervals, about ``limit`` units in total over all splits, and advance past them.
+
+        If the round is discarded, the engine makes a new enumerator from the snapshot it took before this call.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> Any:
+        """Plain data from which ``Source.create_enumerator`` continues behind everything planned so far, at any parallelism."""
+
+    def close(self) -> None:
+        """Release what the enumerator holds on the driver."""
+
+
+class SplitReader(ABC):
+    """Lives in a Python worker, cached for one source subtask, used by one round after another."""
+
+    @abstractmethod
+    def read(self, interval: SplitInterval) -> Iterator[Batch]:
+        """Yield the records of the interval in order, in batches of at most some thousand."""
+
+    def close(self) -> None:
+        """Release what the reader holds."""
+
+
+class Source(ABC):
+    """What ``env.from_source`` takes. Pickled once to the executors."""
+
+    boundedness: Boundedness = Boundedness.BOUNDED
+    can_replay: bool = True
+    """False (socket): after a failure records are lost, the job's guarantee is at-most-once."""
+    initial_limit: int = 50_000
+    """Units of the first round; the planner adapts from there."""
+    maximum_limit: int | None = None
+    """Units no round should exceed, if the source knows a reason."""
+
+    @abstractmethod
+    def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
+        """``restored``: a snapshot, maybe of another parallelism, or None at the first start. Raises before anything is read
+        if the source is not usable (missing path ...)."""
+
+    @abstractmethod
+    def create_reader(self, subtask: int) -> SplitReader: ...
