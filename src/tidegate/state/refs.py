@@ -1,0 +1,52 @@
+"""References to state files: what the driver hands to subtasks and checkpoints store."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class KeyGroupRange(msgspec.Struct, frozen=True, order=True):
+    """Key groups ``first`` to ``last``, both included."""
+
+    first: int
+    last: int
+
+    def __contains__(self, group: int) -> bool:
+        return self.first <= group <= self.last
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+    def intersect(self, other: KeyGroupRange) -> KeyGroupRange | None:
+        first, last = max(self.first, other.first), min(self.last, other.last)
+        return KeyGroupRange(first, last) if first <= last else None
+
+
+class StateFile(msgspec.Struct, frozen=True):
+    """One file of a subtask's state list; later files win over earlier ones.
+
+    ``path`` is relative to the job's directory (``root`` empty) or to ``root`` (only until the first round after a restore from
+    a foreign directory; never in metadata). ``upto`` is the version the state has after this file is applied. Only entries
+    in ``groups`` count.
+    """
+
+    path: str
+    size: int
+    hash: str
+    upto: str
+    groups: KeyGroupRange
+    entries: int = 0
+    root: str = ""
+
+
+class StateSchema(msgspec.Struct, frozen=True):
+    """What is known of one registered state: for restore checks and for reading snapshots."""
+
+    name: str
+    kind: str
+    """value, list, map, reducing, aggregating."""
+    type: str
+    """A stable text of the value's type information; ``pickle`` where values are pickled."""
+    key_type: str = ""
+    """Map states: the type of the map's keys."""
+    ttl_ms: int = 0
