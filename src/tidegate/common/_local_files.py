@@ -1,0 +1,174 @@
+"""The local file system behind ``Files``: plain system calls, fsync of file and directory."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+
+from tidegate.common import faults
+from tidegate.common.ids import new_token
+
+
+class LocalFileSystem:
+    """All paths are absolute. Raises OSError.
+
+    Temporary files are named ``.<name>.<random>.tmp``, so that a sweep finds those a crash has left.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def create(self, path: str, data: bytes) -> None:
+        self._write_new(path, data)
+        _sync_directory(os.path.dirname(path))
+
+    def publish(self, path: str, data: bytes) -> None:
+        # The whole content is durable under another name first; link is atomic and refuses an existing name.
+        temporary = self._write_temporary(path, data)
+        with _removed_on_error(temporary):
+            faults.point("storage.publish.before-link", path=path, temporary=temporary)
+            _link_new(temporary, path)
+            faults.point("storage.publish.after-link", path=path, temporary=temporary)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        _sync_directory(os.path.dirname(path))
+
+    def replace(self, path: str, data: bytes) -> None:
+        temporary = self._write_temporary(path, data)
+        with _removed_on_error(temporary):
+            faults.point("storage.replace.before-rename", path=path, temporary=temporary)
+            os.replace(temporary, path)
+        _sync_directory(os.path.dirname(path))
+
+    def rename(self, source: str, target: str) -> None:
+        # link + unlink, because rename(2) overwrites silently. A crash in between leaves both names of the same file:
+        # calling again then finds the target to be the source itself, and finishes.
+        _make_directories(os.path.dirname(target))
+        try:
+            _link_new(source, target)
+        except FileExistsError:
+            if not os.path.samefile(source, target):
+                raise
+        os.unlink(source)
+        _sync_directory(os.path.dirname(target))
+
+    def make_directory(self, path: str) -> None:
+        _make_directories(path)
+
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def delete_tree(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def read(self, path: str) -> bytes:
+        with open(path, "rb", buffering=0) as file:
+            return file.readall()
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(length)
+
+    def exists(self, path: str) -> bool:
+        try:
+            os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def walk(self, path: str) -> Iterator[str]:
+        for directory, _, names in os.walk(path, onerror=_raise_unless_missing):
+            prefix = os.path.relpath(directory, path)
+            yield from (name if prefix == "." else f"{prefix}/{name}" for name in names)
+
+    def names(self, path: str) -> list[str]:
+        try:
+            return os.listdir(path)
+        except FileNotFoundError:
+            return []
+
+    def _write_temporary(self, path: str, data: bytes) -> str:
+        directory, name = os.path.split(path)
+        temporary = f"{directory}/.{name}.{new_token()}.tmp"
+        self._write_new(temporary, data)
+        return temporary
+
+    def _write_new(self, path: str, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            file = os.open(path, flags, 0o644)
+        except FileNotFoundError:  # only the first file of a directory pays for making it
+            _make_directories(os.path.dirname(path))
+            file = os.open(path, flags, 0o644)
+        with _removed_on_error(path):
+            try:
+                faults.point("storage.write.opened", path=path)
+                _write_all(file, data)
+                os.fsync(file)
+            finally:
+                os.close(file)  # an error on close fails the write too
+
+
+def _write_all(file: int, data: bytes) -> None:
+    written = os.write(file, data)
+    if written != len(data):
+        view = memoryview(data)
+        while written < len(data):
+            written += os.write(file, view[written:])
+
+
+def _link_new(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+            raise
+        # File systems without hard links (some FUSE mounts): still never visible in part, but two publishers
+        # at the very same moment are not told apart.
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
+        os.rename(source, target)
+
+
+def _make_directories(path: str) -> None:
+    missing = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(directory)
+        _sync_directory(os.path.dirname(directory))
+
+
+def _sync_directory(path: str) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+@contextlib.contextmanager
+def _removed_on_error(path: str) -> Iterator[None]:
+    """Remove a half-made file after an error of the file system. After a crash a sweep does it."""
+    try:
+        yield
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error

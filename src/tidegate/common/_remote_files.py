@@ -1,0 +1,145 @@
+"""Every other file system behind ``Files``, through fsspec."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+from tidegate.common import faults
+from tidegate.common.errors import ConfigurationError
+from tidegate.common.ids import new_token
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _as_os_errors(method: Callable[P, R]) -> Callable[P, R]:
+    """Client libraries raise errors of their own (botocore ...): callers handle OSError only."""
+
+    @functools.wraps(method)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except OSError:
+            raise
+        except Exception as error:
+            raise OSError(f"{type(error).__name__}: {error}") from error
+
+    return wrapped
+
+
+class RemoteFileSystem:
+    """All paths are full addresses. Raises OSError.
+
+    ``publish`` is exclusive where the file system can create exclusively (S3 by a conditional put, memory) or its move
+    refuses an existing target (HDFS). Elsewhere two publishers at the same moment are not told apart. Object
+    stores show a file only when all of it is there.
+    """
+
+    def __init__(self, root: str) -> None:
+        import fsspec
+
+        try:
+            self._fs: Any = fsspec.core.url_to_fs(root)[0]
+        except (ImportError, ValueError) as error:
+            raise ConfigurationError(
+                "The file system of a storage directory must be known to fsspec.",
+                where=root,
+                found=str(error),
+                cure="install the package it names (tidegate[s3], tidegate[hdfs]), or correct the address",
+            ) from error
+        self._known_directories: set[str] = set()
+
+    @_as_os_errors
+    def create(self, path: str, data: bytes) -> None:
+        self._make_parent(path)
+        self._create_exclusively(path, data)
+
+    @_as_os_errors
+    def publish(self, path: str, data: bytes) -> None:
+        self._make_parent(path)
+        if self.exists(path):  # for clients that ignore the exclusive mode
+            raise FileExistsError(path)
+        faults.point("storage.publish.before-link", path=path)
+        self._create_exclusively(path, data)
+        faults.point("storage.publish.after-link", path=path)
+
+    @_as_os_errors
+    def replace(self, path: str, data: bytes) -> None:
+        self._make_parent(path)
+        faults.point("storage.replace.before-rename", path=path)
+        self._fs.pipe_file(path, data)
+
+    @_as_os_errors
+    def rename(self, source: str, target: str) -> None:
+        if self.exists(target):
+            raise FileExistsError(target)
+        self._make_parent(target)
+        self._fs.mv(source, target)
+
+    @_as_os_errors
+    def make_directory(self, path: str) -> None:
+        self._fs.makedirs(path, exist_ok=True)
+
+    @_as_os_errors
+    def delete(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(path)
+
+    @_as_os_errors
+    def delete_tree(self, path: str) -> None:
+        self._known_directories.clear()
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm(path, recursive=True)
+
+    @_as_os_errors
+    def read(self, path: str) -> bytes:
+        return bytes(self._fs.cat_file(path))
+
+    @_as_os_errors
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        return bytes(self._fs.cat_file(path, start=offset, end=offset + length))
+
+    @_as_os_errors
+    def exists(self, path: str) -> bool:
+        self._fs.invalidate_cache()
+        return bool(self._fs.exists(path))
+
+    @_as_os_errors
+    def size(self, path: str) -> int:
+        self._fs.invalidate_cache()
+        return int(self._fs.size(path))
+
+    @_as_os_errors
+    def walk(self, path: str) -> Iterator[str]:
+        self._fs.invalidate_cache()
+        prefix = self._fs._strip_protocol(path).rstrip("/") + "/"
+        return iter([name.removeprefix(prefix) for name in self._fs.find(path)])
+
+    @_as_os_errors
+    def names(self, path: str) -> list[str]:
+        self._fs.invalidate_cache()
+        try:
+            found = self._fs.ls(path, detail=False)
+        except FileNotFoundError:
+            return []
+        return [name.rstrip("/").rpartition("/")[2] for name in found]
+
+    def _create_exclusively(self, path: str, data: bytes) -> None:
+        try:
+            self._fs.pipe_file(path, data, mode="create")
+        except (ValueError, NotImplementedError, TypeError):  # no exclusive mode: complete file first, then a move
+            if self.exists(path):
+                raise FileExistsError(path) from None
+            parent, _, name = path.rpartition("/")
+            temporary = f"{parent}/.{name}.{new_token()}.tmp"
+            self._fs.pipe_file(temporary, data)
+            self._fs.mv(temporary, path)
+
+    def _make_parent(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        if parent not in self._known_directories:
+            self._fs.makedirs(parent, exist_ok=True)
+            self._known_directories.add(parent)

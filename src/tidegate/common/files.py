@@ -1,0 +1,257 @@
+"""Files on checkpoint storage: durable writes, atomic publication, verified reads, on any fsspec file system."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import xxhash
+
+from tidegate.common import faults
+from tidegate.common._local_files import LocalFileSystem
+from tidegate.common._remote_files import RemoteFileSystem
+from tidegate.common.errors import ConfigurationError, CorruptFileError, InternalError, StorageError
+from tidegate.common.ids import new_token
+
+Paths = list[str]
+FileSystem = LocalFileSystem | RemoteFileSystem
+
+
+class FileHandle(msgspec.Struct, frozen=True):
+    """Where a file is (relative to the root) and what it must hold. ``hash`` is xxh3-128, hex."""
+
+    path: str
+    size: int
+    hash: str
+
+
+def content_hash(data: bytes | memoryview) -> str:
+    """The hash that handles carry."""
+    return xxhash.xxh3_128_hexdigest(data)
+
+
+class Files:
+    """A root directory on any file system: a plain path, ``file://``, ``memory://``, ``s3://``, ``hdfs://``.
+
+    All paths are relative to the root, with ``/``. Every failure of the file system is a ``StorageError`` with path and
+    reason; a file that is missing or not what its handle says is a ``CorruptFileError``. Only ``publish`` and
+    ``rename`` raise ``FileExistsError``: there it is an answer. Pickles (the root only) and may be used by several threads.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = _normalized(root)
+        remote = "://" in self.root
+        self._system: FileSystem = RemoteFileSystem(self.root) if remote else LocalFileSystem(self.root)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Files, (self.root,)
+
+    def __repr__(self) -> str:
+        return f"Files({self.root!r})"
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self._system, LocalFileSystem)
+
+    def location(self, path: str = "") -> str:
+        """The full address, for messages and for code that opens the file itself."""
+        if path.startswith("/") or ".." in path.split("/"):
+            raise InternalError("A path on checkpoint storage stays below its root.", where=self.root, found=path)
+        return f"{self.root.rstrip('/')}/{path}" if path else self.root
+
+    # -- writing --
+
+    def write(self, path: str, data: bytes) -> FileHandle:
+        """Create a file; it is durable when this returns. An existing one is an error: names are unique.
+
+        A failed write gives no handle, so a torn file is never referenced; it is removed here or by a later sweep.
+        """
+        full = self.location(path)
+        with _storage_errors("write", full):
+            faults.point("storage.write", path=full, size=len(data))
+            self._system.create(full, data)
+            faults.point("storage.written", path=full, size=len(data))
+        return FileHandle(path, len(data), content_hash(data))
+
+    def publish(self, path: str, data: bytes) -> None:
+        """Create a file atomically with its whole content; ``FileExistsError`` if it is there. Never visible in part.
+
+        After any other error the outcome is unknown: read it back before acting on it (FAULTS.md C5).
+        """
+        full = self.location(path)
+        with _storage_errors("publish", full, answers=(FileExistsError,)):
+            faults.point("storage.publish", path=full, size=len(data))
+            self._system.publish(full, data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a file atomically over what is there, if anything. A reader sees the old or the new content."""
+        full = self.location(path)
+        with _storage_errors("replace", full):
+            faults.point("storage.replace", path=full, size=len(data))
+            self._system.replace(full, data)
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file atomically; ``FileExistsError`` if the target is there, and then nothing has changed."""
+        old, new = self.location(source), self.location(target)
+        with _storage_errors(f"rename to {new}", old, answers=(FileExistsError,)):
+            faults.point("storage.rename", path=old, target=new)
+            self._system.rename(old, new)
+
+    def make_directory(self, path: str = "") -> None:
+        """Make a directory and its parents; existing ones are fine."""
+        full = self.location(path)
+        with _storage_errors("make directory", full):
+            self._system.make_directory(full)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; a missing one is fine."""
+        full = self.location(path)
+        with _storage_errors("delete", full):
+            faults.point("storage.delete", path=full)
+            self._system.delete(full)
+
+    def delete_tree(self, path: str) -> None:
+        """Delete a directory and all in it; a missing one is fine. Not atomic."""
+        full = self.location(path)
+        with _storage_errors("delete", full):
+            faults.point("storage.delete", path=full)
+            self._system.delete_tree(full)
+
+    # -- reading --
+
+    def read(self, handle: FileHandle) -> bytes:
+        """The content, verified against size and hash."""
+        data = self._read(handle.path, f"{handle.size} bytes, xxh3-128 {handle.hash}")
+        verify(self.location(handle.path), data, handle.size, handle.hash)
+        return data
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole content, not verified."""
+        return self._read(path, "a file")
+
+    def read_if_exists(self, path: str) -> bytes | None:
+        """The whole content, or None if there is no such file."""
+        full = self.location(path)
+        with _storage_errors("read", full), contextlib.suppress(FileNotFoundError):
+            faults.point("storage.read", path=full)
+            return self._system.read(full)
+        return None
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """``length`` bytes from ``offset``; fewer in the file is a ``CorruptFileError``."""
+        full = self.location(path)
+        expected = f"{length} bytes at {offset}"
+        with _storage_errors("read", full, missing=expected):
+            faults.point("storage.read", path=full)
+            data = self._system.read_range(full, offset, length)
+        if len(data) != length:
+            raise corrupt(full, expected, f"{len(data)} bytes there")
+        return data
+
+    def exists(self, path: str) -> bool:
+        full = self.location(path)
+        with _storage_errors("look for", full):
+            return self._system.exists(full)
+
+    def size(self, path: str) -> int:
+        full = self.location(path)
+        with _storage_errors("look for", full, missing="a file"):
+            return self._system.size(full)
+
+    def list(self, path: str = "") -> Paths:
+        """All files below a directory, relative to the root, sorted, temporary ones too. A missing directory is empty.
+
+        On object stores a listing may be stale: never decide by it alone.
+        """
+        full = self.location(path)
+        with _storage_errors("list", full):
+            faults.point("storage.list", path=full)
+            return sorted(f"{path}/{name}" if path else name for name in self._system.walk(full))
+
+    def list_names(self, path: str = "") -> Paths:
+        """The names of files and directories in a directory, one level, sorted. A missing directory is empty."""
+        full = self.location(path)
+        with _storage_errors("list", full):
+            faults.point("storage.list", path=full)
+            return sorted(self._system.names(full))
+
+    def check_writable(self) -> None:
+        """Write, read and delete a probe file; raises ``ConfigurationError`` with directory, finding and cure."""
+        probe = f".probe-{new_token()}"
+        try:
+            self.make_directory()
+            found = self.read(self.write(probe, b"tidegate"))
+            self.delete(probe)
+        except StorageError as error:
+            raise ConfigurationError(
+                "The checkpoint directory must be writable.",
+                where=self.root,
+                found=error.found,
+                cure="create it and give this user write permission, or set execution.checkpointing.dir to another one",
+            ) from error
+        assert found == b"tidegate"
+
+    def _read(self, path: str, expected: str) -> bytes:
+        full = self.location(path)
+        with _storage_errors("read", full, missing=expected):
+            faults.point("storage.read", path=full)
+            return self._system.read(full)
+
+
+def verify(location: str, data: bytes, size: int, expected_hash: str) -> None:
+    """Raise ``CorruptFileError`` if the data is not what a handle says."""
+    found_hash = content_hash(data)
+    if len(data) != size or found_hash != expected_hash:
+        expected, found = f"{size} bytes, xxh3-128 {expected_hash}", f"{len(data)} bytes, xxh3-128 {found_hash}"
+        raise corrupt(location, expected, found)
+
+
+def corrupt(location: str, expected: str, found: str) -> CorruptFileError:
+    """The error for a file that is missing or not what it should be."""
+    return CorruptFileError(
+        "A file on checkpoint storage is not what was written.",
+        where=location,
+        found=f"{found}; expected {expected}",
+        cure="bring the file back from a copy, or point execution.state-recovery.path at another checkpoint",
+    )
+
+
+@contextlib.contextmanager
+def _storage_errors(
+    action: str, location: str, *, missing: str | None = None, answers: tuple[type[OSError], ...] = ()
+) -> Iterator[None]:
+    try:
+        yield
+    except answers:
+        raise
+    except OSError as error:
+        if missing is not None and isinstance(error, FileNotFoundError):
+            raise corrupt(location, missing, "no such file") from error
+        raise _storage_error(action, location, error) from error
+
+
+def _storage_error(action: str, location: str, error: OSError) -> StorageError:
+    if error.errno:
+        found = f"{errno.errorcode.get(error.errno, error.errno)}: {os.strerror(error.errno)}"
+    else:
+        found = f"{type(error).__name__}: {error}"
+    cures = {
+        errno.ENOSPC: "free some space, or move execution.checkpointing.dir to a larger disk",
+        errno.EACCES: "give this user read and write permission on the directory",
+        errno.EROFS: "choose a directory on a file system that is mounted writable",
+    }
+    cure = cures.get(error.errno or 0, "check that the storage is there, reachable and healthy")
+    return StorageError(f"Checkpoint storage must be able to {action}.", where=location, found=found, cure=cure)
+
+
+def _normalized(root: str) -> str:
+    text = os.fspath(root).removeprefix("file://") if root.startswith("file://") else os.fspath(root)
+    if not text.strip():
+        raise ConfigurationError(
+            "A storage directory must have a name.", found=repr(root), cure="give a path or an address"
+        )
+    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
