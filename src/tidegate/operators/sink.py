@@ -92,6 +92,10 @@ class Committer(ABC):
         """Step 8. In order of rounds. Raise ``RetryableCommitError`` to be called again with backoff (with all of them: what is
         done already must be a no-op), any other error to fail the job."""
 
+    def recover(self, committables: list[Any]) -> None:
+        """As ``commit``, for committables of a restored checkpoint: whether they were committed before is not known."""
+        self.commit(committables)
+
     def abort(self, committables: list[Any]) -> None:
         """These will never be committed (their round or checkpoint was given up)."""
 

@@ -1,0 +1,243 @@
+"""From a Program to a JobGraph: resolve parallelism and ids, fuse operators into chains, put chains into levels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tidegate.common.errors import ProgramError
+from tidegate.common.ids import stable_hash
+from tidegate.graph.transformation import (
+    ChainingStrategy,
+    Input,
+    OperatorSpec,
+    Partitioning,
+    Program,
+    Ship,
+    SinkSpec,
+    SourceSpec,
+    Transformation,
+)
+
+UPPER_BOUND_MAX_PARALLELISM = 1 << 15
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator with everything resolved. ``keyed``: how its input is keyed, or None."""
+
+    id: int
+    name: str
+    uid: str | None
+    uid_hash: str
+    spec: OperatorSpec
+    parallelism: int
+    max_parallelism: int
+    keyed: Partitioning | None
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Records of ``source`` (operator id; its side output ``tag`` or its main output) that leave their chain for another."""
+
+    id: int
+    source: int
+    tag: str | None
+    target: int
+    partitioning: Partitioning
+
+
+@dataclass(frozen=True)
+class ChainNode:
+    """An operator inside a chain with what consumes its outputs: nodes fused behind it and edges that leave."""
+
+    operator: Operator
+    children: tuple[tuple[str | None, ChainNode], ...]
+    edges: tuple[Edge, ...]
+
+    def walk(self) -> Iterator[ChainNode]:
+        yield self
+        for _, child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A tree of operators run as one loop. Its subtasks are the partitions ``offset ..`` of its level's Spark stage."""
+
+    id: int
+    head: ChainNode
+    inputs: tuple[Edge, ...]
+    level: int
+    offset: int
+
+    @property
+    def parallelism(self) -> int:
+        return self.head.operator.parallelism
+
+    @property
+    def operators(self) -> list[Operator]:
+        return [node.operator for node in self.head.walk()]
+
+    @property
+    def name(self) -> str:
+        return " -> ".join(operator.name for operator in self.operators)
+
+
+@dataclass(frozen=True)
+class JobGraph:
+    """The whole job. ``chain_of``: operator id -> chain id."""
+
+    name: str
+    chains: tuple[Chain, ...]
+    levels: tuple[tuple[Chain, ...], ...]
+    chain_of: Mapping[int, int] = field(repr=False)
+
+    @property
+    def operators(self) -> list[Operator]:
+        return [operator for chain in self.chains for operator in chain.operators]
+
+    def width(self, level: int) -> int:
+        """Partitions of the level's stage."""
+        return sum(chain.parallelism for chain in self.levels[level])
+
+    @property
+    def sources(self) -> list[Operator]:
+        return [operator for operator in self.operators if isinstance(operator.spec, SourceSpec)]
+
+    @property
+    def sinks(self) -> list[Operator]:
+        return [operator for operator in self.operators if isinstance(operator.spec, SinkSpec)]
+
+    def operator(self, operator_id: int) -> Operator:
+        return next(operator for operator in self.operators if operator.id == operator_id)
+
+
+def build(program: Program, parallelism: int, max_parallelism: int | None, restored_max: Mapping[str, int]) -> JobGraph:
+    """``restored_max``: maximum parallelism per uid hash found in a checkpoint; it holds where the program sets none."""
+    if not program.transformations:
+        raise ProgramError("A job needs at least one operator", cure="add a source and a sink before calling execute()")
+    operators = _resolve(program, parallelism, max_parallelism, restored_max)
+    inputs = {t.id: [_resolve_input(i, t, operators) for i in t.inputs] for t in program.transformations}
+    chained = _chained_inputs(program, operators, inputs)
+    return _assemble(program, operators, inputs, chained)
+
+
+def _resolve(
+    program: Program, parallelism: int, max_parallelism: int | None, restored_max: Mapping[str, int]
+) -> dict[int, Operator]:
+    operators: dict[int, Operator] = {}
+    by_hash: dict[str, Transformation] = {}
+    for position, t in enumerate(program.transformations):
+        own = t.parallelism or parallelism
+        uid_hash = t.uid_hash or (stable_hash(t.uid) if t.uid else _position_hash(t, position, operators))
+        if uid_hash in by_hash:
+            raise ProgramError(
+                "Every operator needs a uid of its own",
+                where=f"operators '{by_hash[uid_hash].name}' and '{t.name}'",
+                found=f"both have uid {t.uid or uid_hash!r}",
+                cure="give one of them another uid(...)",
+            )
+        by_hash[uid_hash] = t
+        limit = t.max_parallelism or max_parallelism or restored_max.get(uid_hash) or _default_maximum(own)
+        _check_parallelism(t, own, limit)
+        operators[t.id] = Operator(t.id, t.name, t.uid, uid_hash, t.spec, own, limit, _keyed(t))
+    return operators
+
+
+def _position_hash(t: Transformation, position: int, operators: Mapping[int, Operator]) -> str:
+    inputs = [operators[i.upstream].uid_hash + (i.tag or "") for i in t.inputs]
+    return stable_hash("|".join([str(position), type(t.spec).__name__, *inputs]))
+
+
+def _default_maximum(parallelism: int) -> int:
+    """Flink's rule: 1.5 times the parallelism, up to the next power of two, at least 128."""
+    wanted = 1 << max(0, parallelism + parallelism // 2 - 1).bit_length()
+    return min(max(wanted, 128), UPPER_BOUND_MAX_PARALLELISM)
+
+
+def _check_parallelism(t: Transformation, parallelism: int, limit: int) -> None:
+    if not 1 <= parallelism <= limit:
+        raise ProgramError(
+            "The parallelism of an operator lies between 1 and its maximum parallelism",
+            where=f"operator '{t.name}'",
+            found=f"parallelism {parallelism}, maximum {limit}",
+            cure="lower the parallelism, or raise it with set_max_parallelism() / pipeline.max-parallelism (before the first start:"
+            " state is bound to the maximum)",
+        )
+
+
+def _keyed(t: Transformation) -> Partitioning | None:
+    keyed = [i.partitioning for i in t.inputs if i.partitioning is not None and i.partitioning.ship is Ship.HASH]
+    return keyed[0] if keyed and len(keyed) == len(t.inputs) else None
+
+
+def _resolve_input(i: Input, t: Transformation, operators: Mapping[int, Operator]) -> Input:
+    same = operators[i.upstream].parallelism == operators[t.id].parallelism
+    if i.partitioning is None:
+        return Input(i.upstream, Partitioning(Ship.FORWARD if same else Ship.REBALANCE), i.tag)
+    if i.partitioning.ship is Ship.FORWARD and not same:
+        raise ProgramError(
+            "forward() needs the same parallelism on both sides",
+            where=f"from '{operators[i.upstream].name}' to '{t.name}'",
+            found=f"{operators[i.upstream].parallelism} and {operators[t.id].parallelism}",
+            cure="use rebalance() or rescale(), or set the same parallelism",
+        )
+    return i
+
+
+def _chained_inputs(
+    program: Program, operators: Mapping[int, Operator], inputs: Mapping[int, list[Input]]
+) -> dict[int, Input]:
+    """Operator id -> the input along which it is fused to its upstream operator."""
+    strategy = {t.id: t.chaining for t in program.transformations}
+    chained = {}
+    for t in program.transformations:
+        if not program.chaining_enabled or len(inputs[t.id]) != 1 or t.chaining is not ChainingStrategy.ALWAYS:
+            continue
+        (only,) = inputs[t.id]
+        up, own = operators[only.upstream], operators[t.id]
+        forward = only.partitioning is not None and only.partitioning.ship is Ship.FORWARD
+        if forward and up.parallelism == own.parallelism and strategy[up.id] is not ChainingStrategy.NEVER:
+            chained[t.id] = only
+    return chained
+
+
+def _assemble(
+    program: Program,
+    operators: Mapping[int, Operator],
+    inputs: Mapping[int, list[Input]],
+    chained: Mapping[int, Input],
+) -> JobGraph:
+    edges = []
+    for t in program.transformations:
+        if t.id not in chained:
+            for i in inputs[t.id]:
+                assert i.partitioning is not None
+                edges.append(Edge(len(edges), i.upstream, i.tag, t.id, i.partitioning))
+    heads = [t.id for t in program.transformations if t.id not in chained]
+    nodes = {head: _node(head, operators, chained, edges) for head in heads}
+    chain_of = {node.operator.id: n for n, head in enumerate(heads) for node in nodes[head].walk()}
+    level: dict[int, int] = {}
+    for head in heads:  # ids grow along the edges, so upstream chains come first
+        above = [level[chain_of[e.source]] for e in edges if e.target == head]
+        level[chain_of[head]] = 1 + max(above, default=-1)
+    chains, levels = [], [[] for _ in range(max(level.values()) + 1)]  # type: list[Chain], list[list[Chain]]
+    for n, head in enumerate(heads):
+        row = levels[level[n]]
+        offset = sum(chain.parallelism for chain in row)
+        chain = Chain(n, nodes[head], tuple(e for e in edges if e.target == head), level[n], offset)
+        chains.append(chain)
+        row.append(chain)
+    return JobGraph(program.name, tuple(chains), tuple(map(tuple, levels)), chain_of)
+
+
+def _node(
+    operator_id: int, operators: Mapping[int, Operator], chained: Mapping[int, Input], edges: list[Edge]
+) -> ChainNode:
+    children = tuple(
+        (i.tag, _node(child, operators, chained, edges))
+        for child, i in chained.items()
+        if i.upstream == operator_id
+    )
+    return ChainNode(operators[operator_id], children, tuple(e for e in edges if e.source == operator_id))

@@ -1,0 +1,153 @@
+"""One partition of a level's stage: finds its subtask, relays rows that go further down, addresses what comes out.
+
+``Job`` is what a Python worker keeps of a job attempt; ``JobSpec`` is what travels to it, once.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from tidegate.common.errors import ProgramError
+from tidegate.graph.plan import Chain, JobGraph
+from tidegate.operators.outputs import Target
+from tidegate.operators.rows import ACK, RoundContext, Row, TaskPlan
+from tidegate.operators.subtask import Settings, Subtask
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """A job as the workers get it: functions pickled per chain, so that every subtask unpickles function objects of its own."""
+
+    attempt: str
+    settings: Settings
+    widths: list[int]
+    partitions: list[list[tuple[int, int]]]
+    """Per level and partition: chain and subtask index."""
+    chains: list[bytes]
+    senders: dict[int, int]
+    targets: dict[int, Target]
+    main_classes: bytes
+
+
+def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
+    """Pickles the user's functions; a function that cannot be pickled is named here, before anything starts."""
+    receiving = {e.id: chain for chain in graph.chains for e in chain.inputs}
+    targets = {
+        e: Target(c.level, c.offset, c.parallelism, c.head.operator.max_parallelism, c.head.operator.name)
+        for e, c in receiving.items()
+    }
+    return JobSpec(
+        attempt=attempt,
+        settings=settings,
+        widths=[graph.width(level) for level in range(len(graph.levels))],
+        partitions=[[(c.id, s) for c in level for s in range(c.parallelism)] for level in graph.levels],
+        chains=[_pickle_chain(chain) for chain in graph.chains],
+        senders={operator.id: operator.parallelism for operator in graph.operators},
+        targets=targets,
+        main_classes=_main_classes(),
+    )
+
+
+def _pickle_chain(chain: Chain) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(chain))
+    except Exception:
+        for operator in chain.operators:
+            try:
+                cloudpickle.dumps(operator.spec)
+            except Exception as error:
+                raise ProgramError(
+                    "Functions, sources and sinks must be picklable, because they travel to the executors",
+                    where=f"operator '{operator.name}'",
+                    found=f"{type(error).__name__}: {error}",
+                    cure="create connections, locks and files in open(), not in __init__ or a closure",
+                ) from error
+        raise
+
+
+def _main_classes() -> bytes:
+    """Classes of the user's script, so that records that are instances of them pickle by reference in the workers too."""
+    main = sys.modules.get("__main__")
+    found = {n: c for n, c in vars(main).items() if isinstance(c, type) and c.__module__ == "__main__"} if main else {}
+    kept = {}
+    for name, cls in found.items():
+        try:
+            cloudpickle.dumps(cls)
+            kept[name] = cls
+        except Exception:  # noqa: S112 - a class that cannot travel cannot be a record's class either
+            continue
+    return bytes(cloudpickle.dumps(kept))
+
+
+class Job:
+    """The subtasks of one job attempt that this worker has run so far, with their open functions."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self._subtasks: dict[tuple[int, int], Subtask] = {}
+        main = sys.modules["__main__"]
+        for name, cls in pickle.loads(spec.main_classes).items():
+            if not hasattr(main, name):
+                setattr(main, name, cls)
+
+    def subtask(self, chain: int, index: int) -> Subtask:
+        if (chain, index) not in self._subtasks:
+            loaded: Chain = pickle.loads(self.spec.chains[chain])
+            s = self.spec
+            self._subtasks[chain, index] = Subtask(loaded, index, s.settings, s.senders, s.targets)
+        return self._subtasks[chain, index]
+
+    def close(self) -> None:
+        for subtask in self._subtasks.values():
+            subtask.close()
+        self._subtasks.clear()
+
+    def run_partition(
+        self, level: int, partition: int, context: RoundContext, plan: TaskPlan, rows: Iterator[Row]
+    ) -> Iterator[tuple[int, Any]]:
+        """Yields ``(partition of the next level, row)``; behind the last level ``(0, pickled Ack)``."""
+        chain, index = self.spec.partitions[level][partition]
+        relayed: list[Row] = []
+        subtask = self.subtask(chain, index)
+        for row in subtask.run(context, plan, _own_rows(rows, level, relayed)):
+            yield self._address(row, level)
+            if relayed:
+                yield from [self._address(r, level) for r in relayed]
+                relayed.clear()
+        yield from [self._address(r, level) for r in relayed]
+
+    def _address(self, row: Row, level: int) -> tuple[int, Any]:
+        below = level + 1
+        if below == len(self.spec.widths):
+            assert row[2] == ACK
+            return 0, row[7]
+        if row[0] == below:
+            return row[1], row
+        return row[1] % self.spec.widths[below], row
+
+
+def _own_rows(rows: Iterator[Row], level: int, relayed: list[Row]) -> Iterator[Row]:
+    for row in rows:
+        if row[0] == level:
+            yield row
+        else:
+            relayed.append(row)
+
+
+_jobs: dict[str, Job] = {}
+
+
+def job_in_this_worker(attempt: str, load: Any) -> Job:
+    """The cached job of this attempt; jobs of other attempts that this worker still holds are closed."""
+    job = _jobs.get(attempt)
+    if job is None:
+        for old in list(_jobs):
+            _jobs.pop(old).close()
+        job = _jobs[attempt] = Job(load())
+    return job

@@ -1,0 +1,103 @@
+"""What travels: rows between levels, plans to the tasks, acks to the driver.
+
+A shuffle row is ``(partition of the next level, Row)``. A Row whose level is not the next one is relayed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tidegate.operators.sink import Prepared
+from tidegate.operators.source import SplitInterval
+from tidegate.state.refs import StateFile, StateSchema
+
+DATA, BARRIER, ACK = 0, 1, 2
+
+MIN_WATERMARK = -(1 << 63)
+MAX_WATERMARK = (1 << 63) - 1
+
+Row = tuple[int, int, int, int, int, int, int, Any]
+"""(level, partition, kind, edge, sending subtask, number in the channel, watermark behind it, payload).
+
+DATA: payload is a pickled ``(values, keys or None, timestamps or None)``, numbers count from 0 in each channel and round.
+BARRIER: exactly one a channel and round, behind its last chunk; its number is the count of chunks; payload a ``Barrier``.
+ACK: payload is a pickled ``Ack``; its level is the number of levels, so it is relayed to the driver.
+"""
+
+
+class Barrier(NamedTuple):
+    """``token``: the sending attempt. ``failed``: it gave up; what it sent is not the whole."""
+
+    token: str
+    idle: bool
+    finished: bool
+    failed: bool
+
+
+class Status(NamedTuple):
+    """How an operator's subtask left its output at the end of a round, which is how the next round starts."""
+
+    watermark: int = MIN_WATERMARK
+    idle: bool = False
+
+
+class Generator(NamedTuple):
+    """State of a watermark generator: greatest timestamp seen, and when a record was last seen (processing time)."""
+
+    greatest: int = MIN_WATERMARK
+    active_ms: int = 0
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """The part of the plan all subtasks of a round share. ``statuses``: per operator the status of each of its subtasks."""
+
+    round: int
+    version: str
+    checkpoint_id: int | None
+    now_ms: int
+    completed: tuple[int, ...] = ()
+    aborted: tuple[int, ...] = ()
+    statuses: dict[int, list[Status]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """What one subtask has to do in one round. The dicts are keyed by operator id, ``splits`` by split."""
+
+    files: list[StateFile] = field(default_factory=list)
+    compact: tuple[int, int] | None = None
+    intervals: list[SplitInterval] = field(default_factory=list)
+    source_finished: bool = False
+    splits: dict[str, Generator] = field(default_factory=dict)
+    generators: dict[int, Generator] = field(default_factory=dict)
+    writers: dict[int, list[Any]] = field(default_factory=dict)
+
+
+@dataclass
+class Ack:
+    """Step 6: everything the driver has to know of one subtask's round.
+
+    ``error``: user code or a read failed, the round fails. ``declined``: the snapshot or a pre-commit failed, the round is
+    discarded and the checkpoint counts as failed. ``inputs``: per (edge, sending subtask) the attempt token seen.
+    """
+
+    chain: int
+    subtask: int
+    token: str
+    inputs: dict[tuple[int, int], str] = field(default_factory=dict)
+    error: Exception | None = None
+    declined: str | None = None
+    segment: StateFile | None = None
+    compacted: StateFile | None = None
+    schemas: list[StateSchema] = field(default_factory=list)
+    statuses: dict[int, Status] = field(default_factory=dict)
+    splits: dict[str, Generator] = field(default_factory=dict)
+    generators: dict[int, Generator] = field(default_factory=dict)
+    prepared: dict[int, Prepared] = field(default_factory=dict)
+    wake_up_ms: int | None = None
+    records_in: int = 0
+    records_out: int = 0
+    seconds: float = 0.0
+    snapshot_seconds: float = 0.0

@@ -1,0 +1,96 @@
+"""Step 8: committers of all sinks, called in order, retried with backoff, fenced by the lease."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from tidegate.common import faults
+from tidegate.common.clock import Clock
+from tidegate.common.errors import CommitError, RetryableCommitError
+from tidegate.graph.plan import Operator
+from tidegate.graph.transformation import SinkSpec
+from tidegate.operators.sink import Committer, CommitterContext, Publication, Sink
+
+log = logging.getLogger(__name__)
+
+
+class SinkCommitters:
+    """The committers of a job. ``check_lease`` is called before every commit: an attempt that lost it must not commit."""
+
+    def __init__(
+        self,
+        sinks: list[Operator],
+        job_id: str,
+        root: str,
+        *,
+        check_lease: Callable[[], None],
+        clock: Clock,
+        stop: threading.Event,
+        attempts: int = 10,
+        backoff_ms: int = 200,
+    ) -> None:
+        self._names = {operator.id: operator.name for operator in sinks}
+        self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks if isinstance(o.spec, SinkSpec)}
+        self._committers: dict[int, Committer] = {}
+        for operator in sinks:
+            context = CommitterContext(job_id, operator.uid_hash, f"{root}/taskowned/{operator.uid_hash}")
+            committer = self._sinks[operator.id].create_committer(context)
+            if committer is not None:
+                self._committers[operator.id] = committer
+        self._check_lease, self._clock, self._stop = check_lease, clock, stop
+        self._attempts, self._backoff_ms = attempts, backoff_ms
+
+    def waits_for_checkpoint(self, operator_id: int, checkpointing: bool) -> bool:
+        """Whether committables of this sink are kept until a checkpoint is complete (or, without checkpoints, the job's end)."""
+        publication = self._sinks[operator_id].publication
+        return publication is Publication.CHECKPOINT or (
+            publication is Publication.CHECKPOINT_OR_ROUND and checkpointing
+        )
+
+    def commit(self, committables: dict[int, list[Any]], *, recovering: bool = False) -> None:
+        """Commit per sink, in the order of rounds. Returns when every one is confirmed; raises CommitError otherwise."""
+        for done, (operator_id, items) in enumerate(committables.items()):
+            committer = self._committers.get(operator_id)
+            if committer is not None and items:
+                self._check_lease()
+                faults.point("C6.before-commit", sink=self._names[operator_id], done=done)
+                self._retry(operator_id, committer.recover if recovering else committer.commit, items)
+                faults.point("C6.sink-committed", sink=self._names[operator_id], done=done)
+
+    def _retry(self, operator_id: int, commit: Callable[[list[Any]], None], items: list[Any]) -> None:
+        delay = self._backoff_ms
+        for attempt in range(1, self._attempts + 1):
+            try:
+                return commit(items)
+            except RetryableCommitError as error:
+                log.warning("step 8: sink '%s', attempt %d: %s", self._names[operator_id], attempt, error)
+                last = error
+            if attempt < self._attempts:
+                self._clock.wait(self._stop, delay / 1000)
+                delay = min(delay * 2, 30_000)
+        raise CommitError(
+            "A sink did not take a commit that a completed checkpoint holds",
+            where=f"sink '{self._names[operator_id]}'",
+            found=f"{self._attempts} attempts, the last: {last}",
+            cure="bring the outside system back; the restarted job commits it again",
+        )
+
+    def abort(self, committables: dict[int, list[Any]]) -> None:
+        """These rounds will never be part of a checkpoint."""
+        for operator_id, items in committables.items():
+            committer = self._committers.get(operator_id)
+            if committer is not None and items:
+                committer.abort(items)
+
+    def abort_lingering(self, committables: dict[int, list[Any]], states: dict[int, list[Any]]) -> None:
+        """After a restore: whatever earlier attempts prepared beyond the restored checkpoint."""
+        for operator_id, committer in self._committers.items():
+            self._check_lease()
+            committer.abort_lingering(committables.get(operator_id, []), states.get(operator_id, []))
+
+    def close(self) -> None:
+        for committer in self._committers.values():
+            committer.close()

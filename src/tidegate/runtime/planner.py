@@ -1,0 +1,83 @@
+"""Plans what a round reads: asks the sources' enumerators, and adapts the amount to the target time of a round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.graph.plan import Operator
+from tidegate.graph.transformation import SourceSpec
+from tidegate.operators.source import Source, SourcePlan, SplitEnumerator
+
+_LEAST_LIMIT = 256
+
+
+@dataclass
+class _PlannedSource:
+    """A source while the job runs. ``before``: the position a discarded round falls back to."""
+
+    operator: Operator
+    source: Source
+    enumerator: SplitEnumerator
+    limit: int
+    before: Any = None
+    plan: SourcePlan | None = None
+    finished: bool = False
+
+
+class SourcePlanner:
+    """Steps 1 and 2 for the sources: the ends of the planned intervals are the cut.
+
+    ``plan`` is followed by either ``accept`` or ``discard``. ``restored``: operator id -> enumerator snapshot.
+    """
+
+    def __init__(self, operators: list[Operator], target_ms: int, restored: Mapping[int, Any]) -> None:
+        self._target_ms = target_ms
+        self._sources = [self._create(operator, restored.get(operator.id)) for operator in operators]
+
+    @staticmethod
+    def _create(operator: Operator, restored: Any) -> _PlannedSource:
+        assert isinstance(operator.spec, SourceSpec)
+        source: Source = operator.spec.source
+        enumerator = source.create_enumerator(operator.parallelism, restored)
+        return _PlannedSource(operator, source, enumerator, source.initial_limit)
+
+    def plan(self, now_ms: int) -> dict[int, SourcePlan]:
+        """Operator id -> what its subtasks read in this round."""
+        for s in self._sources:
+            s.before = s.enumerator.snapshot()
+            s.plan = s.enumerator.plan(s.limit, now_ms)
+        return {s.operator.id: s.plan for s in self._sources if s.plan is not None}
+
+    def accept(self, seconds: float) -> None:
+        """The round is part of history; the next one is sized by how long this one took."""
+        for s in self._sources:
+            assert s.plan is not None
+            s.finished = s.finished or s.plan.finished
+            if s.plan.backlog or seconds * 1000 > 2 * self._target_ms:
+                s.limit = self._adapted(s, seconds)
+
+    def _adapted(self, s: _PlannedSource, seconds: float) -> int:
+        """Towards the target, at most by a factor of two a round: one slow round must not starve the next ones."""
+        factor = min(2.0, max(0.5, self._target_ms / max(1.0, seconds * 1000)))
+        limit = max(_LEAST_LIMIT, int(s.limit * factor))
+        return min(limit, s.source.maximum_limit) if s.source.maximum_limit else limit
+
+    def discard(self) -> None:
+        """Nothing of the planned round happened: plan again from where it started."""
+        for s in self._sources:
+            s.enumerator.close()
+            s.enumerator = s.source.create_enumerator(s.operator.parallelism, s.before)
+
+    def snapshots(self) -> dict[int, Any]:
+        """Step 2: the positions behind everything accepted."""
+        return {s.operator.id: s.enumerator.snapshot() for s in self._sources}
+
+    @property
+    def finished(self) -> bool:
+        return all(s.finished for s in self._sources)
+
+    def close(self) -> None:
+        for s in self._sources:
+            s.enumerator.close()

@@ -1,0 +1,209 @@
+"""What the accepted rounds have come to: the only thing that counts, and what a checkpoint writes down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tidegate.checkpoint.metadata import OperatorState, SubtaskState
+from tidegate.common.errors import RoundError
+from tidegate.graph.plan import Chain, JobGraph, Operator
+from tidegate.graph.transformation import SourceSpec
+from tidegate.operators.rows import Ack, Generator, RoundContext, Status, TaskPlan
+from tidegate.operators.source import SourcePlan
+from tidegate.runtime.engine import RoundPlan
+from tidegate.state import compaction
+from tidegate.state.key_groups import range_for
+from tidegate.state.refs import StateFile, StateSchema
+
+Place = tuple[int, int]
+"""Operator id, subtask."""
+
+
+@dataclass
+class Progress:
+    """State of a job between two rounds, all of it small: files are references, records never come here."""
+
+    graph: JobGraph
+    files: dict[Place, list[StateFile]] = field(default_factory=dict)
+    schemas: dict[int, list[StateSchema]] = field(default_factory=dict)
+    statuses: dict[int, list[Status]] = field(default_factory=dict)
+    splits: dict[Place, dict[str, Generator]] = field(default_factory=dict)
+    generators: dict[Place, Generator] = field(default_factory=dict)
+    writers: dict[Place, list[Any]] = field(default_factory=dict)
+    committables: dict[int, list[Any]] = field(default_factory=dict)
+    """Per sink, prepared and not confirmed, in the order of rounds."""
+    wake_ups: dict[Place, int] = field(default_factory=dict)
+    replaced: set[str] = field(default_factory=set)
+    """Paths of state files that a merge has replaced since they were last taken."""
+
+    # -- planning ----------------------------------------------------------------------------------------------------
+
+    def plan(self, context: RoundContext, sources: Mapping[int, SourcePlan]) -> RoundPlan:
+        tasks = [
+            [self._task(chain, subtask, sources) for chain in level for subtask in range(chain.parallelism)]
+            for level in self.graph.levels
+        ]
+        return RoundPlan(context, tasks)
+
+    def _task(self, chain: Chain, subtask: int, sources: Mapping[int, SourcePlan]) -> TaskPlan:
+        head = chain.head.operator
+        files = self.files.get((head.id, subtask), [])
+        plan = sources.get(head.id)
+        places = [(operator.id, (operator.id, subtask)) for operator in chain.operators]
+        return TaskPlan(
+            files=files,
+            compact=(0, len(files)) if any(f.root for f in files) else compaction.plan(files),
+            intervals=[i for i in plan.intervals if i.subtask == subtask] if plan else [],
+            source_finished=plan.finished if plan else False,
+            splits=self.splits.get((head.id, subtask), {}),
+            generators={o: self.generators[place] for o, place in places if place in self.generators},
+            writers={o: self.writers[place] for o, place in places if self.writers.get(place)},
+        )
+
+    @property
+    def next_wake_up_ms(self) -> int | None:
+        """The earliest processing-time timer or idleness any subtask waits for."""
+        return min(self.wake_ups.values(), default=None)
+
+    # -- accepting ---------------------------------------------------------------------------------------------------
+
+    def check(self, acks: list[Ack]) -> None:
+        """Every subtask has acknowledged once, and all saw the same attempts of their senders. Else nothing may be accepted.
+
+        A stage that Spark ran again after some of its receivers had read the first run shows here: the tokens differ.
+        """
+        tokens = {(ack.chain, ack.subtask): ack.token for ack in acks}
+        expected = {(chain.id, s) for chain in self.graph.chains for s in range(chain.parallelism)}
+        if len(acks) != len(tokens) or set(tokens) != expected:
+            raise RoundError(
+                "Every subtask acknowledges a round exactly once",
+                found=f"{len(acks)} acks of {len(tokens)} subtasks, expected {len(expected)}",
+            )
+        sender = {e.id: self.graph.chain_of[e.source] for chain in self.graph.chains for e in chain.inputs}
+        for ack in acks:
+            for (edge, subtask), token in ack.inputs.items():
+                if tokens[sender[edge], subtask] != token:
+                    raise RoundError(
+                        "Subtasks of a round saw different attempts of the same task",
+                        where=f"chain {ack.chain}, subtask {ack.subtask}, edge {edge} from subtask {subtask}",
+                        found=f"token {token}, acknowledged was {tokens[sender[edge], subtask]}",
+                        cure="the round is run again from the last checkpoint",
+                    )
+
+    def accept(self, acks: list[Ack], plan: RoundPlan) -> dict[int, list[Any]]:
+        """The round has happened. Returns what its sinks prepared, per sink in subtask order."""
+        prepared: dict[int, list[Any]] = {}
+        for ack in sorted(acks, key=lambda a: (a.chain, a.subtask)):
+            chain = self.graph.chains[ack.chain]
+            self._accept_state(ack, chain, plan.tasks[chain.level][chain.offset + ack.subtask])
+            place = (chain.head.operator.id, ack.subtask)
+            self.splits[place] = ack.splits
+            if ack.wake_up_ms is None:
+                self.wake_ups.pop(place, None)
+            else:
+                self.wake_ups[place] = ack.wake_up_ms
+            for operator_id, generator in ack.generators.items():
+                self.generators[operator_id, ack.subtask] = generator
+            for operator_id, status in ack.statuses.items():
+                row = self.statuses.setdefault(operator_id, [Status()] * chain.parallelism)
+                row[ack.subtask] = status
+            for operator_id, result in ack.prepared.items():
+                self.writers[operator_id, ack.subtask] = result.state
+                prepared.setdefault(operator_id, []).extend(result.committables)
+        return prepared
+
+    def _accept_state(self, ack: Ack, chain: Chain, task: TaskPlan) -> None:
+        place = (chain.head.operator.id, ack.subtask)
+        files = list(task.files)
+        if ack.compacted is not None and task.compact is not None:
+            first, end = task.compact
+            self.replaced.update(f.path for f in files[first:end] if not f.root)
+            files[first:end] = [ack.compacted]
+        if ack.segment is not None:
+            files.append(ack.segment)
+        self.files[place] = files
+        if ack.schemas:
+            known = {schema.name: schema for schema in self.schemas.get(place[0], [])}
+            known.update({schema.name: schema for schema in ack.schemas})
+            self.schemas[place[0]] = list(known.values())
+
+    def take_replaced(self) -> set[str]:
+        replaced, self.replaced = self.replaced - self.paths(), set()
+        return replaced
+
+    def paths(self) -> set[str]:
+        """Files the running job needs."""
+        return {f.path for files in self.files.values() for f in files if not f.root}
+
+    # -- checkpoints -------------------------------------------------------------------------------------------------
+
+    def operator_states(self, sources: Mapping[int, Any]) -> list[OperatorState]:
+        """Step 7's content. ``sources``: enumerator snapshots."""
+        return [self._operator_state(operator, sources) for operator in self.graph.operators]
+
+    def _operator_state(self, o: Operator, sources: Mapping[int, Any]) -> OperatorState:
+        subtasks = range(o.parallelism)
+        keyed = [
+            SubtaskState(range_for(s, o.parallelism, o.max_parallelism), self.files[o.id, s])
+            for s in subtasks
+            if self.files.get((o.id, s))
+        ]
+        splits = {
+            split: [generator.greatest, generator.active_ms, s]
+            for s in subtasks
+            for split, generator in self.splits.get((o.id, s), {}).items()
+        }
+        generators = [self.generators[o.id, s] for s in subtasks if (o.id, s) in self.generators]
+        return OperatorState(
+            uid_hash=o.uid_hash,
+            uid=o.uid,
+            name=o.name,
+            parallelism=o.parallelism,
+            max_parallelism=o.max_parallelism,
+            keyed=keyed,
+            schemas=self.schemas.get(o.id, []),
+            source=sources.get(o.id),
+            splits=splits,
+            generators=[list(generator) for generator in generators],
+            watermarks=[status.watermark for status in self.statuses.get(o.id, [])],
+            writer_states=[_pack(state) for s in subtasks for state in self.writers.get((o.id, s), [])],
+            committables=[_pack(item) for item in self.committables.get(o.id, [])],
+        )
+
+    def restore(self, operator: Operator, state: OperatorState, files: list[list[StateFile]]) -> None:
+        """Take over one operator's state at this program's parallelism; ``files``: per new subtask, clipped to its range."""
+        n = operator.parallelism
+        for subtask, row in enumerate(files):
+            if row:
+                self.files[operator.id, subtask] = row
+        self.schemas[operator.id] = list(state.schemas)
+        self.statuses[operator.id] = [Status(w) for w in _rescaled_watermarks(state.watermarks, n)]
+        if isinstance(operator.spec, SourceSpec):
+            for split, (greatest, active, subtask) in state.splits.items():
+                self.splits.setdefault((operator.id, subtask % n), {})[split] = Generator(greatest, active)
+        if len(state.generators) == n:
+            for subtask, (greatest, active) in enumerate(state.generators):
+                self.generators[operator.id, subtask] = Generator(greatest, active)
+        for index, packed in enumerate(state.writer_states):
+            self.writers.setdefault((operator.id, index % n), []).append(_unpack(packed))
+        self.committables[operator.id] = [_unpack(item) for item in state.committables]
+
+    def writer_states(self) -> dict[int, list[Any]]:
+        states: dict[int, list[Any]] = {}
+        for (operator_id, _), row in self.writers.items():
+            states.setdefault(operator_id, []).extend(row)
+        return states
+
+
+def _rescaled_watermarks(watermarks: list[int], parallelism: int) -> list[int]:
+    if len(watermarks) == parallelism:
+        return watermarks
+    return [min(watermarks)] * parallelism if watermarks else []
+
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode

@@ -1,0 +1,107 @@
+"""Rounds as Spark jobs: one action a round, one stage a level, chunks as shuffle rows."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import RDD, SparkContext
+from pyspark.errors import PySparkException
+
+from tidegate.common.errors import RoundError
+from tidegate.operators.level import JobSpec
+from tidegate.operators.rows import Ack
+from tidegate.runtime.engine import RoundPlan
+from tidegate.spark.task import ForgetJob, LevelTask, identity
+
+
+class SparkEngine:
+    """See runtime/engine.py for the contract. One object a job; ``run`` is called from one thread, ``cancel`` from any."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._sc = context
+        self._spec: JobSpec | None = None
+        self._program: Any = None
+        self._seed: Any = None
+        self._group = ""
+        self._cancelled = threading.Event()
+
+    def start(self, spec: JobSpec) -> None:
+        self._forget_program()
+        self._spec = spec
+        self._program = self._sc.broadcast(pickle.dumps(spec, 5))
+        width = spec.widths[0]
+        # Level 0 reads no rows; one RDD of empty partitions serves all rounds (making it anew costs some milliseconds).
+        self._seed = self._sc.parallelize([], width)
+        self._group = f"tidegate-{spec.settings.job_id}-{spec.attempt}"
+
+    def run(self, plan: RoundPlan) -> list[Ack]:
+        assert self._spec is not None
+        last = self._rdd(plan, self._spec)
+        checkpoint = plan.context.checkpoint_id
+        title = f"round {plan.context.round}" + (f", checkpoint {checkpoint}" if checkpoint is not None else "")
+        self._sc.setJobGroup(self._group, title, interruptOnCancel=True)
+        try:
+            rows = last.collect()
+        except (Py4JJavaError, Py4JError, PySparkException) as error:
+            raise RoundError(
+                "A Spark job failed, with all its retries",
+                where=title,
+                found=_cause(error),
+                cure="the job restarts from its last checkpoint if its restart strategy allows",
+            ) from error
+        finally:
+            self._release_shuffles(last)
+        return [pickle.loads(payload) for _, payload in rows]
+
+    def _rdd(self, plan: RoundPlan, spec: JobSpec) -> RDD[Any]:
+        context = pickle.dumps(plan.context, 5)
+        rdd: RDD[Any] = self._seed
+        for level, tasks in enumerate(plan.tasks):
+            if level:
+                rdd = rdd.partitionBy(spec.widths[level], identity)
+            plans = [pickle.dumps(task, 5) for task in tasks]
+            rdd = rdd.mapPartitionsWithIndex(LevelTask(spec.attempt, self._program, level, context, plans))
+        return rdd
+
+    def _release_shuffles(self, rdd: RDD[Any]) -> None:
+        """Shuffle files of past rounds stay until a garbage collection of the driver's JVM: release them now."""
+        try:
+            rdd._jrdd.rdd().cleanShuffleDependencies(False)  # type: ignore[attr-defined]
+        except (Py4JError, AttributeError):
+            return  # the context is stopping, and takes its files with it
+
+    def cancel(self) -> None:
+        self._cancelled.set()
+        if self._group:
+            self._sc.cancelJobGroup(self._group)
+
+    def stop(self) -> None:
+        spec = self._spec
+        if spec is not None and not self._sc._jsc.sc().isStopped():
+            local = f"{spec.settings.local_root}/{spec.settings.job_id}"
+            hosts = max(1, self._sc.defaultParallelism)
+            self._sc.setJobGroup(f"{self._group}-end", "release local state", interruptOnCancel=False)
+            self._sc.parallelize(range(hosts), hosts).mapPartitions(ForgetJob(local)).count()
+        self._forget_program()
+
+    def _forget_program(self) -> None:
+        if self._program is not None:
+            self._program.destroy()
+            self._program = None
+
+
+def _cause(error: Exception) -> str:
+    """The useful line of a failed Spark job: the Python exception if there is one, else Spark's first line."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    for index, line in enumerate(lines):
+        if line.startswith("Traceback"):
+            inner = [item for item in lines[index + 1 :] if item and not item.startswith((" ", "\t"))]
+            if inner:
+                return inner[0]
+    for line in lines:
+        if "failed" in line and "Job aborted" in line:
+            return line.strip()
+    return lines[0] if lines else repr(error)

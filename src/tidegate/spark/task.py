@@ -1,0 +1,52 @@
+"""What runs inside Spark's Python workers: one level of one round."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+from tidegate.operators.level import JobSpec, job_in_this_worker
+from tidegate.operators.rows import RoundContext, TaskPlan
+
+
+def identity(partition: int) -> int:
+    """The partitioner: a row's key is its partition."""
+    return partition
+
+
+class LevelTask:
+    """The function handed to ``mapPartitionsWithIndex``: pickled with every round, so it holds little.
+
+    ``program`` is the broadcast of the pickled JobSpec; plans are pickled one by one so that a task reads only its own.
+    """
+
+    def __init__(self, attempt: str, program: Any, level: int, context: bytes, plans: list[bytes]) -> None:
+        self.attempt, self.program, self.level = attempt, program, level
+        self.context, self.plans = context, plans
+
+    def __call__(self, partition: int, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+        job = job_in_this_worker(self.attempt, self._load)
+        context: RoundContext = pickle.loads(self.context)
+        plan: TaskPlan = pickle.loads(self.plans[partition])
+        incoming = (row for _, row in rows)
+        return job.run_partition(self.level, partition, context, plan, incoming)
+
+    def _load(self) -> JobSpec:
+        spec: JobSpec = pickle.loads(self.program.value)
+        return spec
+
+
+class ForgetJob:
+    """Run on every host when a job ends: close its functions, remove its local state."""
+
+    def __init__(self, local_path: str) -> None:
+        self.local_path = local_path
+
+    def __call__(self, rows: Iterator[Any]) -> Iterator[int]:
+        import shutil
+
+        for _ in rows:
+            pass
+        shutil.rmtree(self.local_path, ignore_errors=True)
+        yield 0
