@@ -1,0 +1,1 @@
+"""Sources and sinks. Users import them by PyFlink's paths from ``tidegate.datastream.connectors``."""

@@ -1,0 +1,119 @@
+"""The collect sink: records come back to the program that started the job."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+
+from tidegate.connectors.once import Once
+from tidegate.operators.sink import (
+    Committer,
+    CommitterContext,
+    Prepared,
+    Publication,
+    Sink,
+    SinkGuarantee,
+    SinkWriter,
+    WriterContext,
+)
+
+
+class CollectChannel:
+    """Records on their way from the committer to an iterator in the same process. Unbounded: the job never waits
+    for the reader.
+
+    Iterating waits for records until the channel is closed; an error given to ``close`` is raised after the last
+    record.
+    """
+
+    def __init__(self) -> None:
+        self._values: deque[Any] = deque()
+        self._once = Once()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._error: BaseException | None = None
+
+    def put(self, identity: str, values: list[Any]) -> None:
+        """Add the values, unless this id was put before."""
+        with self._changed:
+            if self._once.first(identity):
+                self._values.extend(values)
+                self._changed.notify_all()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Nothing follows. Further calls have no effect."""
+        with self._changed:
+            if not self._closed:
+                self._closed, self._error = True, error
+                self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        with self._changed:
+            self._changed.wait_for(lambda: self._values or self._closed)
+            if self._values:
+                return self._values.popleft()
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            raise StopIteration
+
+
+_channels: dict[str, CollectChannel] = {}
+_lock = threading.Lock()
+
+
+def collected(channel_id: str) -> CollectChannel:
+    """The channel of this id in this process, made on first use."""
+    with _lock:
+        return _channels.setdefault(channel_id, CollectChannel())
+
+
+def release(channel_id: str) -> None:
+    """Forget a channel; iterators that hold it go on."""
+    with _lock:
+        _channels.pop(channel_id, None)
+
+
+class CollectSink(Sink):
+    publication = Publication.CHECKPOINT_OR_ROUND
+    guarantee = SinkGuarantee.TWO_PHASE_COMMIT
+
+    def __init__(self, channel_id: str) -> None:
+        self.channel_id = channel_id
+
+    def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
+        return _CollectWriter(context.attempt)
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return _CollectCommitter(self.channel_id)
+
+
+class _CollectWriter(SinkWriter):
+    def __init__(self, attempt: str) -> None:
+        self._attempt = attempt
+        self._values: list[Any] = []
+
+    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+        self._values += values
+
+    def prepare_commit(self, end_of_input: bool) -> Prepared:
+        if not self._values:
+            return Prepared()
+        return Prepared([{"id": self._attempt, "values": cloudpickle.dumps(self._values)}])
+
+
+class _CollectCommitter(Committer):
+    def __init__(self, channel_id: str) -> None:
+        self._channel_id = channel_id
+
+    def commit(self, committables: list[Any]) -> None:
+        channel = collected(self._channel_id)
+        for committable in committables:
+            channel.put(committable["id"], cloudpickle.loads(committable["values"]))

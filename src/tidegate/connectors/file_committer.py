@@ -1,0 +1,107 @@
+"""Publishes finished part files on the driver, and clears away what failed attempts left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.common import faults
+from tidegate.common.errors import CommitError, RetryableCommitError, StorageError
+from tidegate.common.files import Files
+from tidegate.connectors.file_parts import HiddenNames, Part, check_fragment
+from tidegate.connectors.filesystem import join, same_content
+from tidegate.operators.sink import Committer, CommitterContext
+
+
+class FileCommitter(Committer):
+    """Step 8: rename, then delete the fragments the file was made of. Each can be repeated after a crash at any
+    point.
+    """
+
+    def __init__(self, base_path: str, context: CommitterContext) -> None:
+        self._base_path = base_path
+        self._names = HiddenNames(context.job_id, context.sink_id)
+
+    def commit(self, committables: list[Any]) -> None:
+        try:
+            for committable in committables:
+                if committable["target"] is not None:
+                    self._publish(committable)
+            for committable in committables:
+                self._delete(committable, committable["obsolete"])
+        except CommitError:
+            raise
+        except StorageError as error:
+            raise RetryableCommitError(
+                "the file system must take the commit", where=error.where, found=error.found, cure=error.cure
+            ) from error
+
+    def _publish(self, committable: dict[str, Any]) -> None:
+        files = Files(committable["directory"])
+        hidden, target, size = committable["hidden"], committable["target"], committable["size"]
+        faults.point("K3.file-sink.before-rename", target=files.location(target))
+        found, published = _size(files, hidden), _size(files, target)
+        if found is None and published == size:
+            return  # an earlier call has done it
+        if found != size:
+            raise _lost(files, hidden, target, size, found)
+        try:
+            files.rename(hidden, target)
+        except FileExistsError:
+            self._finish_copy(files, hidden, target)
+        faults.point("K3.file-sink.after-rename", target=files.location(target))
+
+    def _finish_copy(self, files: Files, hidden: str, target: str) -> None:
+        """Object stores rename by copy and delete: a crash in between leaves both."""
+        if not same_content(files.location(hidden), files.location(target)):
+            raise CommitError(
+                "a file sink never overwrites a file",
+                where=f"file {files.location(target)}",
+                found=f"it exists with other content than {hidden}, which is to get this name",
+                cure="move the existing file away and restart from the latest checkpoint",
+            )
+        files.delete(hidden)
+
+    def _delete(self, committable: dict[str, Any], names: list[str]) -> None:
+        files = Files(committable["directory"])
+        for name in names:
+            faults.point("K3.file-sink.before-delete", path=files.location(name))
+            files.delete(name)
+
+    def abort(self, committables: list[Any]) -> None:
+        for committable in committables:
+            self._delete(committable, committable["created"])
+
+    def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
+        """Also checks that the fragments the writers will continue with are there: better now than at the end of a
+        part.
+        """
+        parts = [Part.from_state(fields) for state in states for fields in state["parts"]]
+        for part in parts:
+            for fragment in part.fragments:
+                check_fragment(part.directory, fragment)
+        wanted = {join(part.directory, fragment.name) for part in parts for fragment in part.fragments}
+        for committable in committables:
+            wanted |= {
+                join(committable["directory"], name) for name in [committable["hidden"], *committable["obsolete"]]
+            }
+        files = Files(self._base_path)
+        for path in files.list():
+            name = path.rpartition("/")[2]
+            if self._names.owns(name) and join(self._base_path, path) not in wanted:
+                faults.point("K2.file-sink.before-delete", path=path)
+                files.delete(path)
+
+
+def _size(files: Files, name: str) -> int | None:
+    return files.size(name) if files.exists(name) else None
+
+
+def _lost(files: Files, hidden: str, target: str, size: int, found: int | None) -> CommitError:
+    return CommitError(
+        "a completed checkpoint holds a finished file that cannot be published",
+        where=f"file {files.location(target)}",
+        found=f"{hidden} has {found} bytes, expected {size}"
+        if found is not None
+        else f"neither it nor {hidden} exists",
+        cure=f"bring the {size} bytes back under either name; until then the job must not go on, they would be lost",
+    )

@@ -1,0 +1,114 @@
+"""Part files of a file sink: fragments written round by round, names, and what checkpoints keep of them.
+
+A writer never appends to a file of another attempt, because that attempt may still be alive. So each attempt
+writes a fragment of its own, and a part is an ordered list of fragments until it is finished: then it is one
+hidden file that the commit renames.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.common.errors import CorruptFileError
+from tidegate.common.ids import stable_hash
+from tidegate.connectors.filesystem import copy_into, files_at, join
+from tidegate.connectors.rolling import PartInfo
+
+MERGE_WIDTH = 16
+"""So many fragments of one level become one of the next: the list stays short, a byte is copied once per level."""
+
+
+@dataclass
+class Fragment:
+    name: str
+    size: int
+    level: int = 0
+
+
+@dataclass
+class Part:
+    bucket: str
+    directory: str
+    target: str
+    created_ms: int
+    updated_ms: int
+    fragments: list[Fragment] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return sum(fragment.size for fragment in self.fragments)
+
+    def info(self) -> PartInfo:
+        return PartInfo(self.bucket, self.size, self.created_ms, self.updated_ms)
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "bucket": self.bucket,
+            "directory": self.directory,
+            "target": self.target,
+            "created": self.created_ms,
+            "updated": self.updated_ms,
+            "fragments": [[fragment.name, fragment.size, fragment.level] for fragment in self.fragments],
+        }
+
+    @staticmethod
+    def from_state(state: dict[str, Any]) -> Part:
+        fragments = [Fragment(*fields) for fields in state["fragments"]]
+        return Part(state["bucket"], state["directory"], state["target"], state["created"], state["updated"], fragments)
+
+
+class HiddenNames:
+    """Names of unfinished files: ``.<target>.inprogress.<owner>-<attempt>-<number>``. The owner stands for job and
+    sink, so that a restarted job finds all its unfinished files by listing, and no others.
+    """
+
+    def __init__(self, job_id: str, sink_id: str, attempt: str = "") -> None:
+        self._mark = f".inprogress.{stable_hash(f'{job_id}/{sink_id}')[:16]}-"
+        self._attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", attempt)
+        self._count = 0
+
+    def new(self, target: str) -> str:
+        self._count += 1
+        return f".{target}{self._mark}{self._attempt}-{self._count}"
+
+    def owns(self, name: str) -> bool:
+        return name.startswith(".") and self._mark in name
+
+
+def concatenate(directory: str, fragments: list[Fragment], name: str) -> Fragment:
+    """One durable file out of several; the old ones stay, an older checkpoint may need them."""
+    files = files_at(directory)
+    for fragment in fragments:
+        check_fragment(directory, fragment)
+    stream = files.create(join(directory, name))
+    try:
+        for fragment in fragments:
+            copy_into(join(directory, fragment.name), stream)
+    finally:
+        files.close_durably(stream)
+    return Fragment(name, sum(fragment.size for fragment in fragments), max(f.level for f in fragments) + 1)
+
+
+def check_fragment(directory: str, fragment: Fragment) -> None:
+    path = join(directory, fragment.name)
+    found = files_at(path).size(path)
+    if found != fragment.size:
+        raise CorruptFileError(
+            "an unfinished file of a file sink must be what the checkpoint says",
+            where=f"file {path}",
+            found=f"{'no such file' if found is None else f'{found} bytes'}, expected {fragment.size} bytes",
+            cure="bring it back, or restore the latest checkpoint: once it is committed, files of older ones are gone",
+        )
+
+
+def full_levels(fragments: list[Fragment]) -> int:
+    """How many fragments at the end of the list are to be merged now; 0: none. Levels never grow along the list."""
+    levels = [fragment.level for fragment in fragments]
+    merged = level = 0
+    while True:
+        run = levels.count(level)
+        if run + bool(merged) < MERGE_WIDTH:
+            return merged
+        merged, level = merged + run, level + 1

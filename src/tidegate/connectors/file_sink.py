@@ -1,0 +1,145 @@
+"""The file sink: rows into part files that appear, whole, with the checkpoint that covers them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.common.errors import ArgumentTypeError, ConfigurationError
+from tidegate.common.files import Files
+from tidegate.connectors.bucket_assigners import BucketAssigner
+from tidegate.connectors.durations import millis
+from tidegate.connectors.file_committer import FileCommitter
+from tidegate.connectors.file_writer import FileSinkSettings, FileSinkWriter
+from tidegate.connectors.filesystem import files_at, full_path
+from tidegate.connectors.rolling import RollingPolicy
+from tidegate.operators.sink import (
+    Committer,
+    CommitterContext,
+    Publication,
+    Sink,
+    SinkGuarantee,
+    SinkWriter,
+    WriterContext,
+)
+
+
+class OutputFileConfig:
+    """Prefix and suffix of part files: ``<prefix>-<uid>-<counter><suffix>``."""
+
+    def __init__(self, part_prefix: str, part_suffix: str) -> None:
+        for text in (part_prefix, part_suffix):
+            if "/" in text:
+                raise ConfigurationError(
+                    "prefix and suffix of part files are parts of a file name",
+                    where="OutputFileConfig",
+                    found=repr(text),
+                    cure="leave out '/'; directories come from the bucket assigner",
+                )
+        self._prefix, self._suffix = part_prefix, part_suffix
+
+    def get_part_prefix(self) -> str:
+        return self._prefix
+
+    def get_part_suffix(self) -> str:
+        return self._suffix
+
+    @staticmethod
+    def builder() -> OutputFileConfig.OutputFileConfigBuilder:
+        return OutputFileConfig.OutputFileConfigBuilder()
+
+    class OutputFileConfigBuilder:
+        def __init__(self) -> None:
+            self._prefix, self._suffix = "part", ""
+
+        def with_part_prefix(self, prefix: str) -> OutputFileConfig.OutputFileConfigBuilder:
+            self._prefix = prefix
+            return self
+
+        def with_part_suffix(self, suffix: str) -> OutputFileConfig.OutputFileConfigBuilder:
+            self._suffix = suffix
+            return self
+
+        def build(self) -> OutputFileConfig:
+            return OutputFileConfig(self._prefix, self._suffix)
+
+
+class FileSink(Sink):
+    """Exactly-once files. Records go to hidden files; a finished one is renamed when its checkpoint completes.
+
+    Part files are ``<bucket>/<prefix>-<uid>-<counter><suffix>``; ``counter`` grows with every part of a subtask.
+    Without checkpointing files appear at the end of the job. Unfinished parts live on in hidden files that the
+    latest checkpoint refers to: going back to an older checkpoint than the latest committed one is refused with
+    the missing file's name.
+    """
+
+    publication = Publication.CHECKPOINT
+    guarantee = SinkGuarantee.TWO_PHASE_COMMIT
+
+    def __init__(self, settings: FileSinkSettings, bucket_check_interval_ms: int) -> None:
+        self.settings = settings
+        self.bucket_check_interval_ms = bucket_check_interval_ms
+        """How long a job without input should wait before it runs a round in which idle parts can roll."""
+
+    @staticmethod
+    def for_row_format(base_path: str, encoder: Any) -> FileSink.RowFormatBuilder:
+        """``encoder``: an Encoder, or any object with ``encode_batch(values) -> bytes`` or ``encode(value) ->
+        bytes``.
+        """
+        return FileSink.RowFormatBuilder(base_path, encoder)
+
+    def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
+        return FileSinkWriter(self.settings, context, state)
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return FileCommitter(self.settings.base_path, context)
+
+    def validate(self) -> None:
+        path = self.settings.base_path
+        files = files_at(path)
+        if not files.is_directory(path) and files.size(path) is not None:
+            raise ConfigurationError(
+                "a file sink writes into a directory",
+                where=f"FileSink at {path}",
+                found="a file of this name",
+                cure="choose another path, or move the file away",
+            )
+        Files(path).make_directory()
+
+    class RowFormatBuilder:
+        def __init__(self, base_path: str, encoder: Any) -> None:
+            if not hasattr(encoder, "encode_batch") and not hasattr(encoder, "encode"):
+                raise ArgumentTypeError(
+                    "an encoder has encode_batch(values) -> bytes or encode(value) -> bytes",
+                    where="FileSink.for_row_format",
+                    found=type(encoder).__name__,
+                    cure="pass Encoder.simple_string_encoder()",
+                )
+            self._base_path, self._encoder = full_path(base_path), encoder
+            self._policy: RollingPolicy = RollingPolicy.default_rolling_policy()
+            self._assigner = BucketAssigner.date_time_bucket_assigner()
+            self._names = OutputFileConfig("part", "")
+            self._check_interval_ms = 60_000
+
+        def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSink.RowFormatBuilder:
+            self._policy = rolling_policy
+            return self
+
+        def with_bucket_assigner(self, bucket_assigner: Any) -> FileSink.RowFormatBuilder:
+            """A BucketAssigner, an object with ``get_bucket_id(value, context)``, or a function of the value. By
+            default the hour of processing, ``yyyy-MM-dd--HH``.
+            """
+            self._assigner = BucketAssigner.of(bucket_assigner)
+            return self
+
+        def with_output_file_config(self, output_file_config: OutputFileConfig) -> FileSink.RowFormatBuilder:
+            self._names = output_file_config
+            return self
+
+        def with_bucket_check_interval(self, interval: Any) -> FileSink.RowFormatBuilder:
+            self._check_interval_ms = millis(interval, "FileSink.with_bucket_check_interval")
+            return self
+
+        def build(self) -> FileSink:
+            prefix, suffix = self._names.get_part_prefix(), self._names.get_part_suffix()
+            settings = FileSinkSettings(self._base_path, self._encoder, self._policy, self._assigner, prefix, suffix)
+            return FileSink(settings, self._check_interval_ms)

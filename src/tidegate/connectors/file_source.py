@@ -1,0 +1,126 @@
+"""Text files as a source: a fixed set of them, or directories watched for new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tidegate.common.errors import ConfigurationError, ProgramError
+from tidegate.connectors.durations import millis
+from tidegate.connectors.file_enumerator import DEFAULT_SPLIT_SIZE, FileEnumerator
+from tidegate.connectors.filesystem import files_at, full_path
+from tidegate.connectors.text_lines import StreamFormat
+from tidegate.operators.source import Batch, Boundedness, Source, SplitEnumerator, SplitInterval, SplitReader
+
+
+class FileEnumeratorProvider:
+    """Whether large files are cut for parallel reading."""
+
+    def __init__(self, splits: bool) -> None:
+        self.splits = splits
+
+    @staticmethod
+    def default_splittable_file_enumerator() -> FileEnumeratorProvider:
+        return FileEnumeratorProvider(True)
+
+    @staticmethod
+    def default_non_splittable_file_enumerator() -> FileEnumeratorProvider:
+        return FileEnumeratorProvider(False)
+
+
+class FileSource(Source):
+    """Lines of files and directories (read recursively; names starting with ``.`` or ``_`` below them are
+    ignored).
+
+    A file must be complete when it is discovered and stay as it is: write it elsewhere and move it in. The unit is
+    the byte. Watching directories, the source remembers every file it has seen in the checkpoint, which therefore
+    grows by a path per file. Compressed files (.gz, .bz2, .xz) and charsets with wide line ends are read whole, by
+    one subtask in one round.
+    """
+
+    initial_limit = 4 << 20
+
+    def __init__(
+        self, paths: tuple[str, ...], stream_format: StreamFormat, discovery_ms: int | None, split_size: int | None
+    ) -> None:
+        self.paths, self.format = paths, stream_format
+        self.discovery_ms, self.split_size = discovery_ms, split_size
+        self.boundedness = Boundedness.BOUNDED if discovery_ms is None else Boundedness.CONTINUOUS_UNBOUNDED
+
+    @staticmethod
+    def for_record_stream_format(stream_format: StreamFormat, *paths: str) -> FileSourceBuilder:
+        return FileSourceBuilder(stream_format, paths)
+
+    def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
+        missing = [path for path in self.paths if not _exists(path)]
+        if missing and restored is None:
+            raise ConfigurationError(
+                "a file source needs existing paths",
+                where="FileSource",
+                found=f"no file or directory {', '.join(missing)}",
+                cure="create them before the job starts",
+            )
+        return FileEnumerator(self.paths, self.format, self.discovery_ms, self.split_size, parallelism, restored)
+
+    def create_reader(self, subtask: int) -> SplitReader:
+        return _FileReader(self.format)
+
+
+class FileSourceBuilder:
+    def __init__(self, stream_format: StreamFormat, paths: tuple[str, ...]) -> None:
+        if not paths:
+            raise ProgramError(
+                "a file source needs at least one path", where="FileSource.for_record_stream_format", found="none"
+            )
+        self._format, self._paths = stream_format, tuple(full_path(path) for path in paths)
+        self._discovery_ms: int | None = None
+        self._split_size: int | None = DEFAULT_SPLIT_SIZE
+
+    def monitor_continuously(self, discovery_interval: Any) -> FileSourceBuilder:
+        """Look for new files every ``discovery_interval`` (Duration, timedelta or milliseconds): the source
+        becomes unbounded.
+        """
+        interval = millis(discovery_interval, "FileSource.monitor_continuously")
+        if interval <= 0:
+            raise ProgramError(
+                "the discovery interval must be above zero",
+                where="FileSource.monitor_continuously",
+                found=f"{interval} ms",
+                cure="pass for example Duration.of_seconds(10)",
+            )
+        self._discovery_ms = interval
+        return self
+
+    def process_static_file_set(self) -> FileSourceBuilder:
+        """Read the files that are there when the job first starts, then end (the default)."""
+        self._discovery_ms = None
+        return self
+
+    def set_file_enumerator(self, file_enumerator: FileEnumeratorProvider) -> FileSourceBuilder:
+        self._split_size = DEFAULT_SPLIT_SIZE if file_enumerator.splits else None
+        return self
+
+    def with_split_size(self, size: int) -> FileSourceBuilder:
+        """Files larger than this many bytes are read by several subtasks (64 MiB)."""
+        if size <= 0:
+            raise ProgramError("the split size must be above zero", where="FileSource.with_split_size", found=str(size))
+        self._split_size = size
+        return self
+
+    def build(self) -> FileSource:
+        return FileSource(self._paths, self._format, self._discovery_ms, self._split_size)
+
+
+class _FileReader(SplitReader):
+    def __init__(self, stream_format: StreamFormat) -> None:
+        self._format = stream_format
+
+    def read(self, interval: SplitInterval) -> Iterator[Batch]:
+        path, size, start = interval.start
+        for lines in self._format.read(files_at(path), path, size, start, interval.end[2]):
+            yield lines, None
+
+
+def _exists(path: str) -> bool:
+    files = files_at(path)
+    return files.is_directory(path) or files.size(path) is not None

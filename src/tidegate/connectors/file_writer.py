@@ -1,0 +1,219 @@
+"""Writes one round of a file sink's subtask into hidden files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from tidegate.common import faults
+from tidegate.common.errors import ProgramError
+from tidegate.common.files import Files
+from tidegate.common.ids import new_token
+from tidegate.connectors.bucket_assigners import BucketAssigner, BucketContext
+from tidegate.connectors.file_parts import Fragment, HiddenNames, Part, concatenate, full_levels
+from tidegate.connectors.filesystem import files_at, join
+from tidegate.connectors.rolling import RollingPolicy
+from tidegate.operators.sink import Prepared, SinkWriter, WriterContext
+
+EncodeBatch = Callable[[list[Any]], bytes]
+
+
+@dataclass(frozen=True)
+class FileSinkSettings:
+    base_path: str
+    encoder: Any
+    policy: RollingPolicy
+    assigner: BucketAssigner
+    prefix: str
+    suffix: str
+
+
+@dataclass
+class _Open:
+    """A part being written, and its fragment of this attempt once there is one."""
+
+    part: Part
+    stream: BinaryIO | None = None
+
+
+class FileSinkWriter(SinkWriter):
+    """Continues the parts of the round before and hands them on, finished ones as committables."""
+
+    def __init__(self, settings: FileSinkSettings, context: WriterContext, state: list[Any]) -> None:
+        self._settings, self._context = settings, context
+        self._encode = batch_encoder(settings.encoder)
+        self._files = files_at(settings.base_path)
+        self._names = HiddenNames(context.job_id, context.sink_id, context.attempt)
+        self._uid = new_token()  # fresh, so that a name can never have been committed before, whatever was restored
+        self._counter = max((entry["counter"] for entry in state), default=0)
+        self._open: dict[str, _Open] = {}
+        self._idle: list[Part] = []
+        self._rolled: list[Part] = []
+        self._created: dict[str, list[str]] = {}
+        self._bucket_context = BucketContext(context.now_ms)
+        self._common_bucket = settings.assigner.common_bucket(context.now_ms)
+        for part in (Part.from_state(fields) for entry in state for fields in entry["parts"]):
+            self._adopt(part)
+
+    def _adopt(self, part: Part) -> None:
+        # After a rescale several subtasks' parts of a bucket come together: one is written on, the others wait for
+        # their time.
+        if part.bucket in self._open:
+            self._idle.append(part)
+        else:
+            self._open[part.bucket] = _Open(part)
+
+    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+        if not values:
+            return
+        if self._common_bucket is not None:
+            self._write(self._common_bucket, values)
+            return
+        rows: dict[str, list[Any]] = {}
+        context, bucket_of = self._bucket_context, self._settings.assigner.get_bucket_id
+        for index, value in enumerate(values):
+            bucket = bucket_of(value, context.at(timestamps[index] if timestamps else None))
+            rows.setdefault(bucket, []).append(value)
+        for bucket, group in rows.items():
+            self._write(bucket, group)
+
+    def _write(self, bucket: str, values: list[Any]) -> None:
+        policy = self._settings.policy
+        data = self._encode(values)
+        current = self._current(bucket)
+        if len(data) <= policy.free_bytes(current.part.size):
+            self._append(current, data)
+            return
+        for value in values:
+            if current.part.fragments and policy.should_roll_on_event(current.part.info()):
+                self._roll(bucket)
+                current = self._current(bucket)
+            self._append(current, self._encode([value]))
+
+    def _current(self, bucket: str) -> _Open:
+        current = self._open.get(bucket)
+        if current is None:
+            settings, now = self._settings, self._context.now_ms
+            directory = bucket_directory(settings.base_path, bucket)
+            target = f"{settings.prefix}-{self._uid}-{self._counter}{settings.suffix}"
+            self._counter += 1
+            current = self._open[bucket] = _Open(Part(bucket, directory, target, now, now))
+        return current
+
+    def _append(self, current: _Open, data: bytes) -> None:
+        part = current.part
+        if current.stream is None:
+            fragment = Fragment(self._hidden(part), 0)
+            current.stream = self._files.create(join(part.directory, fragment.name))
+            part.fragments.append(fragment)
+        current.stream.write(data)
+        part.fragments[-1].size += len(data)
+        part.updated_ms = self._context.now_ms
+
+    def _hidden(self, part: Part) -> str:
+        name = self._names.new(part.target)
+        self._created.setdefault(part.directory, []).append(name)
+        return name
+
+    def _roll(self, bucket: str) -> None:
+        current = self._open.pop(bucket)
+        self._finish_stream(current)
+        self._rolled.append(current.part)
+
+    def _finish_stream(self, current: _Open) -> None:
+        if current.stream is not None:
+            stream, current.stream = current.stream, None
+            self._files.close_durably(stream)
+
+    def prepare_commit(self, end_of_input: bool) -> Prepared:
+        """Step 5. Everything is durable under hidden names afterwards."""
+        faults.point("K1.file-sink.flush", subtask=self._context.subtask, round=self._context.round)
+        kept: list[Part] = []
+        for current in self._open.values():
+            self._finish_stream(current)
+        for part in [*(current.part for current in self._open.values()), *self._idle]:
+            (self._rolled if self._rolls(part, end_of_input) else kept).append(part)
+        committables = [self._finish(part) for part in self._rolled]
+        committables += [merge for part in kept if (merge := self._merge(part))]
+        for directory in self._created:
+            self._files.sync_directory(directory)
+        faults.point("K1.file-sink.flushed", subtask=self._context.subtask, round=self._context.round)
+        return Prepared(committables, self._state(kept, end_of_input))
+
+    def _rolls(self, part: Part, end_of_input: bool) -> bool:
+        policy, info = self._settings.policy, part.info()
+        if end_of_input or policy.should_roll_on_processing_time(info, self._context.now_ms):
+            return True
+        return self._context.checkpoint_id is not None and policy.should_roll_on_checkpoint(info)
+
+    def _finish(self, part: Part) -> dict[str, Any]:
+        if len(part.fragments) == 1:
+            return self._committable(part, part.fragments[0], [], part.target)
+        whole = concatenate(part.directory, part.fragments, self._hidden(part))
+        return self._committable(part, whole, part.fragments, part.target)
+
+    def _merge(self, part: Part) -> dict[str, Any] | None:
+        count = full_levels(part.fragments)
+        if not count:
+            return None
+        obsolete = part.fragments[-count:]
+        merged = concatenate(part.directory, obsolete, self._hidden(part))
+        part.fragments[-count:] = [merged]
+        return self._committable(part, merged, obsolete, None)
+
+    def _committable(self, part: Part, file: Fragment, obsolete: list[Fragment], target: str | None) -> dict[str, Any]:
+        """``target`` None: nothing to publish, but ``obsolete`` files to delete once no older checkpoint needs them.
+        ``created``: what an abort may delete. Fragments of earlier rounds belong to those rounds' accepted state."""
+        old = [fragment.name for fragment in obsolete]
+        mine = self._created.get(part.directory, [])
+        return {
+            "directory": part.directory,
+            "hidden": file.name,
+            "target": target,
+            "size": file.size,
+            "obsolete": old,
+            "created": [name for name in [file.name, *old] if name in mine],
+        }
+
+    def _state(self, parts: list[Part], end_of_input: bool) -> list[Any]:
+        if end_of_input or not (parts or self._counter):
+            return []
+        return [{"counter": self._counter, "parts": [part.to_state() for part in parts]}]
+
+    def abort(self) -> None:
+        for current in self._open.values():
+            if current.stream is not None:
+                with contextlib.suppress(OSError):  # it is deleted next, whatever is still buffered
+                    current.stream.close()
+        for directory, names in self._created.items():
+            files = Files(directory)
+            for name in names:
+                files.delete(name)
+
+
+def bucket_directory(base_path: str, bucket: str) -> str:
+    if not isinstance(bucket, str) or bucket.startswith("/") or ".." in bucket.split("/"):
+        raise ProgramError(
+            "a bucket id is a path below the sink's path",
+            where=f"bucket assigner of the file sink at {base_path}",
+            found=repr(bucket),
+            cure="return a str without '..' and without a leading '/'",
+        )
+    return join(base_path, bucket)
+
+
+def batch_encoder(encoder: Any) -> EncodeBatch:
+    """``encode_batch(values) -> bytes`` of the encoder, or its ``encode(value) -> bytes`` with a newline behind
+    each row.
+    """
+    whole = getattr(encoder, "encode_batch", None)
+    if whole is not None:
+        return whole  # type: ignore[no-any-return]
+    encode = encoder.encode
+
+    def rows(values: list[Any]) -> bytes:
+        return b"".join([encode(value) + b"\n" for value in values])
+
+    return rows

@@ -1,0 +1,58 @@
+"""Intent files: a trace of every transaction outside, left before anything is written to it."""
+
+from __future__ import annotations
+
+import re
+
+from tidegate.common.files import Files
+from tidegate.operators.sink import WriterContext
+
+_DIRECTORY = "intents"
+_UNPUBLISHED = ".tmp"
+
+
+class Intents:
+    """One small file per open transaction below the sink's staging directory, named by round, subtask and attempt,
+    so that no two attempts share one. It is there from right after the begin until the transaction is committed or
+    aborted.
+    """
+
+    def __init__(self, staging: str) -> None:
+        self._files = Files(staging)
+
+    def note(self, context: WriterContext, handle: bytes) -> str:
+        """Keep the handle durably; returns the intent's address."""
+        attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", context.attempt)
+        name = f"{_DIRECTORY}/{context.round:010d}-{context.subtask}-{attempt}"
+        self._files.publish(name, handle)
+        return self._files.location(name)
+
+    def open(self) -> list[str]:
+        """Addresses of all intents, oldest round first."""
+        names = [name for name in self._files.list(_DIRECTORY) if not name.endswith(_UNPUBLISHED)]
+        return [self._files.location(name) for name in names]
+
+    def sweep(self) -> None:
+        """Remove what a crash in ``note`` has left: files that never became intents."""
+        for name in self._files.list(_DIRECTORY):
+            if name.endswith(_UNPUBLISHED):
+                self._files.delete(name)
+
+    @staticmethod
+    def handle(address: str) -> bytes | None:
+        """The handle, or None if the intent has been closed meanwhile."""
+        files, name = _at(address)
+        return files.read_if_exists(name)
+
+    @staticmethod
+    def close(address: str) -> None:
+        """The transaction is over. Addresses are full ones: after a restore they may lie below another job's
+        directory.
+        """
+        files, name = _at(address)
+        files.delete(name)
+
+
+def _at(address: str) -> tuple[Files, str]:
+    directory, _, name = address.rpartition("/")
+    return Files(directory), name

@@ -1,0 +1,42 @@
+"""A bounded source of consecutive integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tidegate.common.errors import ProgramError
+from tidegate.connectors.ranges import BATCH_SIZE, RangeEnumerator, require_int
+from tidegate.operators.source import Batch, Source, SplitEnumerator, SplitInterval, SplitReader
+
+
+class NumberSequenceSource(Source):
+    """``start`` to ``end``, both included, cut into as many contiguous parts as the source's parallelism at its
+    first start.
+    """
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start = require_int("start", start, "NumberSequenceSource")
+        self.end = require_int("end", end, "NumberSequenceSource")
+        if start > end:
+            raise ProgramError(
+                "a number sequence runs upwards",
+                where="NumberSequenceSource",
+                found=f"start {start} > end {end}",
+                cure="swap them",
+            )
+
+    def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
+        if restored is None:
+            return RangeEnumerator.start(self.start, self.end + 1, parallelism)
+        return RangeEnumerator.restore(restored, parallelism)
+
+    def create_reader(self, subtask: int) -> SplitReader:
+        return _NumberReader()
+
+
+class _NumberReader(SplitReader):
+    def read(self, interval: SplitInterval) -> Iterator[Batch]:
+        end: int = interval.end
+        for start in range(interval.start, end, BATCH_SIZE):
+            yield list(range(start, min(start + BATCH_SIZE, end))), None

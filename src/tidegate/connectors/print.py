@@ -1,0 +1,67 @@
+"""The print sink: every record as a line on the driver's standard output or error."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from tidegate.connectors.once import Once
+from tidegate.operators.sink import (
+    Committer,
+    CommitterContext,
+    Prepared,
+    Publication,
+    Sink,
+    SinkWriter,
+    WriterContext,
+)
+
+
+class PrintSink(Sink):
+    """Lines as Flink prints them: ``identifier:subtask> value`` with subtasks counted from 1; the subtask only if
+    there are several, nothing in front if there is neither. Printed after each round, so lines may repeat after a
+    failure.
+    """
+
+    publication = Publication.ROUND
+
+    def __init__(self, identifier: str = "", stderr: bool = False) -> None:
+        self.identifier, self.stderr = identifier, stderr
+
+    def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
+        return _PrintWriter(prefix(self.identifier, context.subtask, context.parallelism), context.attempt)
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return _PrintCommitter(self.stderr)
+
+
+def prefix(identifier: str, subtask: int, parallelism: int) -> str:
+    names = [identifier] if identifier else []
+    if parallelism > 1:
+        names.append(str(subtask + 1))
+    return f"{':'.join(names)}> " if names else ""
+
+
+class _PrintWriter(SinkWriter):
+    def __init__(self, line_prefix: str, attempt: str) -> None:
+        self._prefix, self._attempt = line_prefix, attempt
+        self._lines: list[str] = []
+
+    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+        front = self._prefix
+        self._lines += [f"{front}{value}" for value in values]
+
+    def prepare_commit(self, end_of_input: bool) -> Prepared:
+        return Prepared([{"id": self._attempt, "lines": self._lines}] if self._lines else [])
+
+
+class _PrintCommitter(Committer):
+    def __init__(self, stderr: bool) -> None:
+        self._stderr, self._once = stderr, Once()
+
+    def commit(self, committables: list[Any]) -> None:
+        stream = sys.stderr if self._stderr else sys.stdout
+        for committable in committables:
+            if self._once.first(committable["id"]):
+                stream.write("".join(f"{line}\n" for line in committable["lines"]))
+        stream.flush()

@@ -1,0 +1,88 @@
+"""Splits that are ranges of integers: the enumerator shared by collections and number sequences."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.common.errors import ArgumentTypeError
+from tidegate.operators.source import SourcePlan, SplitEnumerator, SplitInterval
+
+BATCH_SIZE = 4096
+
+
+@dataclass
+class RangeSplit:
+    """``[position, end)`` is still to be read. ``number`` stays for the life of the split and decides the subtask."""
+
+    number: int
+    position: int
+    end: int
+
+    @property
+    def remaining(self) -> int:
+        return self.end - self.position
+
+
+def cut(start: int, end: int, pieces: int) -> list[RangeSplit]:
+    """``[start, end)`` as at most ``pieces`` contiguous splits of nearly the same size, none of them empty."""
+    bounds = [start + (end - start) * i // pieces for i in range(pieces + 1)]
+    pairs = [(a, b) for a, b in itertools.pairwise(bounds) if a < b]
+    return [RangeSplit(number, a, b) for number, (a, b) in enumerate(pairs)]
+
+
+def shares(limit: int, remaining: list[int]) -> list[int]:
+    """Spread ``limit`` evenly; what one cannot use goes to the others, what cannot be split to those with most left."""
+    taken = [0] * len(remaining)
+    left, ascending = limit, sorted(range(len(remaining)), key=remaining.__getitem__)
+    for place, index in enumerate(ascending):
+        taken[index] = min(remaining[index], left // (len(ascending) - place))
+        left -= taken[index]
+    for index in reversed(ascending):
+        if left > 0 and taken[index] < remaining[index]:
+            taken[index] += 1
+            left -= 1
+    return taken
+
+
+class RangeEnumerator(SplitEnumerator):
+    """Hands out the ranges piece by piece. Splits stay the same after a rescale; only their subtasks change."""
+
+    def __init__(self, splits: list[RangeSplit], parallelism: int, bounds: tuple[int, int]) -> None:
+        self._splits, self._parallelism, self._bounds = splits, parallelism, bounds
+
+    @classmethod
+    def start(cls, start: int, end: int, parallelism: int) -> RangeEnumerator:
+        return cls(cut(start, end, parallelism), parallelism, (start, end))
+
+    @classmethod
+    def restore(cls, restored: Any, parallelism: int) -> RangeEnumerator:
+        splits = [RangeSplit(*fields) for fields in restored["splits"]]
+        return cls(splits, parallelism, (restored["bounds"][0], restored["bounds"][1]))
+
+    def plan(self, limit: int, now_ms: int) -> SourcePlan:
+        taken = shares(max(1, limit), [split.remaining for split in self._splits])
+        pairs = zip(self._splits, taken, strict=True)
+        intervals = [self._take(split, units) for split, units in pairs if units]
+        self._splits = [split for split in self._splits if split.remaining]
+        return SourcePlan(intervals, backlog=bool(self._splits), finished=not self._splits)
+
+    def _take(self, split: RangeSplit, units: int) -> SplitInterval:
+        start, split.position = split.position, split.position + units
+        subtask = split.number % self._parallelism
+        return SplitInterval(str(split.number), subtask, start, split.position, units, last=not split.remaining)
+
+    def snapshot(self) -> Any:
+        return {
+            "bounds": list(self._bounds),
+            "splits": [[split.number, split.position, split.end] for split in self._splits],
+        }
+
+
+def require_int(name: str, value: Any, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ArgumentTypeError(
+            f"{name} must be an int", where=where, found=f"{type(value).__name__}: {value!r:.80}", cure="pass an int"
+        )
+    return value

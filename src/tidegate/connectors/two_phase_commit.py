@@ -1,0 +1,194 @@
+"""Two-phase commit for users: a function with begin, invoke, pre-commit, commit, abort, and the sink that drives it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import cloudpickle
+
+from tidegate.common import faults
+from tidegate.common.errors import CommitError, ProgramError, RetryableCommitError, TidegateError
+from tidegate.connectors.function_sink import SinkContext
+from tidegate.connectors.intents import Intents
+from tidegate.operators.sink import (
+    Committer,
+    CommitterContext,
+    Prepared,
+    Publication,
+    Sink,
+    SinkGuarantee,
+    SinkWriter,
+    WriterContext,
+)
+
+
+class TwoPhaseCommitSinkFunction(ABC):
+    """One transaction for each round and subtask that has records; an attempt that is repeated has a transaction
+    of its own.
+
+    A transaction handle pickles and is all another process needs to commit or abort. ``begin_transaction``,
+    ``invoke`` and ``pre_commit`` run in tasks; the others run on the driver, maybe in a process that knows nothing
+    of the transaction but its handle (``abort`` also runs in the task when the attempt fails). After a restart,
+    transactions of completed checkpoints get ``recover_and_commit``, all others of this job and sink
+    ``recover_and_abort``. A crash between ``begin_transaction`` and its return leaves no trace: what must not stay
+    behind should be made in ``invoke`` or carry a time-out.
+    """
+
+    @abstractmethod
+    def begin_transaction(self) -> Any:
+        """Open a transaction no other attempt uses, invisible to readers; return its handle."""
+
+    @abstractmethod
+    def invoke(self, transaction: Any, value: Any, context: SinkContext) -> None:
+        """Write one record into the transaction."""
+
+    @abstractmethod
+    def pre_commit(self, transaction: Any) -> None:
+        """Step 5: flush. Afterwards a commit must be able to succeed, whatever crashes."""
+
+    @abstractmethod
+    def commit(self, transaction: Any) -> None:
+        """Step 8. Called again after a crash or an error, also if it had succeeded: must then do nothing. Raise
+        ``CommitError`` if no retry can help (the transaction is gone): the job fails and names it. Any other error
+        is retried.
+        """
+
+    @abstractmethod
+    def abort(self, transaction: Any) -> None:
+        """Give the transaction up. May be called more than once."""
+
+    def recover_and_commit(self, transaction: Any) -> None:
+        """Commit after a restart: the transaction may have been committed already."""
+        self.commit(transaction)
+
+    def recover_and_abort(self, transaction: Any) -> None:
+        """Abort after a restart."""
+        self.abort(transaction)
+
+
+class TwoPhaseCommitSink(Sink):
+    """Runs a ``TwoPhaseCommitSinkFunction``."""
+
+    publication = Publication.CHECKPOINT
+    guarantee = SinkGuarantee.TWO_PHASE_COMMIT
+
+    def __init__(self, function: TwoPhaseCommitSinkFunction) -> None:
+        self.function = function
+
+    def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
+        return _TransactionWriter(self.function, context)
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return _TransactionCommitter(self.function, context)
+
+
+class _TransactionWriter(SinkWriter):
+    """The transaction is begun with the first record: subtasks without input cost nothing outside."""
+
+    def __init__(self, function: TwoPhaseCommitSinkFunction, context: WriterContext) -> None:
+        self._function, self._context = function, context
+        self._sink_context = SinkContext(context.now_ms)
+        self._begun = False
+        self._transaction: Any = None
+        self._intent: str | None = None
+
+    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+        if not values:
+            return
+        if not self._begun:
+            self._begin()
+        invoke, transaction, context = self._function.invoke, self._transaction, self._sink_context
+        for index, value in enumerate(values):
+            invoke(transaction, value, context.at(timestamps[index] if timestamps else None))
+
+    def _begin(self) -> None:
+        self._transaction = self._function.begin_transaction()
+        self._begun = True
+        faults.point("K1.two-phase.begun", attempt=self._context.attempt)
+        self._intent = Intents(self._context.staging).note(self._context, _pickled(self._transaction))
+
+    def prepare_commit(self, end_of_input: bool) -> Prepared:
+        if not self._begun:
+            return Prepared()
+        faults.point("K1.two-phase.pre-commit", attempt=self._context.attempt)
+        self._function.pre_commit(self._transaction)
+        # Pickled again: pre-commit may have added to the handle what the commit needs.
+        return Prepared([{"intent": self._intent, "transaction": _pickled(self._transaction)}])
+
+    def abort(self) -> None:
+        if self._begun:
+            self._function.abort(self._transaction)
+        if self._intent is not None:
+            Intents.close(self._intent)
+
+
+class _TransactionCommitter(Committer):
+    def __init__(self, function: TwoPhaseCommitSinkFunction, context: CommitterContext) -> None:
+        self._function, self._intents = function, Intents(context.staging)
+        self._done: set[str] = set()
+
+    def commit(self, committables: list[Any]) -> None:
+        self._commit(committables, self._function.commit)
+
+    def recover(self, committables: list[Any]) -> None:
+        self._commit(committables, self._function.recover_and_commit)
+
+    def _commit(self, committables: list[Any], commit: Any) -> None:
+        for committable in committables:
+            intent = committable["intent"]
+            if intent in self._done:
+                continue  # done before an error of a later one: this call is its retry
+            transaction = cloudpickle.loads(committable["transaction"])
+            faults.point("K3.two-phase.before-commit", intent=intent)
+            _ask(commit, transaction)
+            faults.point("K3.two-phase.committed", intent=intent)
+            # Not best effort: with its intent left behind, a committed transaction would be aborted after the next
+            # restore.
+            _ask(Intents.close, intent)
+            self._done.add(intent)
+        self._done.clear()
+
+    def abort(self, committables: list[Any]) -> None:
+        for committable in committables:
+            self._function.abort(cloudpickle.loads(committable["transaction"]))
+            Intents.close(committable["intent"])
+
+    def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
+        self._intents.sweep()
+        wanted = {committable["intent"] for committable in committables}
+        for intent in self._intents.open():
+            handle = Intents.handle(intent) if intent not in wanted else None
+            if handle is not None:
+                faults.point("K2.two-phase.before-abort", intent=intent)
+                self._function.recover_and_abort(cloudpickle.loads(handle))
+                faults.point("K2.two-phase.aborted", intent=intent)
+                Intents.close(intent)
+
+
+def _ask(commit: Any, transaction: Any) -> None:
+    try:
+        commit(transaction)
+    except (CommitError, RetryableCommitError):
+        raise
+    except Exception as error:
+        raise RetryableCommitError(
+            "a prepared transaction must be committed",
+            where=f"transaction {transaction!r:.200}",
+            found=f"{type(error).__name__}: {error}",
+            cure="see what the outside system says; the commit is tried again",
+        ) from error
+
+
+def _pickled(transaction: Any) -> bytes:
+    try:
+        return cloudpickle.dumps(transaction)  # type: ignore[no-any-return]
+    except TidegateError:
+        raise
+    except Exception as error:
+        raise ProgramError(
+            "a transaction handle must pickle: another process commits or aborts with it",
+            where="TwoPhaseCommitSinkFunction.begin_transaction",
+            found=f"{type(transaction).__name__}: {error}",
+            cure="return an id or a name, and keep connections and locks out of the handle",
+        ) from error

@@ -1,0 +1,24 @@
+"""What all connectors share."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from tidegate.connectors.delivery import DeliveryGuarantee
+from tidegate.operators.sink import Sink
+from tidegate.operators.source import Source
+
+__all__ = ["DeliveryGuarantee", "Sink", "Source", "StreamTransformer", "SupportsPreprocessing"]
+
+
+class StreamTransformer(ABC):
+    """Changes a stream before a sink takes it."""
+
+    @abstractmethod
+    def apply(self, ds: Any) -> Any: ...
+
+
+class SupportsPreprocessing(ABC):
+    """A sink with steps of its own in front of it: ``sink_to`` applies the transformer first."""
+
+    @abstractmethod
+    def get_transformer(self) -> StreamTransformer | None: ...
