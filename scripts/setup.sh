@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Creates the virtual environment with Tidegate and its development tools. Names what is missing and how to install it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+PYTHON=${PYTHON:-python3}
+VENV=${VENV:-.venv}
+
+if ! command -v "$PYTHON" >/dev/null || ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    found=$("$PYTHON" --version 2>/dev/null || echo none)
+    echo "Tidegate needs Python 3.11 or later. Found: $found." >&2
+    echo "Install it:  sudo apt-get install python3.11 python3.11-venv   (then: make PYTHON=python3.11 setup)" >&2
+    exit 1
+fi
+
+major=0
+if command -v java >/dev/null; then
+    major=$(java -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+fi
+if [ "${major:-0}" -lt 17 ]; then
+    echo "Tidegate needs Java 17 or later (a full JDK: Spark's launcher uses jdk.incubator.vector). Found: ${major:-none}." >&2
+    echo "Install it:  sudo apt-get install openjdk-17-jdk-headless" >&2
+    exit 1
+fi
+
+if [ ! -x "$VENV/bin/python" ]; then
+    "$PYTHON" -m venv "$VENV" || {
+        echo "Could not create $VENV. Install the venv module:  sudo apt-get install python3-venv" >&2
+        exit 1
+    }
+fi
+echo "Installing Tidegate into $VENV (first time: some minutes, PySpark is large) ..."
+"$VENV/bin/python" -m pip install --quiet --upgrade pip
+"$VENV/bin/python" -m pip install --quiet --editable '.[dev]'
