@@ -1,0 +1,241 @@
+"""Configuration: keys and values as PyFlink's class holds them, and what they mean as a whole (``effective``)."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from typing import Any
+
+from tidegate.common.arguments import wrong
+from tidegate.common.errors import ConfigurationError
+from tidegate.common.flink_keys import PASSED_ON, WITHOUT_MEANING
+from tidegate.common.option_types import parse_bool, parse_float, parse_int, parse_list
+from tidegate.common.options import (
+    CHECKPOINT_CONCURRENT,
+    CHECKPOINT_INTERVAL,
+    CHECKPOINT_MIN_PAUSE,
+    CHECKPOINT_MODE,
+    REGISTRY,
+    RESTART_TYPE,
+    SPELLINGS,
+    UNALIGNED,
+    Option,
+)
+
+__all__ = ["Configuration", "effective", "meaning"]
+
+log = logging.getLogger("tidegate.configuration")
+
+
+class Configuration:
+    """A map of keys to values.
+
+    Any key can be stored; which ones mean something is decided where a configuration is used
+    (``StreamExecutionEnvironment``), and there unknown ones are refused.
+    """
+
+    def __init__(self, other: Configuration | None = None) -> None:
+        self._values: dict[str, Any] = dict(other._values) if other is not None else {}
+
+    @staticmethod
+    def from_dict(map: dict[str, Any]) -> Configuration:
+        configuration = Configuration()
+        for key, value in map.items():
+            configuration._set(key, value)
+        return configuration
+
+    def get_string(self, key: str, default_value: str | None) -> str | None:
+        value = self._values.get(key)
+        return default_value if value is None else _text(value)
+
+    def set_string(self, key: str, value: str) -> Configuration:
+        return self._set(key, value)
+
+    def get_integer(self, key: str, default_value: int | None) -> int | None:
+        return self._get(key, default_value, parse_int, "a whole number")  # type: ignore[no-any-return]
+
+    def set_integer(self, key: str, value: int) -> Configuration:
+        return self._set(key, value)
+
+    def get_boolean(self, key: str, default_value: bool | None) -> bool | None:
+        return self._get(key, default_value, parse_bool, "true or false")  # type: ignore[no-any-return]
+
+    def set_boolean(self, key: str, value: bool) -> Configuration:
+        return self._set(key, value)
+
+    def get_float(self, key: str, default_value: float | None) -> float | None:
+        return self._get(key, default_value, parse_float, "a number")  # type: ignore[no-any-return]
+
+    def set_float(self, key: str, value: float) -> Configuration:
+        return self._set(key, value)
+
+    def get_bytearray(self, key: str, default_value: bytearray | None) -> bytearray | None:
+        value = self._values.get(key)
+        if value is None:
+            return default_value
+        if not isinstance(value, bytes | bytearray):
+            raise ConfigurationError(f"'{key}' must be bytes", found=repr(value), cure="use the getter of its type")
+        return bytearray(value)
+
+    def set_bytearray(self, key: str, value: bytearray) -> Configuration:
+        return self._set(key, value)
+
+    @staticmethod
+    def parse_list_value(value: str) -> list[str]:
+        """``a;b`` or ``[a, b]`` as a list; nothing gives an empty one."""
+        return parse_list(value) if value else []
+
+    def key_set(self) -> set[str]:
+        return set(self._values)
+
+    def contains_key(self, key: str) -> bool:
+        return key in self._values
+
+    def remove_config(self, key: str) -> bool:
+        """Whether there was such a key."""
+        return self._values.pop(key, None) is not None
+
+    def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
+        for key, value in other._values.items():
+            self._values[(prefix or "") + key] = value
+        return self
+
+    def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
+        target_dict.update(self._values)
+
+    def to_dict(self) -> dict[str, str]:
+        """All keys with their values as texts."""
+        return {key: _text(value) for key, value in self._values.items()}
+
+    def read(self, option: Option) -> Any:
+        """The typed value of an option, whichever of its spellings is set (the current one wins), or its default."""
+        for spelling in (option.key, *option.aliases):
+            if spelling in self._values:
+                return option.parse(self._values[spelling], spelling)
+        return option.default
+
+    def write(self, option: Option, value: Any) -> None:
+        """Set an option, checked, under its current spelling; older spellings go. None removes it."""
+        parsed = None if value is None else option.parse(value)
+        for spelling in (option.key, *option.aliases):
+            self._values.pop(spelling, None)
+        if parsed is not None:
+            self._values[option.key] = parsed
+
+    def overlay(self, other: Configuration) -> None:
+        """Lay ``other`` over this one: every key is checked, and replaces whatever spelling was there."""
+        chosen: dict[str, tuple[str, Any]] = {}
+        for spelled, value in other._values.items():
+            option = meaning(spelled)
+            key = option.key if option else spelled
+            if key not in chosen or spelled == key:  # of two spellings in one place the current one wins
+                chosen[key] = (spelled, value)
+        for key, (spelled, value) in chosen.items():
+            option = SPELLINGS.get(key)
+            if option is not None:
+                self.write(option, option.parse(value, spelled))
+            else:
+                self._values[key] = value
+
+    def _set(self, key: str, value: Any) -> Configuration:
+        if not isinstance(key, str) or not key:
+            raise wrong(
+                "Configuration", "a non-empty text as key", key, 'config.set_string("parallelism.default", "2")'
+            )
+        if value is None:
+            raise wrong("Configuration", "a value", value, f"remove_config({key!r}) takes a key away")
+        self._values[key] = value
+        return self
+
+    def _get(self, key: str, default: Any, parse: Any, wanted: str) -> Any:
+        value = self._values.get(key)
+        if value is None:
+            return default
+        try:
+            return parse(value)
+        except ValueError:
+            raise ConfigurationError(
+                f"'{key}' must be {wanted}", found=repr(value), cure="use the getter of its type, or correct the value"
+            ) from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Configuration) and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.to_dict().items()))
+
+    def __str__(self) -> str:
+        return "{" + ", ".join(f"{key}={value}" for key, value in self.to_dict().items()) + "}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ";".join(map(str, value))
+    if isinstance(value, dict):
+        return ",".join(f"{key}:{item}" for key, item in value.items())
+    return str(value)
+
+
+_noticed: set[str] = set()
+
+
+def _notice(key: str, text: str) -> None:
+    """Log once in the life of the process."""
+    if key not in _noticed:
+        _noticed.add(key)
+        log.warning("'%s' is accepted and has no effect: %s", key, text)
+
+
+def meaning(key: str) -> Option | None:
+    """The option of a key; None if it is passed on to Spark or means nothing here (then with a notice).
+
+    Unknown keys are refused.
+    """
+    option = SPELLINGS.get(key)
+    if option is not None:
+        if option.note:
+            _notice(key, option.note)
+        return option
+    if key.startswith(PASSED_ON):
+        return None
+    if key.startswith(WITHOUT_MEANING):
+        _notice(key, "Flink's key has no counterpart on Spark")
+        return None
+    near = difflib.get_close_matches(key, SPELLINGS, n=1, cutoff=0.6)
+    raise ConfigurationError(
+        "Configuration has only known keys",
+        found=repr(key),
+        cure=f"did you mean '{near[0]}'?" if near else "see `tidegate options` for all of them",
+    )
+
+
+def effective(configuration: Configuration) -> dict[str, Any]:
+    """Every known option with its typed value under its current key, and all ``spark.*`` keys as texts.
+
+    Durations are milliseconds, sizes bytes, choices texts in their canonical spelling, None means not set. The rules
+    between options have been checked.
+    """
+    for key in configuration.key_set():
+        meaning(key)
+    result = {key: configuration.read(option) for key, option in REGISTRY.items()}
+    result |= {key: value for key, value in configuration.to_dict().items() if key.startswith(PASSED_ON)}
+    if result[RESTART_TYPE.key] is None:
+        result[RESTART_TYPE.key] = "none" if result[CHECKPOINT_INTERVAL.key] is None else "exponential-delay"
+    if result[CHECKPOINT_MIN_PAUSE.key] > 0:
+        result[CHECKPOINT_CONCURRENT.key] = 1
+    if result[UNALIGNED.key]:
+        _check_unaligned(result)
+    return result
+
+
+def _check_unaligned(result: dict[str, Any]) -> None:
+    mode, concurrent = result[CHECKPOINT_MODE.key], result[CHECKPOINT_CONCURRENT.key]
+    if mode != "EXACTLY_ONCE" or concurrent != 1:
+        raise ConfigurationError(
+            "Unaligned checkpoints need exactly-once mode and one concurrent checkpoint",
+            where=f"'{UNALIGNED.key}'",
+            found=f"mode {mode}, {concurrent} concurrent",
+            cure=f"set '{CHECKPOINT_MODE.key}' to EXACTLY_ONCE and '{CHECKPOINT_CONCURRENT.key}' to 1",
+        )

@@ -1,0 +1,88 @@
+"""Where configuration comes from before the program speaks: a YAML file, then ``-D`` of the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tidegate.common.configuration import Configuration
+from tidegate.common.errors import ConfigurationError
+from tidegate.common.option_types import MAP
+from tidegate.common.options import SPELLINGS
+
+FILE_NAME = "config.yaml"
+_dynamic: dict[str, Any] = {}
+
+
+def set_dynamic_properties(properties: Mapping[str, Any]) -> None:
+    """What ``-D`` said (and ``-p``, ``-s``, ``--master``). Holds for environments made afterwards in this process."""
+    _dynamic.clear()
+    _dynamic.update(properties)
+
+
+def load() -> Configuration:
+    """Defaults < file < ``-D``. Code comes on top of it, as in Flink: what a program sets itself wins."""
+    configuration = Configuration()
+    path = configuration_file()
+    if path is not None:
+        _overlay(configuration, read_yaml(path), f"file {path}")
+    _overlay(configuration, _dynamic, "-D of the command line")
+    return configuration
+
+
+def _overlay(configuration: Configuration, values: Mapping[str, Any], where: str) -> None:
+    try:
+        configuration.overlay(Configuration.from_dict(dict(values)))
+    except ConfigurationError as error:
+        raise ConfigurationError(error.rule, where=where, found=error.found, cure=error.cure) from None
+
+
+def configuration_file() -> Path | None:
+    """``config.yaml`` of ``$TIDEGATE_CONF_DIR``, else of ``$FLINK_CONF_DIR``, else of ``./conf``."""
+    named = os.environ.get("TIDEGATE_CONF_DIR")
+    if named:
+        path = Path(named) / FILE_NAME
+        if not path.is_file():
+            raise ConfigurationError(
+                f"TIDEGATE_CONF_DIR must hold {FILE_NAME}", found=f"no {path}", cure="correct or unset the variable"
+            )
+        return path
+    candidates = [Path(os.environ["FLINK_CONF_DIR"])] if os.environ.get("FLINK_CONF_DIR") else []
+    candidates.append(Path("conf"))
+    return next((folder / FILE_NAME for folder in candidates if (folder / FILE_NAME).is_file()), None)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The file's values under flat keys; in the file keys may be nested, flat or both."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(
+            "The configuration file must be readable YAML", where=str(path), found=" ".join(str(error).split())
+        ) from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigurationError(
+            "The configuration file must hold keys and values",
+            where=str(path),
+            found=f"a {type(content).__name__}",
+            cure="for example  parallelism.default: 2",
+        )
+    flat: dict[str, Any] = {}
+    _flatten(content, "", flat)
+    return flat
+
+
+def _flatten(values: Mapping[Any, Any], prefix: str, flat: dict[str, Any]) -> None:
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        option = SPELLINGS.get(key)
+        if isinstance(value, dict) and not (option and option.type is MAP):
+            _flatten(value, f"{key}.", flat)
+        elif value is not None:
+            flat[key] = value

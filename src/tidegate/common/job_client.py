@@ -1,0 +1,57 @@
+"""JobClient: a running job as its program sees it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from tidegate.common.completable_future import CompletableFuture
+from tidegate.common.job_execution_result import JobExecutionResult
+from tidegate.common.job_id import JobID
+from tidegate.common.job_status import JobStatus
+
+__all__ = ["JobClient", "RunningJob"]
+
+
+class RunningJob(Protocol):
+    """What a client needs of the job it stands for. ``datastream/executor.py`` has the executor's full protocol."""
+
+    @property
+    def job_id(self) -> str: ...
+
+    def status(self) -> JobStatus: ...
+
+    def cancel(self) -> None:
+        """Ask the job to stop; returns at once, may be called again and after the end."""
+        ...
+
+    def result(self, timeout: float | None = None) -> JobExecutionResult:
+        """Wait for the end. JobFailedError, JobCancelledError, or TimeoutError after ``timeout`` seconds."""
+        ...
+
+
+class JobClient:
+    """Answers are futures, as in PyFlink."""
+
+    def __init__(self, job: RunningJob) -> None:
+        self._job = job
+        self._result: CompletableFuture[JobExecutionResult] | None = None
+
+    def get_job_id(self) -> JobID:
+        return JobID(self._job.job_id)
+
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
+        return CompletableFuture.completed(self._job.status())
+
+    def cancel(self) -> CompletableFuture[None]:
+        """Stop the job; its checkpoints stay or go as the configured retention says."""
+        self._job.cancel()
+        return CompletableFuture.completed(None)
+
+    def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
+        """Known when the job is over; before, the future waits."""
+        return CompletableFuture.of(lambda: self._job.result().get_all_accumulator_results())
+
+    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
+        if self._result is None:
+            self._result = CompletableFuture.of(self._job.result)
+        return self._result

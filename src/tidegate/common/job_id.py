@@ -1,0 +1,17 @@
+"""JobID: the name of one job, and of its directory on checkpoint storage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["JobID"]
+
+
+@dataclass(frozen=True)
+class JobID:
+    """32 hexadecimal digits, or what ``tidegate.job-id`` says."""
+
+    value: str
+
+    def __str__(self) -> str:
+        return self.value

@@ -1,0 +1,404 @@
+"""The registry of configuration options: every key Tidegate knows, its older spellings, type, default and meaning."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.common.errors import ConfigurationError
+from tidegate.common.option_types import (
+    BOOL,
+    DURATION,
+    FLOAT,
+    INT,
+    LIST,
+    MAP,
+    MEMORY,
+    TEXT,
+    OptionType,
+    choice,
+)
+
+Check = Callable[[Any], str | None]
+"""Says which rule a parsed value breaks, or None."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One configuration key. ``default`` is a parsed value (durations in ms); None means not set.
+
+    ``note``: the option is accepted and kept, but this version does not act on it; a user who sets it is told so once.
+    """
+
+    key: str
+    type: OptionType
+    default: Any
+    doc: str
+    aliases: tuple[str, ...] = ()
+    check: Check | None = None
+    note: str | None = None
+
+    def parse(self, raw: Any, spelled: str | None = None) -> Any:
+        """The typed value, or ConfigurationError. ``spelled``: the key as the user wrote it."""
+        key = spelled or self.key
+        try:
+            value = self.type.parse(raw)
+        except ValueError as error:
+            raise ConfigurationError(
+                f"'{key}' must be {self.type.name}",
+                found=f"{raw!r} ({error})",
+                cure=f"for example {key}: {self.type.example}",
+            ) from None
+        broken = self.check(value) if self.check else None
+        if broken:
+            raise ConfigurationError(f"'{key}' {broken}", found=repr(raw), cure=self.doc)
+        return value
+
+
+REGISTRY: dict[str, Option] = {}
+"""Canonical key -> option."""
+
+
+def _option(
+    key: str,
+    type_: OptionType,
+    default: Any,
+    doc: str,
+    *aliases: str,
+    check: Check | None = None,
+    note: str | None = None,
+) -> Option:
+    option = Option(key, type_, default, doc, aliases, check, note)
+    REGISTRY[key] = option
+    return option
+
+
+def _at_least(least: int, unit: str = "") -> Check:
+    text = f"must be at least {least:,}{unit}"
+    return lambda value: text if value < least else None
+
+
+def _between(least: int, most: int) -> Check:
+    return lambda value: None if least <= value <= most else f"must lie between {least:,} and {most:,}"
+
+
+def _job_id(value: str) -> str | None:
+    fits = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", value)
+    return None if fits else "must be 1 to 64 letters, digits, '_', '.' or '-', because it names a directory"
+
+
+_UNALIGNED = "checkpoints stay aligned in this version"
+
+# -- program and execution --------------------------------------------------------------------------
+
+PARALLELISM = _option(
+    "parallelism.default", INT, None, "Subtasks of an operator that sets none itself.", check=_between(1, 1 << 15)
+)
+MAX_PARALLELISM = _option(
+    "pipeline.max-parallelism",
+    INT,
+    None,
+    "Number of key groups, the upper limit of rescaling.",
+    check=_between(1, 1 << 15),
+)
+JOB_NAME = _option("pipeline.name", TEXT, None, "Name of the job.", "pipeline.job-name")
+CHAINING = _option(
+    "pipeline.operator-chaining.enabled", BOOL, True, "Fuse operators into one loop.", "pipeline.operator-chaining"
+)
+CHAINING_MIXED_MAX = _option(
+    "pipeline.operator-chaining.chain-operators-with-different-max-parallelism",
+    BOOL,
+    True,
+    "Whether operators of different maximum parallelism may be fused.",
+)
+AUTO_WATERMARK_INTERVAL = _option(
+    "pipeline.auto-watermark-interval",
+    DURATION,
+    200,
+    "Kept for programs that set it; watermarks move with every batch.",
+)
+OBJECT_REUSE = _option("pipeline.object-reuse", BOOL, False, "Records are never copied between fused operators.")
+AUTO_UIDS = _option("pipeline.auto-generate-uids", BOOL, True, "false: every operator must have a uid of its own.")
+JOB_PARAMETERS = _option("pipeline.global-job-parameters", MAP, {}, "Read by RuntimeContext.get_job_parameter.")
+RUNTIME_MODE = _option(
+    "execution.runtime-mode",
+    choice(["STREAMING", "BATCH", "AUTOMATIC"]),
+    "STREAMING",
+    "BATCH: rolling aggregates emit the last result only; needs bounded sources.",
+)
+BUFFER_TIMEOUT = _option(
+    "execution.buffer-timeout.interval",
+    DURATION,
+    100,
+    "The longest time a record waits for a round.",
+    "execution.buffer-timeout",
+)
+BUFFER_TIMEOUT_ENABLED = _option(
+    "execution.buffer-timeout.enabled", BOOL, True, "false: rounds are as large as the target time allows."
+)
+TARGET = _option("execution.target", TEXT, "spark", "Name of the executor (entry point group tidegate.executors).")
+TMP_DIRS = _option("io.tmp.dirs", LIST, None, "Where local temporary files go; the system's directory if not set.")
+LATENCY_INTERVAL = _option(
+    "metrics.latency.interval", DURATION, 0, "Latency markers.", note="there are no latency markers"
+)
+CANCEL_INTERVAL = _option(
+    "task.cancellation.interval", DURATION, 30_000, "Pause between two attempts to cancel.", note="Spark cancels tasks"
+)
+CANCEL_TIMEOUT = _option(
+    "task.cancellation.timeout", DURATION, 180_000, "When cancelling gives up.", note="Spark cancels tasks"
+)
+
+# -- checkpoints ------------------------------------------------------------------------------------
+
+CHECKPOINT_INTERVAL = _option(
+    "execution.checkpointing.interval",
+    DURATION,
+    None,
+    "Time between two checkpoints; not set: no checkpoints. At least 10 ms.",
+    check=_at_least(10, " ms"),
+)
+CHECKPOINT_MODE = _option(
+    "execution.checkpointing.mode",
+    choice(["EXACTLY_ONCE", "AT_LEAST_ONCE"]),
+    "EXACTLY_ONCE",
+    "The guarantee of checkpoints.",
+    "execution.checkpointing.consistency-mode",
+)
+CHECKPOINT_TIMEOUT = _option(
+    "execution.checkpointing.timeout",
+    DURATION,
+    600_000,
+    "A checkpoint that takes longer is aborted. At least 10 ms.",
+    check=_at_least(10, " ms"),
+)
+CHECKPOINT_MIN_PAUSE = _option(
+    "execution.checkpointing.min-pause",
+    DURATION,
+    0,
+    "Least time from the end of a checkpoint to the next trigger.",
+)
+CHECKPOINT_CONCURRENT = _option(
+    "execution.checkpointing.max-concurrent-checkpoints",
+    INT,
+    1,
+    "Checkpoints in progress at once; a minimum pause makes it 1.",
+    check=_at_least(1),
+)
+CHECKPOINT_TOLERABLE = _option(
+    "execution.checkpointing.tolerable-failed-checkpoints",
+    INT,
+    0,
+    "Failed checkpoints in a row before the job fails.",
+    check=_at_least(0),
+)
+CHECKPOINT_RETAINED = _option(
+    "execution.checkpointing.num-retained",
+    INT,
+    1,
+    "Completed checkpoints to keep.",
+    "state.checkpoints.num-retained",
+    check=_at_least(1),
+)
+CHECKPOINT_RETENTION = _option(
+    "execution.checkpointing.externalized-checkpoint-retention",
+    choice(["NO_EXTERNALIZED_CHECKPOINTS", "DELETE_ON_CANCELLATION", "RETAIN_ON_CANCELLATION"]),
+    "NO_EXTERNALIZED_CHECKPOINTS",
+    "Whether checkpoints stay when the job is cancelled.",
+)
+CHECKPOINT_DIR = _option(
+    "execution.checkpointing.dir",
+    TEXT,
+    None,
+    "Directory for checkpoints: any fsspec address.",
+    "state.checkpoints.dir",
+)
+SAVEPOINT_DIR = _option(
+    "execution.checkpointing.savepoint-dir",
+    TEXT,
+    None,
+    "Directory for savepoints.",
+    "state.savepoints.dir",
+    "savepoints.state.backend.fs.dir",
+)
+CHECKPOINT_STORAGE = _option(
+    "execution.checkpointing.storage",
+    choice(["filesystem"], {"file-system": "filesystem"}),
+    "filesystem",
+    "Where checkpoints are kept.",
+    "state.checkpoint-storage",
+)
+CHECKPOINT_AFTER_FINISH = _option(
+    "execution.checkpointing.checkpoints-after-tasks-finish",
+    BOOL,
+    True,
+    "A final checkpoint commits the last output of bounded sources.",
+    "execution.checkpointing.checkpoints-after-tasks-finish.enabled",
+)
+UNALIGNED = _option(
+    "execution.checkpointing.unaligned.enabled",
+    BOOL,
+    False,
+    "In-flight data as part of the checkpoint.",
+    "execution.checkpointing.unaligned",
+    note=_UNALIGNED,
+)
+FORCE_UNALIGNED = _option(
+    "execution.checkpointing.unaligned.forced", BOOL, False, "Unaligned also where it is not advised.", note=_UNALIGNED
+)
+ALIGNED_TIMEOUT = _option(
+    "execution.checkpointing.aligned-checkpoint-timeout",
+    DURATION,
+    0,
+    "When an aligned checkpoint turns unaligned; 0: unaligned from the start.",
+    "execution.checkpointing.alignment-timeout",
+    note=_UNALIGNED,
+)
+INCREMENTAL = _option(
+    "execution.checkpointing.incremental",
+    BOOL,
+    False,
+    "Store only what changed.",
+    "state.backend.incremental",
+    note="checkpoints always store only what changed",
+)
+COMPRESSION = _option(
+    "execution.checkpointing.snapshot-compression",
+    BOOL,
+    False,
+    "Compress state files.",
+    note="files are not compressed",
+)
+RECOVERY_PATH = _option(
+    "execution.state-recovery.path",
+    TEXT,
+    None,
+    "Checkpoint or savepoint to start from.",
+    "execution.savepoint.path",
+)
+RECOVERY_IGNORE_UNCLAIMED = _option(
+    "execution.state-recovery.ignore-unclaimed-state",
+    BOOL,
+    False,
+    "Start although the snapshot holds state of operators the program no longer has.",
+    "execution.savepoint.ignore-unclaimed-state",
+)
+RECOVERY_CLAIM = _option(
+    "execution.state-recovery.claim-mode",
+    choice(["NO_CLAIM", "CLAIM"]),
+    "NO_CLAIM",
+    "Whether the job owns, and may delete, the snapshot it starts from.",
+    "execution.savepoint-restore-mode",
+)
+STATE_BACKEND = _option(
+    "state.backend.type", choice(["hashmap"]), "hashmap", "Where running state lives.", "state.backend"
+)
+
+# -- restarts ---------------------------------------------------------------------------------------
+
+RESTART_TYPE = _option(
+    "restart-strategy.type",
+    choice(
+        ["none", "fixed-delay", "failure-rate", "exponential-delay"],
+        {
+            "off": "none",
+            "disable": "none",
+            "fixeddelay": "fixed-delay",
+            "failurerate": "failure-rate",
+            "exponentialdelay": "exponential-delay",
+        },
+    ),
+    None,
+    "What happens after a failure. Not set: exponential-delay with checkpoints, none without.",
+    "restart-strategy",
+)
+FIXED_ATTEMPTS = _option("restart-strategy.fixed-delay.attempts", INT, 1, "Restarts.", check=_at_least(0))
+FIXED_DELAY = _option("restart-strategy.fixed-delay.delay", DURATION, 1_000, "Pause before a restart.")
+RATE_FAILURES = _option(
+    "restart-strategy.failure-rate.max-failures-per-interval",
+    INT,
+    1,
+    "Failures in the interval.",
+    check=_at_least(0),
+)
+RATE_INTERVAL = _option("restart-strategy.failure-rate.failure-rate-interval", DURATION, 60_000, "The interval.")
+RATE_DELAY = _option("restart-strategy.failure-rate.delay", DURATION, 1_000, "Pause before a restart.")
+EXPONENTIAL_INITIAL = _option(
+    "restart-strategy.exponential-delay.initial-backoff", DURATION, 1_000, "First pause.", check=_at_least(1, " ms")
+)
+EXPONENTIAL_MAX = _option("restart-strategy.exponential-delay.max-backoff", DURATION, 60_000, "Longest pause.")
+EXPONENTIAL_MULTIPLIER = _option(
+    "restart-strategy.exponential-delay.backoff-multiplier",
+    FLOAT,
+    1.5,
+    "Growth of the pause.",
+    check=lambda value: "must be at least 1" if value < 1 else None,
+)
+EXPONENTIAL_RESET = _option(
+    "restart-strategy.exponential-delay.reset-backoff-threshold",
+    DURATION,
+    3_600_000,
+    "A run without failure for so long makes the pause short again.",
+)
+EXPONENTIAL_JITTER = _option(
+    "restart-strategy.exponential-delay.jitter-factor",
+    FLOAT,
+    0.1,
+    "Random share of the pause, between 0 and 1.",
+    check=lambda value: None if 0 <= value <= 1 else "must lie between 0 and 1",
+)
+EXPONENTIAL_ATTEMPTS = _option(
+    "restart-strategy.exponential-delay.attempts-before-reset-backoff",
+    INT,
+    (1 << 31) - 1,
+    "Restarts before the job fails.",
+    check=_at_least(0),
+)
+
+# -- Tidegate's own ---------------------------------------------------------------------------------
+
+JOB_ID = _option(
+    "tidegate.job-id",
+    TEXT,
+    None,
+    "A fixed job id: a program started again with it resumes the latest completed checkpoint of its directory.",
+    check=_job_id,
+)
+ROUND_TARGET = _option(
+    "tidegate.round.target-time", DURATION, 1_000, "How long a round should take.", check=_at_least(10, " ms")
+)
+ROUND_MAX_RECORDS = _option(
+    "tidegate.round.max-records",
+    INT,
+    None,
+    "Most units (records, bytes) a source reads a round.",
+    check=_at_least(1),
+)
+CHUNK_RECORDS = _option("tidegate.chunk.records", INT, 4096, "Records in one shuffle row.", check=_at_least(1))
+LOCAL_DIR = _option(
+    "tidegate.state.local-dir",
+    TEXT,
+    None,
+    "Home of the local stores; io.tmp.dirs if not set.",
+    "state.backend.local-dir",
+)
+MAP_SIZE = _option(
+    "tidegate.state.map-size", MEMORY, 64 << 30, "Most one local store may grow to.", check=_at_least(1 << 20, " bytes")
+)
+LEASE_TIMEOUT = _option(
+    "tidegate.checkpoint.lease-timeout",
+    DURATION,
+    30_000,
+    "After so long without a sign of life another attempt may take the job's directory.",
+    check=_at_least(100, " ms"),
+)
+COMMIT_ATTEMPTS = _option(
+    "tidegate.commit.max-attempts", INT, 10, "Attempts of a sink's commit before the job fails.", check=_at_least(1)
+)
+COMMIT_BACKOFF = _option("tidegate.commit.backoff", DURATION, 100, "First pause between two attempts of a commit.")
+
+SPELLINGS: dict[str, Option] = {
+    spelling: option for option in REGISTRY.values() for spelling in (option.key, *option.aliases)
+}
+"""Every spelling, old and new -> option."""

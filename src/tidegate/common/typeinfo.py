@@ -1,0 +1,425 @@
+"""Type information: what a stream's records and a state's values are made of, with PyFlink's names.
+
+A type serves two ends here: ``to_schema`` gives msgspec's annotation, so that typed state and typed keys are stored
+compactly without pickle, and ``describe`` a stable text that checkpoint metadata keeps to notice a changed type.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import Any, Optional
+
+from tidegate.common.arguments import wrong
+from tidegate.common.errors import ProgramError
+from tidegate.common.time import Instant
+
+__all__ = [
+    "BasicArrayTypeInfo",
+    "BasicType",
+    "BasicTypeInfo",
+    "DateTypeInfo",
+    "InstantTypeInfo",
+    "ListTypeInfo",
+    "MapTypeInfo",
+    "ObjectArrayTypeInfo",
+    "PickledBytesTypeInfo",
+    "PrimitiveArrayTypeInfo",
+    "RowTypeInfo",
+    "SqlTimeTypeInfo",
+    "TimeTypeInfo",
+    "TimestampTypeInfo",
+    "TupleTypeInfo",
+    "TypeInformation",
+    "Types",
+]
+
+
+class TypeInformation(ABC):
+    """Root of all types. Immutable, equal by structure, hashable."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """A text that stays the same over versions, e.g. ``TUPLE<LONG, STRING>``. Goes into checkpoint metadata."""
+
+    def to_schema(self) -> Any | None:
+        """An annotation msgspec can encode and decode, or None: values of this type are pickled."""
+        return None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TypeInformation) and self.describe() == other.describe()
+
+    def __hash__(self) -> int:
+        return hash(self.describe())
+
+
+def _expect_type(method: str, value: Any) -> TypeInformation:
+    if not isinstance(value, TypeInformation):
+        raise wrong(method, "type information", value, "use a type of Types, for example Types.STRING()")
+    return value
+
+
+def _nested(info: TypeInformation) -> Any | None:
+    """The schema of a part: a part may be None where a whole value may not."""
+    schema = info.to_schema()
+    return None if schema is None else Optional[schema]  # noqa: UP045 - built at run time
+
+
+class BasicType(Enum):
+    STRING = "String"
+    BYTE = "Byte"
+    BOOLEAN = "Boolean"
+    SHORT = "Short"
+    INT = "Integer"
+    LONG = "Long"
+    FLOAT = "Float"
+    DOUBLE = "Double"
+    CHAR = "Char"
+    BIG_INT = "BigInteger"
+    BIG_DEC = "BigDecimal"
+    INSTANT = "Instant"
+
+
+_BASIC_SCHEMAS: dict[BasicType, Any] = {
+    BasicType.STRING: str,
+    BasicType.BYTE: int,
+    BasicType.BOOLEAN: bool,
+    BasicType.SHORT: int,
+    BasicType.INT: int,
+    BasicType.LONG: int,
+    BasicType.FLOAT: float,
+    BasicType.DOUBLE: float,
+    BasicType.CHAR: str,
+    BasicType.BIG_DEC: decimal.Decimal,
+    BasicType.INSTANT: Instant,
+}  # BIG_INT is missing on purpose: msgspec's integers end at 64 bits
+
+
+class BasicTypeInfo(TypeInformation):
+    """Numbers, texts, booleans."""
+
+    def __init__(self, basic_type: BasicType) -> None:
+        self._basic_type = basic_type
+
+    def describe(self) -> str:
+        return self._basic_type.name
+
+    def to_schema(self) -> Any | None:
+        return _BASIC_SCHEMAS.get(self._basic_type)
+
+    def __repr__(self) -> str:
+        return self._basic_type.value
+
+    @staticmethod
+    def STRING_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.STRING)
+
+    @staticmethod
+    def BOOLEAN_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.BOOLEAN)
+
+    @staticmethod
+    def BYTE_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.BYTE)
+
+    @staticmethod
+    def SHORT_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.SHORT)
+
+    @staticmethod
+    def INT_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.INT)
+
+    @staticmethod
+    def LONG_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.LONG)
+
+    @staticmethod
+    def FLOAT_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.FLOAT)
+
+    @staticmethod
+    def DOUBLE_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.DOUBLE)
+
+    @staticmethod
+    def CHAR_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.CHAR)
+
+    @staticmethod
+    def BIG_INT_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.BIG_INT)
+
+    @staticmethod
+    def BIG_DEC_TYPE_INFO() -> BasicTypeInfo:
+        return BasicTypeInfo(BasicType.BIG_DEC)
+
+    @staticmethod
+    def INSTANT_TYPE_INFO() -> InstantTypeInfo:
+        return InstantTypeInfo(BasicType.INSTANT)
+
+
+class InstantTypeInfo(BasicTypeInfo):
+    """Points in time as ``tidegate.common.Instant``."""
+
+
+class DateTypeInfo(TypeInformation):
+    """``datetime.date``."""
+
+    def describe(self) -> str:
+        return "SQL_DATE"
+
+    def to_schema(self) -> Any | None:
+        return datetime.date
+
+    def __repr__(self) -> str:
+        return "DateTypeInfo"
+
+
+class TimeTypeInfo(TypeInformation):
+    """``datetime.time``."""
+
+    def describe(self) -> str:
+        return "SQL_TIME"
+
+    def to_schema(self) -> Any | None:
+        return datetime.time
+
+    def __repr__(self) -> str:
+        return "TimeTypeInfo"
+
+
+class TimestampTypeInfo(TypeInformation):
+    """``datetime.datetime``."""
+
+    def describe(self) -> str:
+        return "SQL_TIMESTAMP"
+
+    def to_schema(self) -> Any | None:
+        return datetime.datetime
+
+    def __repr__(self) -> str:
+        return "TimestampTypeInfo"
+
+
+class SqlTimeTypeInfo:
+    """The three SQL time types by name."""
+
+    @staticmethod
+    def DATE() -> DateTypeInfo:
+        return DateTypeInfo()
+
+    @staticmethod
+    def TIME() -> TimeTypeInfo:
+        return TimeTypeInfo()
+
+    @staticmethod
+    def TIMESTAMP() -> TimestampTypeInfo:
+        return TimestampTypeInfo()
+
+
+class PickledBytesTypeInfo(TypeInformation):
+    """Any Python object. What a stream has when no type was given."""
+
+    def describe(self) -> str:
+        return "pickle"
+
+    def __repr__(self) -> str:
+        return "PickledByteArrayTypeInfo"
+
+
+class _ElementTypeInfo(TypeInformation):
+    """Shared by all sequences of one element type."""
+
+    _name = ""
+
+    def __init__(self, element_type: TypeInformation) -> None:
+        self._element_type = _expect_type(type(self).__name__, element_type)
+
+    def describe(self) -> str:
+        return f"{self._name}<{self._element_type.describe()}>"
+
+    def to_schema(self) -> Any | None:
+        element = _nested(self._element_type)
+        return None if element is None else list[element]  # type: ignore[valid-type]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}<{self._element_type}>"
+
+
+class ListTypeInfo(_ElementTypeInfo):
+    """A list of elements of one type."""
+
+    _name = "LIST"
+
+
+_PRIMITIVES = frozenset(["BOOLEAN", "BYTE", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "CHAR"])
+
+
+class PrimitiveArrayTypeInfo(_ElementTypeInfo):
+    """A list of numbers, booleans or characters; of BYTE: a ``bytes``."""
+
+    _name = "PRIMITIVE_ARRAY"
+
+    def __init__(self, element_type: TypeInformation) -> None:
+        super().__init__(element_type)
+        if element_type.describe() not in _PRIMITIVES:
+            raise wrong(
+                "Types.PRIMITIVE_ARRAY",
+                "a primitive element type",
+                element_type,
+                "use Types.BASIC_ARRAY, Types.OBJECT_ARRAY or Types.LIST",
+            )
+
+    def to_schema(self) -> Any | None:
+        return bytes if self._element_type.describe() == "BYTE" else super().to_schema()
+
+
+class BasicArrayTypeInfo(_ElementTypeInfo):
+    """A list of basic values, each of which may be None."""
+
+    _name = "BASIC_ARRAY"
+
+    def __init__(self, element_type: TypeInformation) -> None:
+        super().__init__(element_type)
+        if not isinstance(element_type, BasicTypeInfo):
+            raise wrong(
+                "Types.BASIC_ARRAY", "a basic element type", element_type, "use Types.OBJECT_ARRAY or Types.LIST"
+            )
+
+
+class ObjectArrayTypeInfo(_ElementTypeInfo):
+    """A list of elements of any one type."""
+
+    _name = "OBJECT_ARRAY"
+
+
+class MapTypeInfo(TypeInformation):
+    """A dict with keys of one type and values of one type."""
+
+    def __init__(self, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
+        self._key_type_info = _expect_type("Types.MAP", key_type_info)
+        self._value_type_info = _expect_type("Types.MAP", value_type_info)
+
+    def describe(self) -> str:
+        return f"MAP<{self._key_type_info.describe()}, {self._value_type_info.describe()}>"
+
+    def to_schema(self) -> Any | None:
+        key, value = self._key_type_info.to_schema(), _nested(self._value_type_info)
+        return None if key is None or value is None else dict[key, value]  # type: ignore[valid-type]
+
+    def __repr__(self) -> str:
+        return f"MapTypeInfo<{self._key_type_info}, {self._value_type_info}>"
+
+
+class TupleTypeInfo(TypeInformation):
+    """A Python tuple with a type for each position."""
+
+    def __init__(self, field_types: list[TypeInformation]) -> None:
+        self._field_types = [_expect_type("Types.TUPLE", info) for info in field_types]
+
+    def get_field_types(self) -> list[TypeInformation]:
+        return list(self._field_types)
+
+    def describe(self) -> str:
+        return f"TUPLE<{', '.join(info.describe() for info in self._field_types)}>"
+
+    def to_schema(self) -> Any | None:
+        parts = [_nested(info) for info in self._field_types]
+        return None if any(part is None for part in parts) else tuple[tuple(parts)]  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return f"TupleTypeInfo({', '.join(map(str, self._field_types))})"
+
+
+class RowTypeInfo(TypeInformation):
+    """A ``Row`` with a type for each field, and names: ``f0, f1, ...`` where none are given."""
+
+    def __init__(self, field_types: list[TypeInformation], field_names: list[str] | None = None) -> None:
+        self._field_types = [_expect_type("Types.ROW", info) for info in field_types]
+        if field_names is not None and len(field_names) != len(field_types):
+            raise ProgramError(
+                "A named row type has one name for each field",
+                where="Types.ROW_NAMED",
+                found=f"{len(field_names)} names for {len(field_types)} types",
+            )
+        self._named = field_names is not None
+        self._field_names = list(field_names) if field_names is not None else [f"f{n}" for n in range(len(field_types))]
+
+    def get_field_names(self) -> list[str]:
+        return list(self._field_names)
+
+    def get_field_index(self, field_name: str) -> int:
+        """The position of the field, -1 if there is none of that name."""
+        return self._field_names.index(field_name) if field_name in self._field_names else -1
+
+    def get_field_types(self) -> list[TypeInformation]:
+        return list(self._field_types)
+
+    def describe(self) -> str:
+        fields = zip(self._field_names, self._field_types, strict=True)
+        return f"ROW<{', '.join(f'{name}: {info.describe()}' for name, info in fields)}>"
+
+    def __repr__(self) -> str:
+        if not self._named:
+            return f"RowTypeInfo({', '.join(map(str, self._field_types))})"
+        fields = zip(self._field_names, self._field_types, strict=True)
+        return f"RowTypeInfo({', '.join(f'{name}: {info}' for name, info in fields)})"
+
+
+class Types:
+    """The types a program may use, by name."""
+
+    STRING = staticmethod(BasicTypeInfo.STRING_TYPE_INFO)
+    BYTE = staticmethod(BasicTypeInfo.BYTE_TYPE_INFO)
+    BOOLEAN = staticmethod(BasicTypeInfo.BOOLEAN_TYPE_INFO)
+    SHORT = staticmethod(BasicTypeInfo.SHORT_TYPE_INFO)
+    INT = staticmethod(BasicTypeInfo.INT_TYPE_INFO)
+    LONG = staticmethod(BasicTypeInfo.LONG_TYPE_INFO)
+    FLOAT = staticmethod(BasicTypeInfo.FLOAT_TYPE_INFO)
+    DOUBLE = staticmethod(BasicTypeInfo.DOUBLE_TYPE_INFO)
+    CHAR = staticmethod(BasicTypeInfo.CHAR_TYPE_INFO)
+    BIG_INT = staticmethod(BasicTypeInfo.BIG_INT_TYPE_INFO)
+    BIG_DEC = staticmethod(BasicTypeInfo.BIG_DEC_TYPE_INFO)
+    INSTANT = staticmethod(BasicTypeInfo.INSTANT_TYPE_INFO)
+    SQL_DATE = staticmethod(SqlTimeTypeInfo.DATE)
+    SQL_TIME = staticmethod(SqlTimeTypeInfo.TIME)
+    SQL_TIMESTAMP = staticmethod(SqlTimeTypeInfo.TIMESTAMP)
+
+    @staticmethod
+    def PICKLED_BYTE_ARRAY() -> PickledBytesTypeInfo:
+        return PickledBytesTypeInfo()
+
+    @staticmethod
+    def ROW(field_types: list[TypeInformation]) -> RowTypeInfo:
+        return RowTypeInfo(field_types)
+
+    @staticmethod
+    def ROW_NAMED(field_names: list[str], field_types: list[TypeInformation]) -> RowTypeInfo:
+        return RowTypeInfo(field_types, field_names)
+
+    @staticmethod
+    def TUPLE(field_types: list[TypeInformation]) -> TupleTypeInfo:
+        return TupleTypeInfo(field_types)
+
+    @staticmethod
+    def PRIMITIVE_ARRAY(element_type: TypeInformation) -> PrimitiveArrayTypeInfo:
+        return PrimitiveArrayTypeInfo(element_type)
+
+    @staticmethod
+    def BASIC_ARRAY(element_type: TypeInformation) -> BasicArrayTypeInfo:
+        return BasicArrayTypeInfo(element_type)
+
+    @staticmethod
+    def OBJECT_ARRAY(element_type: TypeInformation) -> ObjectArrayTypeInfo:
+        return ObjectArrayTypeInfo(element_type)
+
+    @staticmethod
+    def MAP(key_type_info: TypeInformation, value_type_info: TypeInformation) -> MapTypeInfo:
+        return MapTypeInfo(key_type_info, value_type_info)
+
+    @staticmethod
+    def LIST(element_type_info: TypeInformation) -> ListTypeInfo:
+        return ListTypeInfo(element_type_info)
