@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import threading
+from collections.abc import Callable
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -18,15 +18,24 @@ from tidegate.spark.task import ForgetJob, LevelTask, identity
 
 
 class SparkEngine:
-    """See runtime/engine.py for the contract. One object a job; ``run`` is called from one thread, ``cancel`` from any."""
+    """See runtime/engine.py for the contract. One object a job; ``run`` is called from one thread, ``cancel`` from any.
 
-    def __init__(self, context: SparkContext) -> None:
-        self._sc = context
+    ``open_context`` is called at the first start, when all checks of the program have passed.
+    """
+
+    def __init__(self, open_context: Callable[[], SparkContext]) -> None:
+        self._open_context = open_context
+        self._context: SparkContext | None = None
         self._spec: JobSpec | None = None
         self._program: Any = None
         self._seed: Any = None
         self._group = ""
-        self._cancelled = threading.Event()
+
+    @property
+    def _sc(self) -> SparkContext:
+        if self._context is None:
+            self._context = self._open_context()
+        return self._context
 
     def start(self, spec: JobSpec) -> None:
         self._forget_program()
@@ -74,13 +83,12 @@ class SparkEngine:
             return  # the context is stopping, and takes its files with it
 
     def cancel(self) -> None:
-        self._cancelled.set()
         if self._group:
             self._sc.cancelJobGroup(self._group)
 
     def stop(self) -> None:
         spec = self._spec
-        if spec is not None and not self._sc._jsc.sc().isStopped():
+        if self._context is not None and spec is not None and not self._sc._jsc.sc().isStopped():
             local = f"{spec.settings.local_root}/{spec.settings.job_id}"
             hosts = max(1, self._sc.defaultParallelism)
             self._sc.setJobGroup(f"{self._group}-end", "release local state", interruptOnCancel=False)

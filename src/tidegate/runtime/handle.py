@@ -1,0 +1,92 @@
+"""A job in a thread of its own, and the handle others hold on it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from tidegate.common.errors import JobCancelledError, JobFailedError, TidegateError
+from tidegate.common.job_execution_result import JobExecutionResult
+from tidegate.common.job_status import JobStatus
+from tidegate.connectors.collect import collected
+from tidegate.graph.transformation import SinkSpec
+from tidegate.runtime.attempt import Listener, RoundStatistics
+from tidegate.runtime.master import JobMaster
+
+
+class JobHandle:
+    """Starts the job at once. The checks of ``JobMaster.prepare`` run in the caller's thread, so their errors surface there."""
+
+    def __init__(self, master: JobMaster, listeners: list[Listener]) -> None:
+        self._master, self._listeners = master, listeners
+        self._error: BaseException | None = None
+        self._seconds = 0.0
+        self._done = threading.Event()
+        master.prepare()
+        self._thread = threading.Thread(target=self._run, name=f"tidegate-{master.job_id}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        try:
+            self._master.run()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._seconds = time.monotonic() - started
+            for operator in self._master.graph.sinks:
+                assert isinstance(operator.spec, SinkSpec)
+                channel = getattr(operator.spec.sink, "channel_id", None)
+                if channel is not None:
+                    collected(channel).close(self._failure())
+            self._done.set()
+
+    @property
+    def job_id(self) -> str:
+        return self._master.job_id
+
+    @property
+    def directory(self) -> str:
+        """The job's directory on checkpoint storage."""
+        return self._master.directory
+
+    def status(self) -> JobStatus:
+        return self._master.status
+
+    def cancel(self) -> None:
+        """Stop the job; returns at once. ``result`` then raises JobCancelledError."""
+        self._master.cancel()
+
+    def result(self, timeout: float | None = None) -> JobExecutionResult:
+        """Wait for the end. Raises JobFailedError (the cause chained) or JobCancelledError; TimeoutError if it still runs."""
+        if not self._done.wait(timeout):
+            raise TimeoutError(f"job {self.job_id} is still {self.status().name}")
+        failure = self._failure()
+        if failure is not None:
+            raise failure from self._error
+        return JobExecutionResult(self.job_id, int(self._seconds * 1000))
+
+    def _failure(self) -> TidegateError | None:
+        if self._error is None or isinstance(self._error, JobCancelledError):
+            return self._error if isinstance(self._error, JobCancelledError) else None
+        return JobFailedError(
+            f"Job '{self._master.graph.name}' ({self.job_id}) failed", found=str(self._error), where=self._kept()
+        )
+
+    def _kept(self) -> str | None:
+        kept = self._master.kept_checkpoint()
+        return f"its latest checkpoint is kept: {kept}" if kept else None
+
+    def collect(self, channel_id: str) -> Iterator[Any]:
+        """Values of an ``execute_and_collect`` sink as they are published."""
+        return iter(collected(channel_id))
+
+    def rounds(self) -> list[RoundStatistics]:
+        """Statistics of the latest rounds."""
+        return self._master.statistics()
+
+    def add_listener(self, listener: Listener) -> None:
+        """Call ``listener`` after every accepted round, in the job's thread."""
+        self._listeners.append(listener)

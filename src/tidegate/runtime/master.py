@@ -1,0 +1,352 @@
+"""The job master: owns a job from submission to its end. Restores, runs attempts, restarts, applies retention."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.checkpoint.assign import assign_files, match_operators
+from tidegate.checkpoint.completed import CompletedCheckpoints
+from tidegate.checkpoint.coordinator import CheckpointCoordinator
+from tidegate.checkpoint.history import CheckpointHistory
+from tidegate.checkpoint.lease import Lease, Liveness, acquire
+from tidegate.checkpoint.lease_records import AttemptStatus
+from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.locate import Located
+from tidegate.checkpoint.owner import is_alive
+from tidegate.checkpoint.policy import CheckpointPolicy
+from tidegate.checkpoint.recovery import Recovery, decide
+from tidegate.common.clock import Clock, SystemClock
+from tidegate.common.errors import FencedError, JobCancelledError, TidegateError
+from tidegate.common.files import Files
+from tidegate.common.ids import new_job_id, new_token
+from tidegate.common.job_status import JobStatus
+from tidegate.graph.plan import JobGraph, build
+from tidegate.graph.transformation import Program
+from tidegate.operators.level import job_spec
+from tidegate.operators.subtask import Settings
+from tidegate.runtime.attempt import Attempt, Listener, RoundStatistics
+from tidegate.runtime.commits import SinkCommitters
+from tidegate.runtime.engine import Engine
+from tidegate.runtime.planner import SourcePlanner
+from tidegate.runtime.progress import Progress
+from tidegate.runtime.restart import from_configuration as restart_strategy
+from tidegate.state.local_dir import choose_local_root
+
+log = logging.getLogger(__name__)
+
+
+class JobMaster:
+    """``run`` blocks until the job has ended and raises why it failed. ``cancel`` may be called from any thread.
+
+    Everything wrong with the program, its configuration or the checkpoint it restores is found in ``__init__`` and
+    ``prepare``, before a sink or a file of an earlier run is touched.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        engine: Engine,
+        *,
+        clock: Clock | None = None,
+        liveness: Liveness = is_alive,
+        local_root: str | None = None,
+        listeners: list[Listener] | None = None,
+    ) -> None:
+        self._program, self._engine = program, engine
+        self._conf: Mapping[str, Any] = program.configuration
+        self._clock = clock or SystemClock()
+        self._liveness = liveness
+        self._listeners = listeners if listeners is not None else []
+        self.job_id = str(self._conf.get("tidegate.job-id") or new_job_id())
+        self.status = JobStatus.CREATED
+        self.graph = self._build({})
+        self._policy = CheckpointPolicy.from_configuration(self._conf)
+        self._restarts = restart_strategy(self._conf, self._policy is not None)
+        self._local_root = local_root or choose_local_root(self._conf.get("tidegate.state.local-dir"))
+        self._temporary: str | None = None
+        self._files = Files(self._job_directory())
+        self._stop = threading.Event()
+        self._attempt: Attempt | None = None
+        self._current: _Running | None = None
+        self._round = 0
+
+    def _build(self, restored_max: Mapping[str, int]) -> JobGraph:
+        parallelism = int(self._conf.get("parallelism.default") or 1)
+        maximum = self._conf.get("pipeline.max-parallelism")
+        return build(self._program, parallelism, int(maximum) if maximum and int(maximum) > 0 else None, restored_max)
+
+    def _job_directory(self) -> str:
+        base = self._conf.get("execution.checkpointing.dir")
+        if base:
+            return f"{str(base).rstrip('/')}/{self.job_id}"
+        self._temporary = tempfile.mkdtemp(prefix="tidegate-job-")
+        return self._temporary
+
+    # -- from outside ----------------------------------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> str:
+        """The job's directory on checkpoint storage."""
+        return self._files.root
+
+    def statistics(self) -> list[RoundStatistics]:
+        """The latest rounds of the current attempt."""
+        return list(self._attempt.statistics) if self._attempt is not None else []
+
+    def kept_checkpoint(self) -> str | None:
+        """Address of the latest completed checkpoint that is still there, to restore from."""
+        if self._temporary is not None:
+            return None
+        latest = read_lineage(self._files).latest
+        return None if latest is None else latest.directory or self._files.location(f"chk-{latest.checkpoint_id}")
+
+    def cancel(self) -> None:
+        if not self.status.is_globally_terminal_state():
+            self.status = JobStatus.CANCELLING
+            self._stop.set()
+            self._engine.cancel()
+
+    def prepare(self) -> None:
+        """Checks that need the outside: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
+        for operator in self.graph.sinks:
+            operator.spec.sink.validate()  # type: ignore[union-attr]
+        self._files.check_writable()
+        job_spec(self.graph, "check", self._settings())
+        self._current = self._start(first=True)
+
+    def run(self) -> None:
+        """All attempts of the job. Returns when it is finished (or was, in an earlier run); raises otherwise."""
+        try:
+            if self._current is None:
+                self.prepare()
+            self._run_attempts()
+            self._end(JobStatus.FINISHED, AttemptStatus.FINISHED)
+        except JobCancelledError:
+            self._end(JobStatus.CANCELED, AttemptStatus.CANCELLED)
+            raise
+        except BaseException:
+            self._end(JobStatus.FAILED, AttemptStatus.FAILED)
+            raise
+        finally:
+            self._engine.stop()
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary, ignore_errors=True)
+
+    # -- attempts --------------------------------------------------------------------------------------------------------
+
+    def _run_attempts(self) -> None:
+        while True:
+            try:
+                running = self._current or self._start(first=False)
+                self._current = running
+                if running.finished_before:
+                    log.info("job %s has finished in an earlier run: nothing to do", self.job_id)
+                    return
+                return self._run_attempt(running)
+            except (JobCancelledError, FencedError):
+                raise
+            except Exception as error:
+                delay = self._restarts.next_delay_ms(error, self._clock.now_ms())
+                if delay is None or not getattr(error, "restart_helps", True):
+                    raise
+                self._restart(error, delay)
+
+    def _restart(self, error: Exception, delay_ms: int) -> None:
+        self.status = JobStatus.RESTARTING
+        log.warning("job %s: restart in %d ms from the latest checkpoint, after: %s", self.job_id, delay_ms, error)
+        if self._current is not None:
+            self._current.stop(AttemptStatus.RELEASED)
+            self._current = None
+        self._clock.wait(self._stop, delay_ms / 1000)
+        if self._stop.is_set():
+            raise JobCancelledError("The job was cancelled")
+
+    def _start(self, *, first: bool) -> _Running:
+        """Claim the directory, decide what to restore, check the program against it; nothing outside is touched before."""
+        lease = acquire(
+            self._files,
+            self._clock,
+            job_id=self.job_id,
+            timeout_ms=int(self._conf.get("tidegate.checkpoint.lease-timeout") or 30_000),
+            liveness=self._liveness,
+        )
+        running = _Running(lease)
+        try:
+            running.keep_lease(self._clock, self._engine.cancel)
+            recovery = self._decide(lease, first)
+            if recovery.previous is AttemptStatus.FINISHED and recovery.located is None:
+                running.finished_before = True
+                return running
+            progress, sources = self._restored(recovery.located)
+            recovery.record(lease)
+            self._enter(running, recovery, progress, sources)
+        except BaseException:
+            running.stop(AttemptStatus.RELEASED)
+            raise
+        return running
+
+    def _decide(self, lease: Lease, first: bool) -> Recovery:
+        """A path the user gave counts for the first attempt, and from elsewhere only while the job has nothing of its own."""
+        path = self._conf.get("execution.state-recovery.path")
+        if not path or not first:
+            return decide(self._files, lease)
+        own = Files(str(path)).root.startswith(self._files.root + "/")
+        if not own and read_lineage(self._files, below=lease.token).latest is not None:
+            log.warning("job %s continues from its own checkpoints; %s is not used", self.job_id, path)
+            return decide(self._files, lease)
+        return decide(self._files, lease, str(path))
+
+    def _restored(self, located: Located | None) -> tuple[Progress, dict[int, Any]]:
+        """The progress to start from and the sources' positions; every mismatch is reported here, by reading only."""
+        if located is None:
+            return Progress(self.graph), {}
+        metadata = located.metadata
+        self.graph = self._build({o.uid_hash: o.max_parallelism for o in metadata.operators})
+        located.check_files()
+        allow = bool(self._conf.get("execution.state-recovery.ignore-unclaimed-state"))
+        matched = match_operators(metadata, self.graph.operators, allow_non_restored_state=allow)
+        progress = Progress(self.graph)
+        root = "" if located.root.root == self._files.root else located.root.root
+        for operator, state in matched:
+            progress.restore(operator, state, assign_files(state, operator.parallelism, operator.max_parallelism, root))
+        if root:
+            progress.committables.clear()  # of another job: it commits its own
+        sources = {operator.id: state.source for operator, state in matched if state.source is not None}
+        log.info("job %s: restores checkpoint %d from %s", self.job_id, metadata.checkpoint_id, located.address)
+        return progress, sources
+
+    def _enter(self, running: _Running, recovery: Recovery, progress: Progress, sources: dict[int, Any]) -> None:
+        """Behind the recorded decision: finish step 8 of the restored checkpoint, abort what lies beyond it, sweep files."""
+        lease = running.lease
+        completed = CompletedCheckpoints(self._files, lease, self._policy.retained if self._policy else 1)
+        completed.sweep(progress.paths())
+        running.committers = SinkCommitters(
+            self.graph.sinks,
+            self.job_id,
+            self._files.root,
+            check_lease=lease.check,
+            clock=self._clock,
+            stop=self._stop,
+            attempts=int(self._conf.get("tidegate.commit.max-attempts") or 10),
+            backoff_ms=int(self._conf.get("tidegate.commit.backoff") or 200),
+        )
+        running.committers.commit(progress.committables, recovering=True)
+        running.committers.abort_lingering(progress.committables, progress.writer_states())
+        progress.committables.clear()
+        if self._policy is not None:
+            history = CheckpointHistory(self._files)
+            running.coordinator = CheckpointCoordinator(
+                job_name=self._program.name,
+                policy=self._policy,
+                lease=lease,
+                completed=completed,
+                history=history,
+                clock=self._clock,
+            )
+        if recovery.located is not None:
+            self._round = max(self._round, recovery.located.metadata.round)
+        running.progress, running.sources = progress, sources
+
+    def _run_attempt(self, running: _Running) -> None:
+        assert running.progress is not None and running.committers is not None
+        token = new_token()
+        self._engine.start(job_spec(self.graph, token, self._settings()))
+        planner = SourcePlanner(self.graph.sources, self._target_ms(), running.sources)
+        self._attempt = Attempt(
+            token=token,
+            progress=running.progress,
+            planner=planner,
+            engine=self._engine,
+            committers=running.committers,
+            coordinator=running.coordinator,
+            clock=self._clock,
+            stop=self._stop,
+            first_round=self._round,
+            poll_ms=self._poll_ms(),
+            listeners=self._listeners,
+        )
+        self.status = JobStatus.RUNNING
+        try:
+            self._attempt.run()
+        finally:
+            self._round = self._attempt.round
+            planner.close()
+
+    def _target_ms(self) -> int:
+        """A checkpoint rides on a round, so rounds are not longer than the interval between two."""
+        target = int(self._conf.get("tidegate.round.target-time") or 1000)
+        return max(100, min(target, self._policy.interval_ms)) if self._policy else target
+
+    def _poll_ms(self) -> int:
+        timeout = self._conf.get("execution.buffer-timeout.interval")
+        return min(100, max(1, int(timeout))) if timeout is not None and int(timeout) >= 0 else 100
+
+    def _settings(self) -> Settings:
+        return Settings(
+            job_id=self.job_id,
+            root=self._files.root,
+            local_root=self._local_root,
+            chunk_records=int(self._conf.get("tidegate.chunk.records") or 4096),
+            map_size=self._conf.get("tidegate.state.map-size"),
+            parameters={key: str(value) for key, value in self._conf.items() if key.startswith("pipeline.global-job-")},
+            now_ms=self._clock.now_ms,
+        )
+
+    def _end(self, status: JobStatus, attempt_status: AttemptStatus) -> None:
+        if self._current is not None:
+            self._current.stop(attempt_status)
+            self._current = None
+        self.status = status
+
+
+@dataclass
+class _Running:
+    """What an attempt holds: the lease and all that is bound to it."""
+
+    lease: Lease
+    committers: SinkCommitters | None = None
+    coordinator: CheckpointCoordinator | None = None
+    progress: Progress | None = None
+    sources: dict[int, Any] = field(default_factory=dict)
+    finished_before: bool = False
+    _released: threading.Event = field(default_factory=threading.Event)
+    _keeper: threading.Thread | None = None
+
+    def keep_lease(self, clock: Clock, on_lost: Any) -> None:
+        """Renew the heartbeat in the background; a lost lease stops the running round."""
+        if isinstance(clock, SystemClock):
+            self._keeper = threading.Thread(target=self._renew, args=(on_lost,), name="tidegate-lease", daemon=True)
+            self._keeper.start()
+
+    def _renew(self, on_lost: Any) -> None:
+        while not self._released.wait(self.lease.renew_every_ms / 1000):
+            try:
+                self.lease.renew()
+            except FencedError as error:
+                log.error("%s", error)
+                return on_lost()
+            except TidegateError as error:
+                log.warning("heartbeat not written, tried again: %s", error)
+
+    def stop(self, status: AttemptStatus) -> None:
+        """Give up the lease; ``status`` RELEASED: the next attempt of the same job follows."""
+        self._released.set()
+        if self._keeper is not None:
+            self._keeper.join(timeout=5)
+        if self.committers is not None:
+            self.committers.close()
+        if self.finished_before:
+            return self.lease.release()
+        try:
+            if self.coordinator is not None and status is not AttemptStatus.RELEASED:
+                self.coordinator.on_shutdown(status)
+            else:
+                self.lease.release()
+        except FencedError as error:
+            log.warning("%s", error)

@@ -1,0 +1,20 @@
+"""What ``env.execute`` finds through the entry point ``tidegate.executors``: runs a Program on Spark."""
+
+from __future__ import annotations
+
+from tidegate.graph.transformation import Program
+from tidegate.runtime.attempt import Listener
+from tidegate.runtime.handle import JobHandle
+from tidegate.runtime.master import JobMaster
+from tidegate.spark.engine import SparkEngine
+from tidegate.spark.session import session
+
+
+class SparkExecutor:
+    """Runs jobs in the active Spark session, or in one it creates. Several jobs may run at once."""
+
+    def execute_async(self, program: Program) -> JobHandle:
+        """Everything wrong with the program or its configuration is raised here; the job then runs in the background."""
+        listeners: list[Listener] = []
+        engine = SparkEngine(lambda: session(program.configuration).sparkContext)
+        return JobHandle(JobMaster(program, engine, listeners=listeners), listeners)
