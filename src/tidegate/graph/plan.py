@@ -236,8 +236,6 @@ def _node(
     operator_id: int, operators: Mapping[int, Operator], chained: Mapping[int, Input], edges: list[Edge]
 ) -> ChainNode:
     children = tuple(
-        (i.tag, _node(child, operators, chained, edges))
-        for child, i in chained.items()
-        if i.upstream == operator_id
+        (i.tag, _node(child, operators, chained, edges)) for child, i in chained.items() if i.upstream == operator_id
     )
     return ChainNode(operators[operator_id], children, tuple(e for e in edges if e.source == operator_id))

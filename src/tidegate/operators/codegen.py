@@ -240,7 +240,7 @@ def user_error(error: Exception, where: str, record: str | None) -> Exception:
     """Wrap what user code raised; errors of ours keep their class and gain the place."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_user_file(f.filename)]
     if frames:
-        where += f', {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}'
+        where += f", {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}"
     if isinstance(error, TidegateError):
         error.__init__(error.rule, where=error.where or where, found=error.found, cure=error.cure)  # type: ignore[misc]
         return error

@@ -80,7 +80,7 @@ def _main_classes() -> bytes:
         try:
             cloudpickle.dumps(cls)
             kept[name] = cls
-        except Exception:  # noqa: S112 - a class that cannot travel cannot be a record's class either
+        except Exception:
             continue
     return bytes(cloudpickle.dumps(kept))
 

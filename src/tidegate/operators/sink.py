@@ -1,7 +1,7 @@
 """The sink protocol: writers on the executors, committables through the checkpoint, a committer on the driver.
 
-Order of events for one round of one sink subtask: ``create_writer`` -> ``write_batch``* -> ``prepare_commit`` -> ``close``. A writer lives for
-one attempt of one round only, and several attempts may be alive at once (retries, zombies): **whatever a writer creates
+One round of one sink subtask: ``create_writer`` -> ``write_batch``* -> ``prepare_commit`` -> ``close``. A writer lives for one
+attempt of one round only, and several attempts may be alive at once (retries, zombies): **whatever a writer creates
 outside must be invisible to readers and carry a name no other attempt uses** (``WriterContext.attempt`` is unique).
 Committables of accepted rounds are committed, in order, when the checkpoint that covers them is complete (step 8).
 

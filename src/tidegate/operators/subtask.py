@@ -333,9 +333,7 @@ class Subtask:
             self._advance(self._input.watermarks.current())
             self._cut(everything=False)
 
-    def _process(
-        self, loop: _Loop, values: list[Any], timestamps: list[Any] | None, keys: list[Any] | None
-    ) -> None:
+    def _process(self, loop: _Loop, values: list[Any], timestamps: list[Any] | None, keys: list[Any] | None) -> None:
         self._run_loop(loop, values, timestamps, keys)
         for assigner, below in self._assigners:
             now = self.settings.now_ms()
@@ -346,9 +344,7 @@ class Subtask:
         for sink in self._sinks:
             sink.drain()
 
-    def _run_loop(
-        self, loop: _Loop, values: list[Any], timestamps: list[Any] | None, keys: list[Any] | None
-    ) -> None:
+    def _run_loop(self, loop: _Loop, values: list[Any], timestamps: list[Any] | None, keys: list[Any] | None) -> None:
         timed = timestamps is not None
         if timed != self._timed:  # a chunk has timestamps for all of its records or for none
             self._cut(everything=True)
@@ -474,5 +470,3 @@ class Subtask:
             self.backend.end()
         for sink in self._sinks:
             sink.end(abort=self._failed or self.ack.declined is not None)
-
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.operators.rows import MIN_WATERMARK, Status, Generator
+from tidegate.operators.rows import MIN_WATERMARK, Generator, Status
 
 
 class Domain:

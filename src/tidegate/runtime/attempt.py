@@ -176,7 +176,9 @@ class Attempt:
         log.warning("round %d declined: %s", self.round, reason)
         self._planner.discard()
         if self._coordinator is None:
-            raise RoundError("A round could not store its results, and without checkpoints it cannot go on", found=reason)
+            raise RoundError(
+                "A round could not store its results, and without checkpoints it cannot go on", found=reason
+            )
         # A round without a barrier that could not be stored counts too: otherwise it would be tried for ever.
         failed = pending or self._coordinator.trigger(())
         if failed is not None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.checkpoint.assign import assign_files, match_operators
+from tidegate.checkpoint.assign import ProgramOperator, assign_keyed, match_operators
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.history import CheckpointHistory
@@ -26,8 +26,8 @@ from tidegate.common.errors import FencedError, JobCancelledError, TidegateError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
-from tidegate.graph.plan import JobGraph, build
-from tidegate.graph.transformation import Program
+from tidegate.graph.plan import JobGraph, Operator, build
+from tidegate.graph.transformation import Program, SinkSpec, SourceSpec
 from tidegate.operators.level import job_spec
 from tidegate.operators.subtask import Settings
 from tidegate.runtime.attempt import Attempt, Listener, RoundStatistics
@@ -210,14 +210,16 @@ class JobMaster:
         self.graph = self._build({o.uid_hash: o.max_parallelism for o in metadata.operators})
         located.check_files()
         allow = bool(self._conf.get("execution.state-recovery.ignore-unclaimed-state"))
-        matched = match_operators(metadata, self.graph.operators, allow_non_restored_state=allow)
+        declared = [_declared(operator) for operator in self.graph.operators]
+        matched = match_operators(metadata, declared, where=located.address, allow_non_restored_state=allow)
         progress = Progress(self.graph)
         root = "" if located.root.root == self._files.root else located.root.root
-        for operator, state in matched:
-            progress.restore(operator, state, assign_files(state, operator.parallelism, operator.max_parallelism, root))
-        if root:
-            progress.committables.clear()  # of another job: it commits its own
-        sources = {operator.id: state.source for operator, state in matched if state.source is not None}
+        sources = {}
+        for operator in self.graph.operators:
+            state = matched.get(operator.uid_hash)
+            if state is not None:
+                progress.restore(operator, state, assign_keyed(state, operator.parallelism, root=root))
+                sources[operator.id] = state.source
         log.info("job %s: restores checkpoint %d from %s", self.job_id, metadata.checkpoint_id, located.address)
         return progress, sources
 
@@ -303,6 +305,18 @@ class JobMaster:
             self._current.stop(attempt_status)
             self._current = None
         self.status = status
+
+
+def _declared(operator: Operator) -> ProgramOperator:
+    return ProgramOperator(
+        operator.uid_hash,
+        operator.name,
+        operator.parallelism,
+        operator.max_parallelism,
+        operator.uid,
+        is_source=isinstance(operator.spec, SourceSpec),
+        is_sink=isinstance(operator.spec, SinkSpec),
+    )
 
 
 @dataclass

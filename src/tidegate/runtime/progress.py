@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from tidegate.checkpoint.assign import assign_round_robin, assign_watermarks
 from tidegate.checkpoint.metadata import OperatorState, SubtaskState
 from tidegate.common.errors import RoundError
 from tidegate.graph.plan import Chain, JobGraph, Operator
@@ -174,22 +175,23 @@ class Progress:
             committables=[_pack(item) for item in self.committables.get(o.id, [])],
         )
 
-    def restore(self, operator: Operator, state: OperatorState, files: list[list[StateFile]]) -> None:
-        """Take over one operator's state at this program's parallelism; ``files``: per new subtask, clipped to its range."""
+    def restore(self, operator: Operator, state: OperatorState, keyed: list[SubtaskState]) -> None:
+        """Take over one operator's state at this program's parallelism; ``keyed``: per new subtask, clipped to its range."""
         n = operator.parallelism
-        for subtask, row in enumerate(files):
-            if row:
-                self.files[operator.id, subtask] = row
+        for subtask, part in enumerate(keyed):
+            if part.files:
+                self.files[operator.id, subtask] = part.files
         self.schemas[operator.id] = list(state.schemas)
-        self.statuses[operator.id] = [Status(w) for w in _rescaled_watermarks(state.watermarks, n)]
+        if state.watermarks:
+            self.statuses[operator.id] = [Status(w) for w in assign_watermarks(state.watermarks, n)]
         if isinstance(operator.spec, SourceSpec):
             for split, (greatest, active, subtask) in state.splits.items():
                 self.splits.setdefault((operator.id, subtask % n), {})[split] = Generator(greatest, active)
         if len(state.generators) == n:
             for subtask, (greatest, active) in enumerate(state.generators):
                 self.generators[operator.id, subtask] = Generator(greatest, active)
-        for index, packed in enumerate(state.writer_states):
-            self.writers.setdefault((operator.id, index % n), []).append(_unpack(packed))
+        for subtask, row in enumerate(assign_round_robin(state.writer_states, n)):
+            self.writers[operator.id, subtask] = [_unpack(packed) for packed in row]
         self.committables[operator.id] = [_unpack(item) for item in state.committables]
 
     def writer_states(self) -> dict[int, list[Any]]:
@@ -197,12 +199,6 @@ class Progress:
         for (operator_id, _), row in self.writers.items():
             states.setdefault(operator_id, []).extend(row)
         return states
-
-
-def _rescaled_watermarks(watermarks: list[int], parallelism: int) -> list[int]:
-    if len(watermarks) == parallelism:
-        return watermarks
-    return [min(watermarks)] * parallelism if watermarks else []
 
 
 _pack = msgspec.msgpack.Encoder().encode
