@@ -39,7 +39,8 @@ class Files:
 
     All paths are relative to the root, with ``/``. Every failure of the file system is a ``StorageError`` with path and
     reason; a file that is missing or not what its handle says is a ``CorruptFileError``. Only ``publish`` and
-    ``rename`` raise ``FileExistsError``: there it is an answer. Pickles (the root only) and may be used by several threads.
+    ``rename`` raise ``FileExistsError``: there it is an answer. Pickles (the root only) and may be used by several
+    threads.
     """
 
     def __init__(self, root: str) -> None:

@@ -1,0 +1,252 @@
+"""Completed checkpoints on storage: published (step 7), kept, subsumed (step 9), swept after a crash.
+
+Every deletion is written down first, then the lease is checked, then files go: metadata before the files it refers
+to, so a ``_metadata`` that can be read always restores. A crash in between leaves files nobody refers to; ``sweep``
+removes them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Iterable
+
+from tidegate.checkpoint.lease import Lease
+from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
+from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
+from tidegate.checkpoint.metadata import CheckpointMetadata, decode_metadata, encode_metadata, metadata_path
+from tidegate.checkpoint.pending import CompletedCheckpoint
+from tidegate.common import faults
+from tidegate.common.errors import CorruptFileError, RestoreError, StorageError
+from tidegate.common.files import Files
+
+logger = logging.getLogger(__name__)
+
+SHARED, TASK_OWNED = "shared", "taskowned"
+_READ_BACKS = 3
+
+
+class OutcomeUnknownError(StorageError):
+    """Storage failed while metadata was published and could not be asked either. The checkpoint may exist or not."""
+
+
+class CompletedCheckpoints:
+    """The completed checkpoints of one attempt's lineage. Made after the restore decision was recorded."""
+
+    def __init__(self, files: Files, lease: Lease, retained: int) -> None:
+        self._files, self._lease, self._number = files, lease, retained
+        self._retained: list[RestorePoint] = list(lease.live.retained)
+        self._protected: list[RestorePoint] = list(lease.live.protected)
+        self._references: dict[int, set[str]] = {}
+        self._attempted: set[int] = set()
+        """Publish failed or unknown; their files stay until a later checkpoint is complete."""
+        self._candidates: set[str] = set()
+        """Files to look at when something is deleted: referenced once, by a checkpoint or the running state."""
+        self._may_delete_shared = True
+        for point in (*self._protected, *self._retained):
+            self._load(point)
+
+    @property
+    def retained(self) -> list[RestorePoint]:
+        """Oldest first."""
+        return list(self._retained)
+
+    @property
+    def latest(self) -> RestorePoint | None:
+        return self._retained[-1] if self._retained else None
+
+    def add(self, metadata: CheckpointMetadata) -> CompletedCheckpoint:
+        """Step 7, the commit point: when this returns the checkpoint is complete and may be committed.
+
+        After a ``StorageError`` the job goes on, and **must treat the checkpoint as possible**: what it prepared
+        stays prepared and is part of the next one (a delayed write may still appear, and restoring it must work).
+        ``FencedError``: stop.
+        """
+        point = RestorePoint(metadata.checkpoint_id, metadata.token)
+        content = encode_metadata(metadata)
+        self._lease.check()
+        self._attempted.add(point.checkpoint_id)
+        self._references[point.checkpoint_id] = metadata.paths()
+        self._publish(metadata_path(point.checkpoint_id), content)
+        faults.point("C6.published", checkpoint_id=point.checkpoint_id)
+        self._lease.check()
+        self._attempted.discard(point.checkpoint_id)
+        self._retained.append(point)
+        self._write_down()
+        size = len(content) + sum(file.size for file in metadata.state_files())
+        return CompletedCheckpoint(metadata, size)
+
+    def settle(self) -> RestorePoint | None:
+        """Before a restart within this attempt: what to restore, with no publish left whose outcome is open.
+
+        A publish that failed and yet arrived counts. One that has not arrived is given up for good, which is written
+        down first: the restart aborts what it had prepared, so it must never be restored, however late it appears.
+        Raises ``StorageError`` while storage does not answer: nothing may be aborted then.
+        """
+        attempted = sorted(self._attempted)
+        if attempted:
+            arrived = [number for number in attempted if self._files.exists(metadata_path(number))]
+            missing = [number for number in attempted if number not in arrived]
+            points = [*self._retained, *(RestorePoint(number, self._lease.token) for number in arrived)]
+            points.sort(key=lambda point: point.checkpoint_id)
+            self._lease.record_retained(points, given_up=missing)
+            faults.point("C5.settled", arrived=arrived, given_up=missing)
+            self._lease.check()
+            self._retained = points
+            self._attempted.clear()
+            self._delete_checkpoints(missing)
+        return self.latest
+
+    def subsume(self, in_use: Collection[str], released: Iterable[str] = ()) -> list[int]:
+        """Step 9: drop all but the newest ``retained`` ones and every file that nobody needs any more.
+
+        ``in_use``: paths the running state refers to. A path that was in use once, or in a checkpoint, is remembered
+        until it can go; ``released`` adds paths that came and went since the last call. Storage failures are logged
+        and made up for the next time.
+        """
+        self._candidates.update(in_use, released)
+        dropped, kept = self._retained[: -self._number], self._retained[-self._number :]
+        abandoned = [number for number in self._attempted if kept and number < kept[-1].checkpoint_id]
+        if not dropped and not abandoned and not self._unreferenced(self._candidates, in_use):
+            return []
+        try:
+            self._lease.record_retained(kept)
+            faults.point("C7.recorded", dropped=[point.checkpoint_id for point in dropped])
+            self._lease.check()
+        except StorageError as error:
+            logger.warning("step 9 put off, storage failed: %s", error)
+            return []
+        self._retained = kept
+        numbers = [point.checkpoint_id for point in dropped]
+        self._delete_checkpoints([*numbers, *abandoned])
+        self._delete_files(self._unreferenced(self._candidates, in_use))
+        return numbers
+
+    def sweep(self, in_use: Collection[str]) -> list[str]:
+        """Delete what crashes and fenced attempts have left: after the restore was recorded, with no round running."""
+        # Listed before the check: if it passes, no newer attempt had a file in this list (see lease.py).
+        paths = self._files.list()
+        numbers = (int(match[1]) for name in self._files.list_names() if (match := re.fullmatch(r"chk-(\d+)", name)))
+        stray = [number for number in numbers if number not in self._known()]
+        self._lease.check()
+        self._delete_checkpoints(stray)
+        shared = {path for path in paths if path.startswith(SHARED + "/")}
+        victims = [path for path in paths if self._is_temporary(path) or self._is_old_record(path)]
+        victims += sorted(self._unreferenced(shared, in_use))
+        self._delete_files(victims)
+        return [*(f"chk-{number}" for number in stray), *victims]
+
+    def discard_all(self, status: AttemptStatus) -> None:
+        """The job ended and its checkpoints are not kept. Protected ones stay, with their files."""
+        numbers = [point.checkpoint_id for point in self._retained]
+        self._lease.record_end(status, discarded=True)
+        faults.point("C7.discard-recorded", dropped=numbers)
+        self._lease.check()
+        self._retained = []
+        self._delete_checkpoints([*numbers, *self._attempted])
+        self.sweep(())
+        if not self._protected:
+            self._files.delete_tree(TASK_OWNED)
+
+    # -- publish --
+
+    def _publish(self, path: str, content: bytes) -> None:
+        faults.point("C4.before-publish", path=path)
+        try:
+            self._files.publish(path, content)
+        except (FileExistsError, StorageError) as error:
+            faults.point("C5.publish-failed", path=path)
+            if not self._is_there(path, content, error):
+                raise StorageError(
+                    "A checkpoint is complete when its metadata is stored.",
+                    where=self._files.location(path),
+                    found=error.found if isinstance(error, StorageError) else "another file is there",
+                    cure="the job goes on and tries again with the next checkpoint",
+                ) from error
+
+    def _is_there(self, path: str, content: bytes, cause: BaseException) -> bool:
+        """C5: the publish raised; whether it happened all the same is read from storage, never assumed."""
+        for attempt in range(_READ_BACKS):
+            try:
+                return self._files.read_if_exists(path) == content
+            except StorageError as error:
+                logger.warning("reading back %s failed (%d of %d): %s", path, attempt + 1, _READ_BACKS, error.found)
+        raise OutcomeUnknownError(
+            "Storage must say whether a checkpoint's metadata was stored.",
+            where=self._files.location(path),
+            found=f"publish failed ({cause}) and so did reading back",
+            cure="nothing is deleted until a later checkpoint is complete; check the storage",
+        ) from cause
+
+    def _write_down(self) -> None:
+        try:
+            self._lease.record_retained(self._retained)
+        except StorageError as error:
+            # The lineage finds it all the same, by asking for every id taken; deleting waits for the next success.
+            logger.warning("list of completed checkpoints not written, the next one will do it: %s", error)
+        faults.point("C6.recorded", retained=len(self._retained))
+
+    # -- delete --
+
+    def _known(self) -> set[int]:
+        return {point.checkpoint_id for point in (*self._retained, *self._protected)} | self._attempted
+
+    def _delete_checkpoints(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            try:
+                self._files.delete(metadata_path(number))
+                faults.point("C7.metadata-deleted", checkpoint_id=number)
+                self._files.delete_tree(f"chk-{number}")
+                faults.point("C7.directory-deleted", checkpoint_id=number)
+            except StorageError as error:
+                # Its metadata may be there: keep the files it refers to. The sweep of the next start tries again.
+                logger.warning("checkpoint %d not deleted: %s", number, error)
+                continue
+            self._attempted.discard(number)
+            self._candidates |= self._references.pop(number, set())
+
+    def _unreferenced(self, candidates: set[str], in_use: Collection[str]) -> set[str]:
+        if not self._may_delete_shared:
+            return set()
+        return candidates.difference(in_use, *self._references.values())
+
+    def _delete_files(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            try:
+                self._files.delete(path)
+                faults.point("C7.file-deleted", path=path)
+                self._candidates.discard(path)
+            except StorageError as error:  # it stays a candidate
+                logger.warning("%s not deleted: %s", path, error.found)
+
+    def _is_temporary(self, path: str) -> bool:
+        """Left by a crash in publish or replace. Not the heartbeat's or a newer claim's: just being written."""
+        directory, _, name = path.rpartition("/")
+        if not (name.startswith(".") and name.endswith(".tmp")) or directory.startswith(TASK_OWNED):
+            return False
+        lease = re.match(r"\.(\d{8,})\.(json)?", name) if directory == LEASES else None
+        if lease is None:
+            return True
+        token = int(lease[1])
+        return token < self._lease.token or (token == self._lease.token and lease[2] is not None)
+
+    def _is_old_record(self, path: str) -> bool:
+        """What attempts before this one wrote about themselves: this one's record decides from now on."""
+        match = re.fullmatch(LEASES + r"/(\d{8,})\.(live|restored)\.json", path)
+        return match is not None and int(match[1]) < self._lease.token
+
+    def _load(self, point: RestorePoint) -> None:
+        path = metadata_path(point.checkpoint_id)
+        location = self._files.location(path)
+        try:
+            content = self._files.read_if_exists(path)
+            if content is not None:
+                self._references[point.checkpoint_id] = decode_metadata(location, content).paths()
+                return
+            logger.warning("%s is listed as kept and is not there any more", location)
+            self._retained = [kept for kept in self._retained if kept != point]
+            self._protected = [kept for kept in self._protected if kept != point]
+        except (CorruptFileError, RestoreError) as error:
+            # Which files it needs is not known, so none may be called unneeded.
+            logger.warning("%s cannot be read; shared files are not deleted in this run: %s", location, error)
+            self._may_delete_shared = False

@@ -1,0 +1,249 @@
+"""The checkpoint coordinator: takes ids, completes, aborts, cleans up. Each decision is made by a class of its own.
+
+The master drives it: ``due`` -> ``trigger`` (1) -> a round carries the barrier (2-6) -> ``complete`` (7) -> sinks
+commit (8) -> ``subsume`` (9); or ``abort`` at any point before 7.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Collection, Iterable
+
+from tidegate.checkpoint.completed import CompletedCheckpoints, OutcomeUnknownError
+from tidegate.checkpoint.failures import CheckpointFailureReason, FailureCounter
+from tidegate.checkpoint.history import DEFAULT_LIMIT, CheckpointHistory, CheckpointStatus, HistoryEntry
+from tidegate.checkpoint.lease import Lease
+from tidegate.checkpoint.lease_records import AttemptStatus
+from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata, OperatorState
+from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint, Subtask
+from tidegate.checkpoint.policy import CheckpointPolicy, Retention
+from tidegate.checkpoint.trigger import CheckpointTrigger
+from tidegate.common import faults
+from tidegate.common.clock import Clock
+from tidegate.common.errors import InternalError, StorageError
+
+logger = logging.getLogger(__name__)
+
+
+class CheckpointCoordinator:
+    """One for each attempt of a job, used by the master's thread only."""
+
+    def __init__(
+        self,
+        *,
+        job_name: str,
+        policy: CheckpointPolicy,
+        lease: Lease,
+        completed: CompletedCheckpoints,
+        history: CheckpointHistory,
+        clock: Clock,
+    ) -> None:
+        self.job_id, self.job_name = lease.claim.job_id, job_name
+        self.completed, self.history = completed, history
+        self._policy, self._lease, self._clock = policy, lease, clock
+        self._failures = FailureCounter(policy.tolerable_failures)
+        self._trigger = CheckpointTrigger(policy, self._now())
+        self._pending: dict[int, PendingCheckpoint] = {}
+        self._account_for_lost()
+
+    # -- step 1 --
+
+    def due(self) -> bool:
+        return self._trigger.due(self._now())
+
+    def wait_ms(self) -> float | None:
+        """How long until the next trigger is due; None while one under way has to end first."""
+        next_due = self._trigger.next_due()
+        return None if next_due is None else max(0.0, next_due - self._now())
+
+    def trigger(self, expected: Iterable[Subtask], kind: str = CHECKPOINT) -> PendingCheckpoint | None:
+        """Step 1: take the next id. None if storage failed: counted, ``CheckpointError`` when once too often."""
+        faults.point("C1.before-trigger", job_id=self.job_id)
+        trigger_ms = self._clock.now_ms()
+        self._trigger.started(self._now())
+        try:
+            checkpoint_id = self._lease.take_id(at_least=self.history.highest_id + 1)
+        except StorageError as error:
+            self._stop_if_fenced()
+            lost = PendingCheckpoint(self._lease.last_id, trigger_ms, self._deadline(), frozenset(), kind)
+            self.abort(lost, CheckpointFailureReason.TRIGGER_FAILED, str(error))
+            return None
+        pending = PendingCheckpoint(checkpoint_id, trigger_ms, self._deadline(), frozenset(expected), kind)
+        self._pending[checkpoint_id] = pending
+        self._log(checkpoint_id, "step 1 triggered, %d subtasks to acknowledge", len(pending.expected))
+        faults.point("C1.triggered", checkpoint_id=checkpoint_id)
+        return pending
+
+    def is_expired(self, pending: PendingCheckpoint) -> bool:
+        return pending.is_expired(self._now())
+
+    # -- step 7 --
+
+    def complete(
+        self,
+        pending: PendingCheckpoint,
+        operators: list[OperatorState],
+        *,
+        round: int,
+        finished: bool = False,
+        properties: dict[str, str] | None = None,
+    ) -> CompletedCheckpoint | None:
+        """Step 7. When it returns a checkpoint, everything up to it may be committed.
+
+        None: storage failed and the checkpoint is aborted and counted. The round stays accepted and what it prepared
+        goes into the next checkpoint: never abort it, the metadata may yet appear (C5). ``FencedError``: stop at once.
+        """
+        self._refuse_incomplete(pending)
+        faults.point("C3.acks-in", checkpoint_id=pending.checkpoint_id)
+        metadata = CheckpointMetadata(
+            checkpoint_id=pending.checkpoint_id,
+            job_id=self.job_id,
+            job_name=self.job_name,
+            token=self._lease.token,
+            trigger_ms=pending.trigger_ms,
+            complete_ms=self._clock.now_ms(),
+            round=round,
+            kind=pending.kind,
+            operators=operators,
+            finished=finished,
+            properties=properties or {},
+        )
+        try:
+            completed = self.completed.add(metadata)
+        except StorageError as error:
+            self._stop_if_fenced()
+            unknown = isinstance(error, OutcomeUnknownError)
+            reason = CheckpointFailureReason.OUTCOME_UNKNOWN if unknown else CheckpointFailureReason.STORAGE_FAILED
+            self.abort(pending, reason, str(error))
+            return None
+        self._completed(pending, completed)
+        return completed
+
+    # -- step 9 --
+
+    def subsume(self, in_use: Collection[str], released: Iterable[str] = ()) -> None:
+        """Step 9, after the sinks committed (8): see ``CompletedCheckpoints.subsume``."""
+        dropped = self.completed.subsume(in_use, released)
+        for checkpoint_id in dropped:
+            self._log(checkpoint_id, "step 9 subsumed")
+        faults.point("C7.subsumed", dropped=dropped)
+
+    # -- the other way out --
+
+    def abort(self, pending: PendingCheckpoint, reason: CheckpointFailureReason, message: str = "") -> None:
+        """Give a pending checkpoint up. Raises ``CheckpointError`` if more failed in a row than tolerated."""
+        if pending.over:
+            return
+        self._end(pending)
+        self._log(pending.checkpoint_id, "aborted: %s: %s", reason.text, message, level=logging.WARNING)
+        self.history.add(self._entry(pending, CheckpointStatus.FAILED, reason=reason.name, message=message))
+        faults.point("C2.aborted", checkpoint_id=pending.checkpoint_id)
+        self._failures.failed(pending.checkpoint_id, reason, message)
+
+    def on_shutdown(self, status: AttemptStatus) -> None:
+        """The job has ended and committed all it ever will: keep or delete its checkpoints, end the lease.
+
+        FINISHED deletes (the status stays, so that a restart knows), CANCELLED as the retention says, FAILED keeps.
+        RUNNING means that the job goes on in another attempt: all stays.
+        """
+        for pending in list(self._pending.values()):
+            self.abort(pending, CheckpointFailureReason.JOB_STOPPING)
+        retain = self._policy.retention is Retention.RETAIN_ON_CANCELLATION
+        discard = status is AttemptStatus.FINISHED or (status is AttemptStatus.CANCELLED and not retain)
+        try:
+            if discard:
+                self.completed.discard_all(status)
+            else:
+                self._lease.record_end(status, discarded=False)
+            self._lease.release()
+        except StorageError as error:
+            # Whatever was not deleted is swept by the next attempt; a finished job left a finished checkpoint.
+            logger.warning("job %s: %s, and cleaning up failed: %s", self.job_id, status.value, error)
+            return
+        logger.info("job %s: %s, checkpoints %s", self.job_id, status.value, "deleted" if discard else "kept")
+
+    # -- inside --
+
+    def _completed(self, pending: PendingCheckpoint, completed: CompletedCheckpoint) -> None:
+        self._end(pending)
+        for older in [other for number, other in self._pending.items() if number < pending.checkpoint_id]:
+            self.abort(older, CheckpointFailureReason.SUBSUMED)  # no lower id commits after a higher (I11)
+        self._failures.completed()
+        round, size = completed.metadata.round, completed.size
+        self.history.add(self._entry(pending, CheckpointStatus.COMPLETED, round=round, size=size))
+        duration = completed.metadata.complete_ms - completed.metadata.trigger_ms
+        self._log(pending.checkpoint_id, "step 7 complete, round %d, %d bytes, %d ms", round, size, duration)
+        faults.point("C6.completed", checkpoint_id=pending.checkpoint_id)
+
+    def _account_for_lost(self) -> None:
+        """Enter what attempts before this one had under way, or completed and not entered, when they were killed."""
+        lost = range(self.history.highest_id + 1, self._lease.live.first_id)
+        completed = {point.checkpoint_id for point in self.completed.retained}
+        self.history.add_all([_lost_entry(number, number in completed) for number in lost[-DEFAULT_LIMIT:]])
+
+    def _end(self, pending: PendingCheckpoint) -> None:
+        pending.over = True
+        self._pending.pop(pending.checkpoint_id, None)
+        self._trigger.ended(self._now())
+
+    def _entry(
+        self,
+        pending: PendingCheckpoint,
+        status: CheckpointStatus,
+        *,
+        round: int = 0,
+        size: int = 0,
+        reason: str = "",
+        message: str = "",
+    ) -> HistoryEntry:
+        end_ms = self._clock.now_ms()
+        return HistoryEntry(
+            checkpoint_id=pending.checkpoint_id,
+            token=self._lease.token,
+            kind=pending.kind,
+            status=status,
+            trigger_ms=pending.trigger_ms,
+            end_ms=end_ms,
+            duration_ms=self._now() - (pending.deadline - self._policy.timeout_ms),
+            round=round,
+            size=size,
+            operators_ms=pending.durations_ms,
+            reason=reason,
+            message=message,
+        )
+
+    def _refuse_incomplete(self, pending: PendingCheckpoint) -> None:
+        if not pending.is_acknowledged:
+            raise InternalError(
+                "A checkpoint completes only when every subtask has acknowledged and none declined.",
+                where=f"job {self.job_id}, checkpoint {pending.checkpoint_id}",
+                found=f"over {pending.over}, declined {pending.declined}, missing {pending.missing}",
+            )
+
+    def _stop_if_fenced(self) -> None:
+        """Storage failed; if a newer attempt is there, it may be its tidying up, and there is no point in going on."""
+        with contextlib.suppress(StorageError):
+            self._lease.check()
+
+    def _deadline(self) -> float:
+        return self._now() + self._policy.timeout_ms
+
+    def _now(self) -> float:
+        return self._clock.monotonic() * 1000
+
+    def _log(self, checkpoint_id: int, text: str, *args: object, level: int = logging.INFO) -> None:
+        logger.log(level, "job %s: checkpoint %d: " + text, self.job_id, checkpoint_id, *args)
+
+
+def _lost_entry(checkpoint_id: int, completed: bool) -> HistoryEntry:
+    return HistoryEntry(
+        checkpoint_id=checkpoint_id,
+        token=0,
+        kind=CHECKPOINT,
+        status=CheckpointStatus.COMPLETED if completed else CheckpointStatus.FAILED,
+        trigger_ms=0,
+        end_ms=0,
+        duration_ms=0,
+        reason="" if completed else CheckpointFailureReason.DRIVER_LOST.name,
+    )

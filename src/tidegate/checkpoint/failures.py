@@ -1,0 +1,48 @@
+"""Why checkpoints fail, and how many failures in a row are too many."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from tidegate.common.errors import CheckpointError
+
+
+class CheckpointFailureReason(Enum):
+    """Each with a text for people and whether it counts against the tolerable number."""
+
+    EXPIRED = ("took longer than execution.checkpointing.timeout", True)
+    DECLINED = ("a subtask declined: its snapshot or pre-commit failed", True)
+    TRIGGER_FAILED = ("could not be triggered: checkpoint storage failed", True)
+    STORAGE_FAILED = ("its metadata could not be stored", True)
+    OUTCOME_UNKNOWN = ("storage did not say whether its metadata was stored", True)
+    ROUND_FAILED = ("the round that carried its barrier failed; the restart strategy decides", False)
+    JOB_STOPPING = ("the job ends", False)
+    DRIVER_LOST = ("the driver ended while it was under way", False)
+    SUBSUMED = ("a later checkpoint completed first", False)
+
+    def __init__(self, text: str, counts: bool) -> None:
+        self.text = text
+        self.counts = counts
+
+
+class FailureCounter:
+    """Consecutive failures. More than tolerated fail the job: ``CheckpointError``, which a restart may help."""
+
+    def __init__(self, tolerable: int) -> None:
+        self._tolerable = tolerable
+        self.consecutive = 0
+
+    def completed(self) -> None:
+        self.consecutive = 0
+
+    def failed(self, checkpoint_id: int, reason: CheckpointFailureReason, message: str) -> None:
+        if not reason.counts:
+            return
+        self.consecutive += 1
+        if self.consecutive > self._tolerable:
+            raise CheckpointError(
+                f"At most {self._tolerable} checkpoints in a row may fail.",
+                where=f"checkpoint {checkpoint_id}",
+                found=f"{self.consecutive} failed; the last: {reason.text}: {message}",
+                cure="remove the cause, or raise execution.checkpointing.tolerable-failed-checkpoints",
+            )

@@ -1,0 +1,251 @@
+"""The lease on a job's directory: one attempt at a time, and an older one that wakes up is fenced.
+
+Why it is safe. An attempt may be paused (SIGSTOP, a long collection, a lost network) between any two of its steps,
+for any time, and a newer one may take over meanwhile. No lock can forbid its next file operation, so every step that
+others can see has the same shape: **write down, then look whether a newer token exists, then act**. The newer attempt
+does the reverse: **claim its token, then read what is written down**. Of two attempts O (old) and N (new) one always
+sees the other:
+
+- *Ids.* O writes ``last_id`` and checks. N claimed before the check: O is fenced, the id is not used. N claimed after
+  it: N reads the id and starts behind it. So no id is used twice, and no two attempts write the same ``chk-<n>``.
+- *Publish (7), then commit (8).* O publishes ``_metadata`` of n and checks again before it commits.
+    O paused before the first check, or between check and publish, and N claimed: N may or may not find n. If it does,
+    it restores n. If not, it restores n-1 and says so in its ``restored`` record; O's publish then leaves a file that
+    nobody reads, because only the newest attempt with a ``restored`` record decides: its own checkpoints, else what it
+    restored. In both cases O's second check fences it and n is committed by N or by nobody.
+    O paused after the second check and N claimed: n was published before N's claim, so N finds n and restores it. O and
+    N both commit n. Committers are idempotent, so the late commit does nothing.
+- *Restore.* N writes its ``restored`` record and checks before it touches a sink or deletes a file. If M claimed
+  before that check, N is fenced and has done nothing: whatever its record says, M's is newer. If M claimed after it,
+  M reads the record and stands on the same lineage. So once n was committed by anybody, nobody restores less than n.
+- *Delete (9).* O writes the list of checkpoints it keeps, without the subsumed ones, and checks before it deletes. If
+  N claimed before the check, O deletes nothing. If N claimed after it, N has read the list and counts the subsumed
+  ones no more. What O then deletes, however late, are files that were referenced by subsumed checkpoints only; N's
+  state comes from a kept one, and N's new files have names O cannot know.
+- *Crash* is a pause that never ends.
+
+``tests/unit/checkpoint/test_interleavings.py`` pauses and kills attempts at every fault point in this room and in
+``Files``.
+
+Refusing a second live driver is a courtesy on top, and the only part that believes clocks (heartbeats of other hosts).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from tidegate.checkpoint.lease_records import (
+    AttemptStatus,
+    Claim,
+    LiveRecord,
+    RestoredRecord,
+    RestorePoint,
+    claim_path,
+    encode,
+    live_path,
+    newest_token,
+    read_undamaged,
+    restored_path,
+)
+from tidegate.checkpoint.owner import Owner, is_alive, this_process
+from tidegate.common import faults
+from tidegate.common.clock import Clock
+from tidegate.common.errors import FencedError, InternalError, LeaseError
+from tidegate.common.files import Files
+from tidegate.common.ids import new_token
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT_MS = 30_000
+Liveness = Callable[[Owner], bool | None]
+
+
+class Lease:
+    """A claimed token. ``renew`` may be called from another thread, the rest belongs to the master's."""
+
+    def __init__(self, files: Files, clock: Clock, claim: Claim, live: LiveRecord) -> None:
+        self.files, self.token, self.claim = files, claim.token, claim
+        self._clock = clock
+        self._live = live
+        self._last_id = live.last_id
+        self._lock = threading.Lock()
+
+    @property
+    def renew_every_ms(self) -> int:
+        return self.claim.timeout_ms // 3
+
+    @property
+    def last_id(self) -> int:
+        """The highest checkpoint id taken so far by this attempt or any before it."""
+        return self._last_id
+
+    @property
+    def live(self) -> LiveRecord:
+        return self._live
+
+    def check(self) -> None:
+        """Raise ``FencedError`` if a newer attempt has claimed the directory. Reads two names, never a listing."""
+        faults.point("C9.check", token=self.token)
+        newer = claim_path(self.token + 1)
+        if self.files.exists(newer):
+            claim = read_undamaged(self.files, newer, Claim)
+            raise self._fenced(f"token {self.token + 1}, {claim.owner if claim else 'unknown owner'}")
+        if read_undamaged(self.files, claim_path(self.token), Claim) != self.claim:
+            raise self._fenced("the own claim is gone or changed")
+        faults.point("C9.checked", token=self.token)
+
+    def renew(self) -> None:
+        """Write the heartbeat, and find out early if the lease is lost. Call it every ``renew_every_ms``."""
+        self._write_live()
+        self.check()
+
+    def take_id(self, at_least: int = 1) -> int:
+        """The next checkpoint id (step 1), greater than every id ever taken in this directory. Never given twice."""
+        with self._lock:
+            self._last_id = max(self._last_id + 1, at_least)  # even if the write fails: it may have arrived
+        self._write_live(last_id=self._last_id)
+        faults.point("C1.id-taken", token=self.token, checkpoint_id=self._last_id)
+        self.check()
+        return self._last_id
+
+    def record_restored(
+        self,
+        point: RestorePoint | None,
+        retained: list[RestorePoint],
+        protected: list[RestorePoint],
+        *,
+        finished: bool = False,
+    ) -> None:
+        """Fix what this attempt restores from. Once, after all checks, before a sink or a file is touched.
+
+        ``finished``: the job had finished before and this attempt only tidies up.
+        """
+        status = AttemptStatus.FINISHED if finished else AttemptStatus.RUNNING
+        self._write_live(retained=retained, protected=protected, status=status, discarded=finished)
+        faults.point("C8.before-record", token=self.token)
+        try:
+            self.files.publish(restored_path(self.token), encode(RestoredRecord(point)))
+        except FileExistsError as error:
+            found = f"{restored_path(self.token)} exists"
+            raise InternalError("An attempt decides once what it restores.", found=found) from error
+        faults.point("C8.recorded", token=self.token)
+        self.check()
+
+    def record_retained(self, retained: list[RestorePoint], given_up: Iterable[int] = ()) -> None:
+        """Write down which completed checkpoints count; needs ``check`` before anything is deleted because of it.
+
+        ``given_up`` adds ids that must never count, even if their metadata appears later.
+        """
+        latest = max((point.checkpoint_id for point in retained), default=0)
+        lost = {number for number in (*self._live.given_up, *given_up) if number > latest}  # below it none is asked for
+        self._write_live(retained=list(retained), given_up=sorted(lost))
+
+    def record_end(self, status: AttemptStatus, *, discarded: bool) -> None:
+        """Write down how the job ended. ``discarded``: nothing of it will be restored; then ``check``, then delete."""
+        changes: dict[str, Any] = {"retained": [], "discarded": True} if discarded else {}
+        self._write_live(status=status, **changes)
+
+    def release(self) -> None:
+        """Let the next attempt in at once. The last thing an attempt does."""
+        self._write_live(released=True)
+
+    def _write_live(self, **changes: Any) -> None:
+        with self._lock:
+            now = self._clock.now_ms()
+            live = msgspec.structs.replace(self._live, heartbeat_ms=now, **changes)
+            self.files.replace(live_path(self.token), encode(live))
+            self._live = live
+
+    def _fenced(self, found: str) -> FencedError:
+        return FencedError(
+            "An attempt that lost its lease must not publish, commit or delete anything.",
+            where=f"{self.files.root}, token {self.token} of job {self.claim.job_id}",
+            found=found,
+            cure="nothing to do if the newer attempt was meant to take over; this one ends here",
+        )
+
+
+def acquire(
+    files: Files,
+    clock: Clock,
+    *,
+    job_id: str,
+    timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    owner: Owner | None = None,
+    liveness: Liveness = is_alive,
+) -> Lease:
+    """Claim the next token of the job's directory. ``LeaseError`` if the newest attempt is alive or of another job."""
+    while True:
+        newest = newest_token(files)
+        if newest:
+            _refuse_if_held(files, clock, newest, job_id, liveness)
+        claim = Claim(newest + 1, new_token(), job_id, owner or this_process(), clock.now_ms(), timeout_ms)
+        faults.point("C9.before-claim", token=claim.token)
+        with contextlib.suppress(FileExistsError):  # somebody was faster: look again, now it is the newest
+            files.publish(claim_path(claim.token), encode(claim))
+            faults.point("C9.claimed", token=claim.token)
+            return _started(files, clock, claim)
+
+
+def _started(files: Files, clock: Clock, claim: Claim) -> Lease:
+    # Read after the claim: an id taken later than this is taken by an attempt that is fenced already.
+    last = highest_id(files, claim.token)
+    live = LiveRecord(heartbeat_ms=clock.now_ms(), first_id=last + 1, last_id=last)
+    lease = Lease(files, clock, claim, live)
+    lease.renew()
+    logger.info(
+        "job %s: lease %d acquired on %s, checkpoint ids from %d", claim.job_id, claim.token, files.root, last + 1
+    )
+    return lease
+
+
+def highest_id(files: Files, below: int) -> int:
+    """The highest checkpoint id attempts before the token ``below`` can have used."""
+    directories = (re.fullmatch(r"chk-(\d+)", name) for name in files.list_names())
+    seen = max((int(match[1]) for match in directories if match), default=0)
+    for token in range(below - 1, 0, -1):
+        live = read_undamaged(files, live_path(token), LiveRecord)
+        if live is not None:  # it began behind all ids before it
+            return max(seen, live.last_id)
+    return seen
+
+
+def _refuse_if_held(files: Files, clock: Clock, token: int, job_id: str, liveness: Liveness) -> None:
+    claim = read_undamaged(files, claim_path(token), Claim)
+    if claim is None:  # damaged: fencing needs only its name
+        logger.warning("job %s: %s is damaged and is taken over", job_id, files.location(claim_path(token)))
+        return
+    if claim.job_id != job_id:
+        raise LeaseError(
+            "A checkpoint directory belongs to one job.",
+            where=files.root,
+            found=f"it is of job {claim.job_id}, this is job {job_id}",
+            cure="use another execution.checkpointing.dir; to start from its state, set execution.state-recovery.path",
+        )
+    live = read_undamaged(files, live_path(token), LiveRecord)
+    if live is not None and live.released:
+        return
+    heartbeat_ms = max(claim.acquired_ms, live.heartbeat_ms if live else 0)
+    silent_ms = clock.now_ms() - heartbeat_ms
+    alive = liveness(claim.owner)
+    if alive or (alive is None and silent_ms < claim.timeout_ms):
+        raise _held(files, claim, clock, None if alive else silent_ms)
+
+
+def _held(files: Files, claim: Claim, clock: Clock, silent_ms: int | None) -> LeaseError:
+    since = (clock.now_ms() - claim.acquired_ms) / 1000
+    if silent_ms is None:
+        found = f"{claim.owner} holds it since {since:.0f} s and is alive (token {claim.token})"
+        cure = f"stop that driver (kill {claim.owner.pid}) or wait for its end"
+    else:
+        found = f"{claim.owner} holds it since {since:.0f} s, last sign of life {silent_ms / 1000:.0f} s ago"
+        timeout = f"{claim.timeout_ms / 1000:.0f} s"
+        cure = f"stop that driver; if it is dead already, try again {timeout} after its last sign of life"
+    return LeaseError("A job's directory is used by one driver at a time.", where=files.root, found=found, cure=cure)

@@ -1,0 +1,131 @@
+"""The files of ``lease/``: who claimed the job's directory, what the attempt restored, what it keeps.
+
+``<token>.json`` and ``<token>.restored.json`` are published once and never change. ``<token>.live.json`` is replaced,
+by the holder of the token only. Claims are never deleted: their names are the token counter.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import TypeVar
+
+import msgspec
+
+from tidegate.checkpoint.envelope import seal, unseal
+from tidegate.checkpoint.owner import Owner
+from tidegate.common.errors import CorruptFileError
+from tidegate.common.files import Files
+
+DIRECTORY = "lease"
+VERSION = 1
+_CLAIM_NAME = re.compile(r"(\d{8,})\.json")
+
+T = TypeVar("T")
+
+
+class AttemptStatus(Enum):
+    """How an attempt ended; RUNNING also for one that was killed."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """``nonce`` tells a claim from another one of the same number, should somebody have deleted the directory."""
+
+    token: int
+    nonce: str
+    job_id: str
+    owner: Owner
+    acquired_ms: int
+    timeout_ms: int
+
+
+class RestorePoint(msgspec.Struct, frozen=True):
+    """A completed checkpoint. ``directory``: its full address if it is not in this job's directory, else empty."""
+
+    checkpoint_id: int
+    token: int
+    directory: str = ""
+
+
+class RestoredRecord(msgspec.Struct, frozen=True):
+    """The attempt's decision; ``point`` None: it started with empty state."""
+
+    point: RestorePoint | None
+
+
+class LiveRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the attempt has reached.
+
+    ``first_id`` to ``last_id`` are the checkpoint ids it has taken. ``retained`` are the completed checkpoints on its
+    lineage, oldest first, also those of attempts before it. ``protected`` are checkpoints it must leave alone.
+    ``given_up`` are ids whose metadata counts for nothing, should a delayed write bring it yet. ``discarded``: the
+    job ended and its checkpoints were given up. ``released``: the next attempt may claim at once.
+    """
+
+    heartbeat_ms: int
+    first_id: int
+    last_id: int
+    retained: list[RestorePoint] = []
+    protected: list[RestorePoint] = []
+    given_up: list[int] = []
+    status: AttemptStatus = AttemptStatus.RUNNING
+    discarded: bool = False
+    released: bool = False
+
+
+def claim_path(token: int) -> str:
+    return f"{DIRECTORY}/{token:08d}.json"
+
+
+def restored_path(token: int) -> str:
+    return f"{DIRECTORY}/{token:08d}.restored.json"
+
+
+def live_path(token: int) -> str:
+    return f"{DIRECTORY}/{token:08d}.live.json"
+
+
+def encode(record: Claim | RestoredRecord | LiveRecord) -> bytes:
+    return seal(_MAGIC[type(record)], VERSION, record)
+
+
+def read_record(files: Files, path: str, kind: type[T]) -> T | None:
+    """The record, None if there is none; damage raises."""
+    content = files.read_if_exists(path)
+    if content is None:
+        return None
+    readers = {1: lambda body: msgspec.json.decode(body, type=kind)}
+    return unseal(files.location(path), content, _MAGIC[kind], readers)
+
+
+def read_undamaged(files: Files, path: str, kind: type[T]) -> T | None:
+    """As ``read_record``, for questions that other records can answer too: a damaged one counts as missing."""
+    try:
+        return read_record(files, path, kind)
+    except CorruptFileError:
+        return None
+
+
+def newest_token(files: Files) -> int:
+    """The highest token ever claimed, 0 if none.
+
+    A listing only says where to begin: claims have no gaps, so asking for the next one finds what a stale listing
+    hides.
+    """
+    matches = (_CLAIM_NAME.fullmatch(name) for name in files.list_names(DIRECTORY))
+    token = max((int(match[1]) for match in matches if match), default=0)
+    while files.exists(claim_path(token + 1)):
+        token += 1
+    return token
+
+
+_MAGIC: dict[type, str] = {
+    Claim: "tidegate-lease",
+    RestoredRecord: "tidegate-restored",
+    LiveRecord: "tidegate-live",
+}

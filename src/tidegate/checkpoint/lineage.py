@@ -1,0 +1,113 @@
+"""Which completed checkpoints count: decided by the newest attempt that restored, never by a listing."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from tidegate.checkpoint.lease_records import (
+    AttemptStatus,
+    LiveRecord,
+    RestoredRecord,
+    RestorePoint,
+    live_path,
+    newest_token,
+    read_record,
+    restored_path,
+)
+from tidegate.checkpoint.metadata import decode_metadata, metadata_path
+from tidegate.common.errors import RestoreError, StorageError
+from tidegate.common.files import Files
+
+logger = logging.getLogger(__name__)
+
+
+class Lineage(msgspec.Struct, frozen=True):
+    """What the newest attempt that decided on its restore has left.
+
+    ``token`` 0: no attempt ever did. ``latest`` is what the next attempt restores. ``retained`` are the completed
+    checkpoints up to it that are kept, oldest first. ``status``: how that attempt ended, RUNNING if it did not say.
+    """
+
+    token: int = 0
+    latest: RestorePoint | None = None
+    retained: list[RestorePoint] = []
+    protected: list[RestorePoint] = []
+    status: AttemptStatus = AttemptStatus.RUNNING
+
+
+def read_lineage(files: Files, *, below: int | None = None) -> Lineage:
+    """The lineage of a job's directory as attempts with tokens less than ``below`` (None: all) have left it.
+
+    An attempt that claimed and did not record what it restored has done nothing, so the one before it decides. Damaged
+    records raise ``CorruptFileError``: guessing could fall behind what was committed.
+    """
+    newest = newest_token(files) if below is None else below - 1
+    for token in range(newest, 0, -1):
+        restored = read_record(files, restored_path(token), RestoredRecord)
+        if restored is not None:
+            return _lineage_of(files, token, restored)
+    _refuse_unexplained(files)
+    return Lineage()
+
+
+def _lineage_of(files: Files, token: int, restored: RestoredRecord) -> Lineage:
+    live = read_record(files, live_path(token), LiveRecord)
+    if live is None:
+        raise RestoreError(
+            "Every attempt has a record of what it reached.",
+            where=files.location(live_path(token)),
+            found="no such file",
+            cure="point execution.state-recovery.path at the checkpoint to restore",
+        )
+    if live.discarded:
+        return Lineage(token, None, [], live.protected, live.status)
+    retained = [*live.retained, *_unrecorded(files, token, live)]
+    latest = retained[-1] if retained else restored.point
+    return Lineage(token, latest, retained, live.protected, live.status)
+
+
+def _unrecorded(files: Files, token: int, live: LiveRecord) -> list[RestorePoint]:
+    """Checkpoints published and not yet written down when the attempt ended: every id it took is asked for."""
+    known = max((point.checkpoint_id for point in live.retained), default=0)
+    found = []
+    for checkpoint_id in range(max(known + 1, live.first_id), live.last_id + 1):
+        if checkpoint_id in live.given_up:
+            continue
+        path = metadata_path(checkpoint_id)
+        content = files.read_if_exists(path)
+        if content is not None and decode_metadata(files.location(path), content).token == token:
+            found.append(RestorePoint(checkpoint_id, token))
+    return found
+
+
+def _refuse_unexplained(files: Files) -> None:
+    """Checkpoints without any lease were copied here: which of them was the last one committed cannot be known."""
+    names = [name for name in files.list_names() if name.startswith("chk-") and files.exists(f"{name}/_metadata")]
+    if names:
+        raise RestoreError(
+            "The latest checkpoint of a directory is known from its lease records.",
+            where=files.root,
+            found=f"{', '.join(names)} and no record of the attempts that wrote them",
+            cure="point execution.state-recovery.path at the checkpoint to restore, or use an empty directory",
+        )
+
+
+def all_completed(files: Files) -> list[RestorePoint]:
+    """Everything in the directory that looks like a completed checkpoint, whatever the lineage says: to protect it."""
+    points = []
+    for name in files.list_names():
+        number = name.removeprefix("chk-")
+        if number.isdigit() and name != number and files.exists(metadata_path(int(number))):
+            points.append(RestorePoint(int(number), _token_of(files, int(number))))
+    return sorted(points, key=lambda point: point.checkpoint_id)
+
+
+def _token_of(files: Files, checkpoint_id: int) -> int:
+    path = metadata_path(checkpoint_id)
+    try:
+        return decode_metadata(files.location(path), files.read_bytes(path)).token
+    except (StorageError, RestoreError) as error:
+        logger.warning("%s is not readable, it is kept: %s", files.location(path), error)
+        return 0

@@ -1,0 +1,66 @@
+"""Who holds a lease: a process, told apart from a later one with the same pid."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from pathlib import Path
+
+import msgspec
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """A process. ``boot`` names the running system and its pid space, ``started`` the start time of the process in it.
+
+    Both are empty where the system does not tell (no ``/proc``).
+    """
+
+    host: str
+    pid: int
+    started: str = ""
+    boot: str = ""
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def this_process() -> Owner:
+    return Owner(socket.gethostname(), os.getpid(), _started(os.getpid()) or "", _boot())
+
+
+def is_alive(owner: Owner) -> bool | None:
+    """True or False if that can be seen from this process, None for a process of another host."""
+    if (owner.host, owner.boot) != (socket.gethostname(), _boot()):
+        return None
+    if not owner.started:
+        return None if _exists(owner.pid) else False
+    return _started(owner.pid) == owner.started
+
+
+def _started(pid: int) -> str | None:
+    """The start time in ticks since boot; None for no process, or one that has ended and waits for its parent."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()  # the name before may hold blanks and brackets
+    return None if fields[0] in "ZX" else fields[19]
+
+
+@functools.cache
+def _boot() -> str:
+    try:
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,103 @@
+"""A checkpoint's life as types: pending until every subtask has acknowledged, then completed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tidegate.checkpoint.lease_records import RestorePoint
+from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata, metadata_path
+
+Subtask = tuple[str, int]
+"""Operator (uid hash) and subtask number."""
+
+
+class Acknowledgement(Enum):
+    """The answer to an ack: the rest is not an error, retries and zombies send them."""
+
+    ACCEPTED = "accepted"
+    DUPLICATE = "duplicate"
+    UNKNOWN = "unknown subtask"
+    TOO_LATE = "the checkpoint is over"
+
+
+@dataclass(frozen=True)
+class Decline:
+    subtask: Subtask
+    message: str
+
+
+@dataclass
+class PendingCheckpoint:
+    """Between trigger (step 1) and complete (step 7). Not thread safe: it belongs to the master."""
+
+    checkpoint_id: int
+    trigger_ms: int
+    deadline: float
+    """On the monotonic clock, in milliseconds."""
+    expected: frozenset[Subtask]
+    kind: str = CHECKPOINT
+    declined: Decline | None = None
+    over: bool = False
+    durations_ms: dict[str, float] = field(default_factory=dict)
+    """Longest snapshot of each operator."""
+    _missing: set[Subtask] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._missing = set(self.expected)
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """All acks are in and nobody declined: it may be completed."""
+        return not self._missing and self.declined is None and not self.over
+
+    @property
+    def missing(self) -> list[Subtask]:
+        return sorted(self._missing)
+
+    def acknowledge(self, operator: str, subtask: int, *, duration_ms: float = 0.0) -> Acknowledgement:
+        """Step 6."""
+        key = (operator, subtask)
+        if self.over or self.declined:
+            return Acknowledgement.TOO_LATE
+        if key not in self.expected:
+            return Acknowledgement.UNKNOWN
+        if key not in self._missing:
+            return Acknowledgement.DUPLICATE
+        self._missing.discard(key)
+        self.durations_ms[operator] = max(duration_ms, self.durations_ms.get(operator, 0.0))
+        return Acknowledgement.ACCEPTED
+
+    def acknowledge_all(self, subtasks: Iterable[Subtask]) -> None:
+        for operator, subtask in subtasks:
+            self.acknowledge(operator, subtask)
+
+    def decline(self, operator: str, subtask: int, message: str) -> None:
+        """The snapshot or pre-commit of a subtask failed; the first one is remembered."""
+        if not self.over and self.declined is None:
+            self.declined = Decline((operator, subtask), message)
+
+    def is_expired(self, now_ms: float) -> bool:
+        return not self.over and now_ms >= self.deadline
+
+
+@dataclass(frozen=True)
+class CompletedCheckpoint:
+    """Behind step 7: its ``_metadata`` is published and it may be committed."""
+
+    metadata: CheckpointMetadata
+    size: int
+    """Bytes of metadata and of all state files it refers to."""
+
+    @property
+    def checkpoint_id(self) -> int:
+        return self.metadata.checkpoint_id
+
+    @property
+    def point(self) -> RestorePoint:
+        return RestorePoint(self.metadata.checkpoint_id, self.metadata.token)
+
+    @property
+    def path(self) -> str:
+        return metadata_path(self.checkpoint_id)

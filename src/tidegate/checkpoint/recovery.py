@@ -1,0 +1,97 @@
+"""What an attempt restores: decided by reading only, then recorded with its lease before anything is touched."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from tidegate.checkpoint.lease import Lease
+from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
+from tidegate.checkpoint.lineage import Lineage, all_completed, read_lineage
+from tidegate.checkpoint.locate import Located, locate, locate_own
+from tidegate.common import faults
+from tidegate.common.errors import CorruptFileError, RestoreError
+from tidegate.common.files import Files
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """``located`` None: start with empty state. ``previous``: how the attempt before ended, None if there was none.
+
+    A job that says FINISHED has all its output committed: running it again would write it twice. Then
+    ``record_finished`` instead of ``record``, and ``CompletedCheckpoints.sweep``.
+    """
+
+    located: Located | None
+    point: RestorePoint | None
+    retained: list[RestorePoint] = field(default_factory=list)
+    protected: list[RestorePoint] = field(default_factory=list)
+    previous: AttemptStatus | None = None
+
+    def record(self, lease: Lease) -> None:
+        """Fix the decision (fault C8): after every check of the program, before a sink or a file is touched."""
+        lease.record_restored(self.point, self.retained, self.protected)
+        what = self.located.address if self.located else "nothing, empty state"
+        logger.info("job %s: lease %d restores %s", lease.claim.job_id, lease.token, what)
+
+    def record_finished(self, lease: Lease) -> None:
+        """The job had finished before: this attempt keeps that on record and may sweep what the end left."""
+        lease.record_restored(None, [], self.protected, finished=True)
+
+
+def decide(files: Files, lease: Lease, path: str | None = None) -> Recovery:
+    """What the attempt with this lease restores. Reads only: asked twice, it gives the same.
+
+    Without a path: the latest completed checkpoint by lineage, or empty state. ``path``
+    (``execution.state-recovery.path``): that checkpoint; then whatever is in the job's directory is protected, so
+    going back by mistake loses nothing.
+    """
+    faults.point("C8.deciding", token=lease.token)
+    try:
+        return _decide(files, lease, path)
+    except (CorruptFileError, RestoreError):
+        lease.check()  # a newer attempt may have tidied up meanwhile: then that is the reason
+        raise
+
+
+def _decide(files: Files, lease: Lease, path: str | None) -> Recovery:
+    if path and Files(path).root != files.root:
+        return _explicit(files, lease, locate(path))
+    lineage = read_lineage(files, below=lease.token)
+    previous = lineage.status if lineage.token else None
+    if lineage.latest is None:
+        return Recovery(None, None, [], lineage.protected, previous)
+    located = locate_own(files, lineage.latest)
+    _refuse_other_job(located, lease, lineage.latest)
+    return Recovery(located, lineage.latest, lineage.retained, lineage.protected, previous)
+
+
+def _explicit(files: Files, lease: Lease, located: Located) -> Recovery:
+    metadata = located.metadata
+    own = located.root.root == files.root and bool(located.directory)
+    point = RestorePoint(metadata.checkpoint_id, metadata.token, "" if own else located.address)
+    lineage = _lineage_if_readable(files, lease)
+    protected = {kept.checkpoint_id: kept for kept in (*lineage.protected, *lineage.retained, *all_completed(files))}
+    previous = lineage.status if lineage.token else None
+    return Recovery(located, point, [], sorted(protected.values(), key=lambda kept: kept.checkpoint_id), previous)
+
+
+def _lineage_if_readable(files: Files, lease: Lease) -> Lineage:
+    try:
+        return read_lineage(files, below=lease.token)
+    except (CorruptFileError, RestoreError) as error:
+        # The user named a checkpoint, maybe because of this very damage; what is here is protected by listing.
+        logger.warning("job %s: lease records before %d are not used: %s", lease.claim.job_id, lease.token, error)
+        return Lineage()
+
+
+def _refuse_other_job(located: Located, lease: Lease, point: RestorePoint) -> None:
+    if not point.directory and located.metadata.job_id != lease.claim.job_id:
+        raise RestoreError(
+            "A job continues from its own checkpoints only.",
+            where=located.address,
+            found=f"a checkpoint of job {located.metadata.job_id}, this is job {lease.claim.job_id}",
+            cure="point execution.state-recovery.path at it, and use another directory for this job",
+        )

@@ -1,0 +1,35 @@
+"""When to trigger the next checkpoint."""
+
+from __future__ import annotations
+
+from tidegate.checkpoint.policy import CheckpointPolicy
+
+
+class CheckpointTrigger:
+    """Interval since the last trigger, pause since the last end, room for one more. All on one monotonic clock."""
+
+    def __init__(self, policy: CheckpointPolicy, now_ms: float) -> None:
+        self._policy = policy
+        self._under_way = 0
+        self._interval_over = now_ms + policy.interval_ms
+        self._pause_over = now_ms + policy.min_pause_ms
+
+    def due(self, now_ms: float) -> bool:
+        next_due = self.next_due()
+        return next_due is not None and now_ms >= next_due
+
+    def next_due(self) -> float | None:
+        """The time of the next trigger; None while nothing more may start until one has ended."""
+        if self._under_way >= self._policy.concurrency:
+            return None
+        return max(self._interval_over, self._pause_over)
+
+    def started(self, now_ms: float) -> None:
+        """Count a checkpoint in, triggered by time or by request."""
+        self._under_way += 1
+        self._interval_over = now_ms + self._policy.interval_ms
+
+    def ended(self, now_ms: float) -> None:
+        """Count one out, completed or aborted: a failed one needs its pause too."""
+        self._under_way = max(0, self._under_way - 1)
+        self._pause_over = now_ms + self._policy.min_pause_ms

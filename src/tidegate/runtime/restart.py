@@ -1,0 +1,190 @@
+"""Restart strategies (C18): whether and when a failed job starts again from its latest checkpoint."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from tidegate.common.errors import ConfigurationError, TidegateError
+
+PREFIX = "restart-strategy."
+UNLIMITED = 2**31 - 1
+
+N = TypeVar("N", int, float)
+
+
+class RestartStrategy(ABC):
+    """Asked once for each failure of the job, in order. Keeps count over the life of the driver, not beyond."""
+
+    def next_delay_ms(self, failure: BaseException, now_ms: float) -> int | None:
+        """How long to wait before the restart; None: do not restart, the job has failed.
+
+        An error that says a restart cannot help is not restarted, whatever the strategy.
+        """
+        if isinstance(failure, TidegateError) and not failure.restart_helps:
+            return None
+        return self._delay(now_ms)
+
+    @abstractmethod
+    def _delay(self, now_ms: float) -> int | None: ...
+
+    @abstractmethod
+    def __str__(self) -> str:
+        """For logs and for the message of a job that failed for good."""
+
+
+class NoRestart(RestartStrategy):
+    def _delay(self, now_ms: float) -> int | None:
+        return None
+
+    def __str__(self) -> str:
+        return "no restart"
+
+
+class FixedDelayRestart(RestartStrategy):
+    """A number of restarts in all, the same delay before each."""
+
+    def __init__(self, attempts: int = 1, delay_ms: int = 1_000) -> None:
+        self._attempts = _at_least("fixed-delay.attempts", attempts, 0)
+        self._delay_ms = _at_least("fixed-delay.delay", delay_ms, 0)
+        self._used = 0
+
+    def _delay(self, now_ms: float) -> int | None:
+        if self._used >= self._attempts:
+            return None
+        self._used += 1
+        return self._delay_ms
+
+    def __str__(self) -> str:
+        return f"fixed delay of {self._delay_ms} ms, {self._used} of {self._attempts} restarts used"
+
+
+class ExponentialDelayRestart(RestartStrategy):
+    """The delay grows with every failure, with a random share, and begins anew after a time without one."""
+
+    def __init__(
+        self,
+        *,
+        initial_ms: int = 1_000,
+        maximum_ms: int = 60_000,
+        multiplier: float = 1.5,
+        reset_threshold_ms: int = 3_600_000,
+        jitter: float = 0.1,
+        attempts: int = UNLIMITED,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._initial = _at_least("exponential-delay.initial-backoff", initial_ms, 1)
+        self._maximum = _at_least("exponential-delay.max-backoff", maximum_ms, initial_ms)
+        self._multiplier = _at_least("exponential-delay.backoff-multiplier", multiplier, 1)
+        self._threshold = _at_least("exponential-delay.reset-backoff-threshold", reset_threshold_ms, 1)
+        self._jitter = _between("exponential-delay.jitter-factor", jitter, 0, 1)
+        self._attempts = _at_least("exponential-delay.attempts-before-reset-backoff", attempts, 1)
+        self._uniform = uniform
+        self._used = 0
+        self._current: float = self._initial
+        self._running_since = float("-inf")
+
+    def _delay(self, now_ms: float) -> int | None:
+        # The time without a failure counts from the end of the last delay: waiting is no proof of health.
+        if now_ms - self._running_since >= self._threshold:
+            self._used, self._current = 0, self._initial
+        if self._used >= self._attempts:
+            return None
+        self._used += 1
+        share = self._current * self._jitter
+        delay = round(min(self._current + self._uniform(-share, share), self._maximum))
+        self._current = min(self._current * self._multiplier, self._maximum)
+        self._running_since = now_ms + delay
+        return delay
+
+    def __str__(self) -> str:
+        limit = "" if self._attempts == UNLIMITED else f" of {self._attempts}"
+        return f"exponential delay up to {self._maximum} ms, {self._used}{limit} restarts since the last quiet time"
+
+
+class FailureRateRestart(RestartStrategy):
+    """So many failures within an interval are tolerated, the next one is not."""
+
+    def __init__(self, max_failures: int = 1, interval_ms: int = 60_000, delay_ms: int = 1_000) -> None:
+        self._maximum = _at_least("failure-rate.max-failures-per-interval", max_failures, 1)
+        self._interval = _at_least("failure-rate.failure-rate-interval", interval_ms, 1)
+        self._delay_ms = _at_least("failure-rate.delay", delay_ms, 0)
+        self._failures: deque[float] = deque()
+
+    def _delay(self, now_ms: float) -> int | None:
+        while self._failures and now_ms - self._failures[0] > self._interval:
+            self._failures.popleft()
+        self._failures.append(now_ms)
+        return self._delay_ms if len(self._failures) <= self._maximum else None
+
+    def __str__(self) -> str:
+        seen = len(self._failures)
+        return f"failure rate, {seen} failures within {self._interval} ms, {self._maximum} tolerated"
+
+
+def from_configuration(configuration: Mapping[str, Any], checkpointing_enabled: bool) -> RestartStrategy:
+    """From Flink's keys with typed values (times as milliseconds).
+
+    Without ``restart-strategy.type``: exponential delay when checkpoints make a restart worth it, else none.
+    """
+    name = configuration.get(PREFIX + "type") or configuration.get("restart-strategy")
+    if name is None:
+        name = "exponential-delay" if checkpointing_enabled else "none"
+    kind = str(name).strip().lower().replace("_", "-").replace(" ", "-")
+    kind = _ALIASES.get(kind, kind)
+    if kind == "none":
+        return NoRestart()
+    if kind not in _OPTIONS:
+        raise ConfigurationError(
+            "restart-strategy.type must be a strategy that exists.",
+            found=repr(name),
+            cure="use one of none, fixed-delay, exponential-delay, failure-rate",
+        )
+    strategy, options = _OPTIONS[kind]
+    keys = {field: f"{PREFIX}{kind}.{key}" for field, key in options.items()}
+    return strategy(**{field: configuration[key] for field, key in keys.items() if configuration.get(key) is not None})
+
+
+_ALIASES = {
+    "off": "none",
+    "disable": "none",
+    "disabled": "none",
+    "false": "none",
+    "fixeddelay": "fixed-delay",
+    "exponentialdelay": "exponential-delay",
+    "failurerate": "failure-rate",
+}
+
+_OPTIONS: dict[str, tuple[Callable[..., RestartStrategy], dict[str, str]]] = {
+    "fixed-delay": (FixedDelayRestart, {"attempts": "attempts", "delay_ms": "delay"}),
+    "exponential-delay": (
+        ExponentialDelayRestart,
+        {
+            "initial_ms": "initial-backoff",
+            "maximum_ms": "max-backoff",
+            "multiplier": "backoff-multiplier",
+            "reset_threshold_ms": "reset-backoff-threshold",
+            "jitter": "jitter-factor",
+            "attempts": "attempts-before-reset-backoff",
+        },
+    ),
+    "failure-rate": (
+        FailureRateRestart,
+        {"max_failures": "max-failures-per-interval", "interval_ms": "failure-rate-interval", "delay_ms": "delay"},
+    ),
+}
+
+
+def _at_least(key: str, value: N, minimum: float) -> N:
+    return _between(key, value, minimum, None)
+
+
+def _between(key: str, value: N, minimum: float, maximum: float | None) -> N:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or value < minimum or (maximum is not None and value > maximum):
+        rule = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
+        raise ConfigurationError(f"{PREFIX}{key} must be {rule}.", found=repr(value), cure=f"correct {PREFIX}{key}")
+    return value
