@@ -31,8 +31,8 @@ class Row:
     """A record of fields.
 
     ``Row(1, "a")`` has positions only, ``Row(id=1, name="a")`` has names too, and a row of names called with values
-    makes named rows: ``Person = Row("id", "name"); Person(1, "a")``. Fields are read by position, by name (``row["id"]``) and
-    as attributes. Two rows are equal if kind, names and values are.
+    makes named rows: ``Person = Row("id", "name"); Person(1, "a")``. Fields are read by position, by name
+    (``row["id"]``) and as attributes. Two rows are equal if kind, names and values are.
     """
 
     __slots__ = ("_fields", "_kind", "_values")

@@ -1,0 +1,61 @@
+"""The API users write: DataStream programs, with PyFlink's names. Exports what ``pyflink.datastream`` exports."""
+
+from tidegate.datastream.checkpoint_config import CheckpointConfig
+from tidegate.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage
+from tidegate.datastream.checkpointing_mode import CheckpointingMode
+from tidegate.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
+from tidegate.datastream.execution_mode import RuntimeExecutionMode
+from tidegate.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+from tidegate.datastream.functions import (
+    AggregateFunction,
+    FilterFunction,
+    FlatMapFunction,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ProcessFunction,
+    ReduceFunction,
+    RuntimeContext,
+    SinkFunction,
+    TwoPhaseCommitSinkFunction,
+)
+from tidegate.datastream.output_tag import OutputTag
+from tidegate.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
+from tidegate.datastream.state_backend import HashMapStateBackend, StateBackend
+from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
+from tidegate.datastream.time_domain import TimeDomain
+from tidegate.datastream.timerservice import TimerService
+
+__all__ = [
+    "AggregateFunction",
+    "CheckpointConfig",
+    "CheckpointStorage",
+    "CheckpointingMode",
+    "CloseableIterator",
+    "DataStream",
+    "DataStreamSink",
+    "ExternalizedCheckpointRetention",
+    "FileSystemCheckpointStorage",
+    "FilterFunction",
+    "FlatMapFunction",
+    "HashMapStateBackend",
+    "KeySelector",
+    "KeyedProcessFunction",
+    "KeyedStream",
+    "MapFunction",
+    "MemorySize",
+    "OutputTag",
+    "Partitioner",
+    "ProcessFunction",
+    "ReduceFunction",
+    "RuntimeContext",
+    "RuntimeExecutionMode",
+    "SinkFunction",
+    "SlotSharingGroup",
+    "StateBackend",
+    "StreamExecutionEnvironment",
+    "TimeDomain",
+    "TimerService",
+    "TwoPhaseCommitSinkFunction",
+]

@@ -1,0 +1,124 @@
+"""The command line: run a program, show what can be configured."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+import tidegate
+from tidegate.common.errors import ConfigurationError, TidegateError
+from tidegate.common.global_configuration import set_dynamic_properties
+from tidegate.common.options import (
+    PARALLELISM,
+    RECOVERY_CLAIM,
+    RECOVERY_IGNORE_UNCLAIMED,
+    RECOVERY_PATH,
+    REGISTRY,
+)
+
+app = typer.Typer(name="tidegate", help="Run DataStream programs on Spark.", no_args_is_help=True, add_completion=False)
+
+INTERRUPTED = 130
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tidegate {tidegate.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Run DataStream programs on Spark."""
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def run(
+    script: Annotated[str, typer.Argument(help="The program, a Python file.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="What follows goes to the program.")] = None,
+    define: Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A configuration key.")] = None,
+    parallelism: Annotated[int | None, typer.Option("-p", "--parallelism", help="Default parallelism.")] = None,
+    from_savepoint: Annotated[
+        str | None, typer.Option("-s", "--fromSavepoint", help="Start from this checkpoint or savepoint.")
+    ] = None,
+    allow_non_restored_state: Annotated[
+        bool, typer.Option("-n", "--allow-non-restored-state", "--allowNonRestoredState", help="Skip unknown state.")
+    ] = False,
+    claim_mode: Annotated[str | None, typer.Option("--claim-mode", help="no_claim or claim.")] = None,
+    master: Annotated[str | None, typer.Option("--master", help="Spark master, for example local[4].")] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show stack traces of failures.")] = False,
+) -> None:
+    """Run a program. Options stand before the file; what the program sets itself wins over them."""
+    try:
+        properties = parse_definitions(define or [])
+        shorthands = {
+            PARALLELISM.key: parallelism,
+            RECOVERY_PATH.key: from_savepoint,
+            RECOVERY_IGNORE_UNCLAIMED.key: True if allow_non_restored_state else None,
+            RECOVERY_CLAIM.key: claim_mode,
+            "spark.master": master,
+        }
+        properties |= {key: value for key, value in shorthands.items() if value is not None}
+        set_dynamic_properties(properties)
+        _run_script(script, arguments or [])
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    except TidegateError as error:
+        _fail(error, verbose)
+
+
+@app.command()
+def options() -> None:
+    """List all configuration keys with their defaults."""
+    for option in REGISTRY.values():
+        spellings = f" (also {', '.join(option.aliases)})" if option.aliases else ""
+        default = "not set" if option.default is None else option.default
+        typer.echo(f"{option.key}{spellings}\n    {option.doc} {option.type.name}; default: {default}.")
+
+
+def parse_definitions(definitions: list[str]) -> dict[str, object]:
+    """``key=value`` texts; a key alone means true, as in Flink."""
+    properties: dict[str, object] = {}
+    for definition in definitions:
+        key, separator, value = definition.partition("=")
+        if not key.strip():
+            raise ConfigurationError("-D takes KEY=VALUE", found=repr(definition), cure="-D parallelism.default=2")
+        properties[key.strip()] = value.strip() if separator else "true"
+    return properties
+
+
+def _run_script(script: str, arguments: list[str]) -> None:
+    path = Path(script)
+    if not path.is_file():
+        raise ConfigurationError("run takes a Python file", found=f"no file {script}", cure="check the path")
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, str(path.resolve().parent))
+    runpy.run_path(script, run_name="__main__")
+
+
+def _fail(error: TidegateError, verbose: bool) -> NoReturn:
+    """The message of the error and of those of ours that caused it; the stack only when asked for."""
+    if verbose:
+        traceback.print_exception(error)
+    else:
+        typer.echo(f"{type(error).__name__}: {error}", err=True)
+        cause = error.__cause__
+        while cause is not None:
+            typer.echo(f"caused by {type(cause).__name__}: {cause}", err=True)
+            cause = cause.__cause__
+    sys.exit(1)
+
+
+def main() -> None:
+    """The entry point ``tidegate``."""
+    app()

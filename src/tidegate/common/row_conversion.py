@@ -1,0 +1,93 @@
+"""Give records the rows their declared type promises: names where a function returned bare values.
+
+In PyFlink a record passes a serializer between two functions, and a ``Row`` comes out with the field names of the declared
+type. Here fused functions hand objects over as they are, so a type that contains a row gets a converter instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidegate.common.arguments import wrong
+from tidegate.common.typeinfo import ListTypeInfo, MapTypeInfo, ObjectArrayTypeInfo, RowTypeInfo, TupleTypeInfo
+from tidegate.common.types import Row
+
+Converter = Callable[[Any], Any]
+
+
+def converter(info: Any) -> Converter | None:
+    """What turns a value into one of the type; None if there is no row in the type and so nothing to do. Pickles."""
+    if isinstance(info, RowTypeInfo):
+        return _ToRow(info.get_field_names(), [converter(part) for part in info.get_field_types()])
+    if isinstance(info, TupleTypeInfo):
+        parts = [converter(part) for part in info.get_field_types()]
+        return _InTuple(parts) if any(parts) else None
+    if isinstance(info, ListTypeInfo | ObjectArrayTypeInfo):
+        element = converter(info._element_type)
+        return _InList(element) if element else None
+    if isinstance(info, MapTypeInfo):
+        value = converter(info._value_type_info)
+        return _InMap(value) if value else None
+    return None
+
+
+class _ToRow:
+    def __init__(self, names: list[str], parts: list[Converter | None]) -> None:
+        self._names = names
+        self._nested = [(index, part) for index, part in enumerate(parts) if part is not None]
+
+    def __call__(self, value: Any) -> Any:
+        if value is None:
+            return None
+        row = self._row(value)
+        if len(row._values) != len(self._names):
+            raise wrong(
+                f"A row type of the fields {self._names}", "one value for each", value, "correct the output_type"
+            )
+        for index, part in self._nested:
+            row._values[index] = part(row._values[index])
+        return row
+
+    def _row(self, value: Any) -> Row:
+        if isinstance(value, Row):
+            if value._fields == self._names:
+                return value
+            if value._fields is not None and sorted(value._fields) == sorted(self._names):
+                value._values = value.get_fields_by_names(self._names)
+            value._fields = self._names
+            return value
+        if isinstance(value, dict):
+            row = Row(*[value.get(name) for name in self._names])
+        elif isinstance(value, tuple | list):
+            row = Row(*value)
+        else:
+            raise wrong(f"A row type of the fields {self._names}", "a Row, tuple, list or dict", value, "return a Row")
+        row._fields = self._names
+        return row
+
+
+class _InTuple:
+    def __init__(self, parts: list[Converter | None]) -> None:
+        self._parts = parts
+
+    def __call__(self, value: Any) -> Any:
+        if value is None:
+            return None
+        return tuple(part(item) if part else item for part, item in zip(self._parts, value, strict=True))
+
+
+class _InList:
+    def __init__(self, element: Converter) -> None:
+        self._element = element
+
+    def __call__(self, value: Any) -> Any:
+        return None if value is None else [self._element(item) for item in value]
+
+
+class _InMap:
+    def __init__(self, value: Converter) -> None:
+        self._value = value
+
+    def __call__(self, value: Any) -> Any:
+        return None if value is None else {key: self._value(item) for key, item in value.items()}

@@ -1,0 +1,169 @@
+"""CheckpointConfig: the settings of checkpoints as methods over the environment's configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.common.arguments import expect_int, wrong
+from tidegate.common.configuration import Configuration, meaning
+from tidegate.common.options import (
+    ALIGNED_TIMEOUT,
+    CHECKPOINT_CONCURRENT,
+    CHECKPOINT_DIR,
+    CHECKPOINT_INTERVAL,
+    CHECKPOINT_MIN_PAUSE,
+    CHECKPOINT_MODE,
+    CHECKPOINT_RETENTION,
+    CHECKPOINT_TIMEOUT,
+    CHECKPOINT_TOLERABLE,
+    FORCE_UNALIGNED,
+    UNALIGNED,
+    Option,
+)
+from tidegate.common.time import Duration, millis_of
+from tidegate.datastream.checkpoint_storage import FileSystemCheckpointStorage
+from tidegate.datastream.checkpointing_mode import CheckpointingMode
+from tidegate.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
+
+__all__ = ["CheckpointConfig"]
+
+UNLIMITED_FAILURES = (1 << 31) - 1
+
+
+class CheckpointConfig:
+    """A view: what is set here is set in the environment's configuration. Values are checked when they are set."""
+
+    DEFAULT_MODE = CheckpointingMode.EXACTLY_ONCE
+    DEFAULT_TIMEOUT = 10 * 60 * 1000
+    DEFAULT_MIN_PAUSE_BETWEEN_CHECKPOINTS = 0
+    DEFAULT_MAX_CONCURRENT_CHECKPOINTS = 1
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+
+    def is_checkpointing_enabled(self) -> bool:
+        return self._configuration.read(CHECKPOINT_INTERVAL) is not None
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        return CheckpointingMode[self._configuration.read(CHECKPOINT_MODE)]
+
+    def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
+        if not isinstance(checkpointing_mode, CheckpointingMode):
+            raise wrong("set_checkpointing_mode", "a CheckpointingMode", checkpointing_mode, "EXACTLY_ONCE of it")
+        return self._set(CHECKPOINT_MODE, checkpointing_mode.name)
+
+    def get_checkpoint_interval(self) -> int:
+        """Milliseconds, -1 if there are no checkpoints."""
+        interval = self._configuration.read(CHECKPOINT_INTERVAL)
+        return -1 if interval is None else int(interval)
+
+    def set_checkpoint_interval(self, checkpoint_interval: int) -> CheckpointConfig:
+        """At least 10 ms."""
+        return self._set_int(CHECKPOINT_INTERVAL, checkpoint_interval, "set_checkpoint_interval")
+
+    def get_checkpoint_timeout(self) -> int:
+        return int(self._configuration.read(CHECKPOINT_TIMEOUT))
+
+    def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
+        """A checkpoint that takes longer is aborted, and the job goes on. At least 10 ms."""
+        return self._set_int(CHECKPOINT_TIMEOUT, checkpoint_timeout, "set_checkpoint_timeout")
+
+    def get_min_pause_between_checkpoints(self) -> int:
+        return int(self._configuration.read(CHECKPOINT_MIN_PAUSE))
+
+    def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
+        """From the end of one checkpoint to the trigger of the next; makes the number of concurrent ones 1."""
+        return self._set_int(CHECKPOINT_MIN_PAUSE, min_pause_between_checkpoints, "set_min_pause_between_checkpoints")
+
+    def get_max_concurrent_checkpoints(self) -> int:
+        return int(self._configuration.read(CHECKPOINT_CONCURRENT))
+
+    def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
+        return self._set_int(CHECKPOINT_CONCURRENT, max_concurrent_checkpoints, "set_max_concurrent_checkpoints")
+
+    def is_fail_on_checkpointing_errors(self) -> bool:
+        return self.get_tolerable_checkpoint_failure_number() == 0
+
+    def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
+        """True: the first failed checkpoint fails the job. False: none does."""
+        return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else UNLIMITED_FAILURES)
+
+    def get_tolerable_checkpoint_failure_number(self) -> int:
+        return int(self._configuration.read(CHECKPOINT_TOLERABLE))
+
+    def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
+        """Failures in a row that do not fail the job."""
+        return self._set_int(
+            CHECKPOINT_TOLERABLE, tolerable_checkpoint_failure_number, "set_tolerable_checkpoint_failure_number"
+        )
+
+    def set_externalized_checkpoint_retention(
+        self, retention_mode: ExternalizedCheckpointRetention
+    ) -> CheckpointConfig:
+        if not isinstance(retention_mode, ExternalizedCheckpointRetention):
+            raise wrong(
+                "set_externalized_checkpoint_retention",
+                "an ExternalizedCheckpointRetention",
+                retention_mode,
+                "ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION keeps checkpoints",
+            )
+        return self._set(CHECKPOINT_RETENTION, retention_mode.name)
+
+    def is_externalized_checkpoints_enabled(self) -> bool:
+        none = ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
+        return self.get_externalized_checkpoint_retention() is not none
+
+    def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
+        return ExternalizedCheckpointRetention[self._configuration.read(CHECKPOINT_RETENTION)]
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        return bool(self._configuration.read(UNALIGNED))
+
+    def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
+        """Kept, with a notice: checkpoints stay aligned in this version."""
+        return self._set(UNALIGNED, enabled)
+
+    def disable_unaligned_checkpoints(self) -> CheckpointConfig:
+        return self.enable_unaligned_checkpoints(False)
+
+    def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
+        """Kept, with a notice: checkpoints stay aligned in this version."""
+        return self._set(ALIGNED_TIMEOUT, millis_of("set_aligned_checkpoint_timeout", alignment_timeout))
+
+    def get_aligned_checkpoint_timeout(self) -> Duration:
+        return Duration.of_millis(self._configuration.read(ALIGNED_TIMEOUT))
+
+    def set_alignment_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
+        """The older name of ``set_aligned_checkpoint_timeout``."""
+        return self.set_aligned_checkpoint_timeout(alignment_timeout)
+
+    def get_alignment_timeout(self) -> Duration:
+        return self.get_aligned_checkpoint_timeout()
+
+    def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
+        """Kept, with a notice: checkpoints stay aligned in this version."""
+        return self._set(FORCE_UNALIGNED, force_unaligned_checkpoints)
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        return bool(self._configuration.read(FORCE_UNALIGNED))
+
+    def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
+        """The directory of checkpoints (PyFlink 1.x; the key is ``execution.checkpointing.dir``)."""
+        return self.set_checkpoint_storage(FileSystemCheckpointStorage(checkpoint_path))
+
+    def set_checkpoint_storage(self, storage: FileSystemCheckpointStorage) -> CheckpointConfig:
+        if not isinstance(storage, FileSystemCheckpointStorage):
+            raise wrong("set_checkpoint_storage", "a FileSystemCheckpointStorage", storage, "give it a directory")
+        return self._set(CHECKPOINT_DIR, storage.get_checkpoint_path())
+
+    def get_checkpoint_storage(self) -> FileSystemCheckpointStorage | None:
+        path = self._configuration.read(CHECKPOINT_DIR)
+        return None if path is None else FileSystemCheckpointStorage(path)
+
+    def _set_int(self, option: Option, value: int, method: str) -> CheckpointConfig:
+        return self._set(option, expect_int(method, value, option.doc))
+
+    def _set(self, option: Option, value: Any) -> CheckpointConfig:
+        meaning(option.key)  # tells the user once if the option has no effect
+        self._configuration.write(option, value)
+        return self

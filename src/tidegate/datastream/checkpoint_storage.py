@@ -1,0 +1,42 @@
+"""Checkpoint storage: where completed checkpoints live."""
+
+from __future__ import annotations
+
+from abc import ABC
+
+from tidegate.common.arguments import expect_text
+
+__all__ = ["CheckpointStorage", "FileSystemCheckpointStorage"]
+
+
+class CheckpointStorage(ABC):  # noqa: B024 - a common name, nothing in common
+    """What ``CheckpointConfig.set_checkpoint_storage`` takes."""
+
+
+class FileSystemCheckpointStorage(CheckpointStorage):
+    """A directory: a local path or any fsspec address (``file:``, ``hdfs:``, ``s3:`` ...)."""
+
+    MAX_FILE_STATE_THRESHOLD = 1024 * 1024
+
+    def __init__(
+        self, checkpoint_path: str, file_state_size_threshold: int | None = None, write_buffer_size: int = -1
+    ) -> None:
+        cure = 'for example "file:///var/checkpoints"'
+        self._path = expect_text("FileSystemCheckpointStorage", checkpoint_path, cure)
+        self._threshold = 20480 if file_state_size_threshold is None else file_state_size_threshold
+        self._buffer = max(4096, self._threshold // 8) if write_buffer_size < 0 else write_buffer_size
+
+    def get_checkpoint_path(self) -> str:
+        return self._path
+
+    def get_savepoint_path(self) -> str | None:
+        """None: savepoints have a directory of their own, ``execution.checkpointing.savepoint-dir``."""
+        return None
+
+    def get_min_file_size_threshold(self) -> int:
+        """Kept for programs that set it: state is never stored in the metadata."""
+        return self._threshold
+
+    def get_write_buffer_size(self) -> int:
+        """Kept for programs that set it: files are written in one go."""
+        return self._buffer

@@ -1,0 +1,56 @@
+"""What the API needs of whatever runs programs, and how it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib.metadata import entry_points
+from typing import Any, Protocol, runtime_checkable
+
+from tidegate.common.errors import ConfigurationError
+from tidegate.common.job_client import RunningJob
+from tidegate.common.options import TARGET
+from tidegate.graph.transformation import Program
+
+GROUP = "tidegate.executors"
+
+
+class JobHandle(RunningJob, Protocol):
+    """A started job. Usable from any thread of the process that started it."""
+
+    def collect(self, channel_id: str) -> Iterator[Any]:
+        """The records that reach the ``CollectSink`` of this id, as they are committed; ends with the job and raises the error
+        it ended with."""
+        ...
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """Made without arguments by the entry point; one program after another may be handed to it."""
+
+    def execute_async(self, program: Program) -> JobHandle:
+        """Check the program and start it; returns as soon as it runs. What is wrong with the program is raised here."""
+        ...
+
+
+_registered: dict[str, Callable[[], Executor]] = {}
+
+
+def register_executor(target: str, factory: Callable[[], Executor]) -> None:
+    """Make an executor known in this process, for tests and embedded engines. It comes before an installed one."""
+    _registered[target] = factory
+
+
+def find_executor(target: str) -> Executor:
+    """The executor of ``execution.target``."""
+    if target in _registered:
+        return _registered[target]()
+    installed = {point.name: point for point in entry_points(group=GROUP)}
+    if target not in installed:
+        known = sorted({*installed, *_registered})
+        raise ConfigurationError(
+            f"'{TARGET.key}' names an installed executor",
+            found=repr(target),
+            cure=f"use one of {', '.join(known)}" if known else "install tidegate with its executor",
+        )
+    factory: Callable[[], Executor] = installed[target].load()
+    return factory()

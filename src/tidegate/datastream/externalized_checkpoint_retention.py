@@ -1,0 +1,15 @@
+"""ExternalizedCheckpointRetention: what becomes of checkpoints when a job is cancelled."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["ExternalizedCheckpointRetention"]
+
+
+class ExternalizedCheckpointRetention(Enum):
+    """A job that fails always leaves its checkpoints. NO_EXTERNALIZED_CHECKPOINTS is the default: as DELETE_ON_CANCELLATION."""
+
+    DELETE_ON_CANCELLATION = 0
+    RETAIN_ON_CANCELLATION = 1
+    NO_EXTERNALIZED_CHECKPOINTS = 2

@@ -1,0 +1,239 @@
+"""The classes user functions extend.
+
+One contract for all of them: a function object is pickled to the executors, and each Python worker keeps its own copy for
+an operator and subtask. ``open`` is called once on such a copy before its first record, ``close`` when the copy is thrown
+away. **Fields are a cache, not state**: the next round may run in another worker, on another copy, and a failed attempt's
+fields are gone. What must survive belongs into keyed state (``RuntimeContext.get_state`` and its siblings). A function may
+be called again with records it has seen if a round failed; effects of the failed attempt on state never show.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
+from tidegate.datastream.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+from tidegate.datastream.time_domain import TimeDomain
+from tidegate.datastream.timerservice import TimerService
+
+__all__ = [
+    "AggregateFunction",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Function",
+    "KeySelector",
+    "KeyedProcessFunction",
+    "KeyedStateStore",
+    "MapFunction",
+    "Partitioner",
+    "ProcessFunction",
+    "ReduceFunction",
+    "RuntimeContext",
+    "SinkFunction",
+    "TimerService",
+    "TwoPhaseCommitSinkFunction",
+]
+
+
+class KeyedStateStore(ABC):
+    """Gives out keyed state by descriptor. Asked in ``open``; the handle is then valid for every record.
+
+    The same name must always have the same kind and type. Only functions on a keyed stream have keyed state.
+    """
+
+    @abstractmethod
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]: ...
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]: ...
+
+    @abstractmethod
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+
+    @abstractmethod
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]: ...
+
+    @abstractmethod
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]: ...
+
+
+class RuntimeContext(KeyedStateStore):
+    """What ``open`` gets: where the function runs, and its keyed state."""
+
+    @abstractmethod
+    def get_task_name(self) -> str:
+        """The operator's name."""
+
+    @abstractmethod
+    def get_number_of_parallel_subtasks(self) -> int: ...
+
+    @abstractmethod
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """The number of key groups."""
+
+    @abstractmethod
+    def get_index_of_this_subtask(self) -> int:
+        """From 0."""
+
+    @abstractmethod
+    def get_attempt_number(self) -> int:
+        """From 0; grows when a task is tried again."""
+
+    @abstractmethod
+    def get_task_name_with_subtasks(self) -> str:
+        """For example ``Count (2/4)``."""
+
+    @abstractmethod
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """Of ``ExecutionConfig.set_global_job_parameters``."""
+
+
+class Function(ABC):  # noqa: B024 - hooks with nothing to do are the point
+    """Root of all functions: the life cycle. All hooks are optional."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        """Once per copy, before its first record: ask for state, open connections."""
+
+    def close(self) -> None:
+        """At most once per copy, after its last record. Not called when a worker is killed."""
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete. Best effort: called before a later round's records, on the copy that runs that round;
+        ids may be skipped (a higher one covers all lower), and a crash loses the call."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint was given up; a later one will cover its changes. Best effort as above."""
+
+
+class MapFunction(Function):
+    @abstractmethod
+    def map(self, value: Any) -> Any:
+        """One record in, one out."""
+
+
+class FlatMapFunction(Function):
+    @abstractmethod
+    def flat_map(self, value: Any) -> Iterable[Any]:
+        """Any number of records out: yield them, or return a list."""
+
+
+class FilterFunction(Function):
+    @abstractmethod
+    def filter(self, value: Any) -> bool:
+        """Whether the record stays."""
+
+
+class ReduceFunction(Function):
+    @abstractmethod
+    def reduce(self, value1: Any, value2: Any) -> Any:
+        """``value1``: the reduction so far; ``value2``: the new record. The result is of the records' type; it may not change
+        its arguments in place. The first record of a key is its own reduction."""
+
+
+class AggregateFunction(Function):
+    """Aggregation with an accumulator of another type than records and result."""
+
+    @abstractmethod
+    def create_accumulator(self) -> Any:
+        """A new, empty one."""
+
+    @abstractmethod
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """The accumulator with the value; it may be the same object, changed."""
+
+    @abstractmethod
+    def get_result(self, accumulator: Any) -> Any: ...
+
+    @abstractmethod
+    def merge(self, acc_a: Any, acc_b: Any) -> Any: ...
+
+
+class KeySelector(Function):
+    """``open`` gets a context that answers nothing: a selector runs before its records have a place."""
+
+    @abstractmethod
+    def get_key(self, value: Any) -> Any:
+        """The record's key: hashable, and the same for the same record in every process and at any time."""
+
+
+class Partitioner(Function):
+    """``open`` as for a KeySelector."""
+
+    @abstractmethod
+    def partition(self, key: Any, num_partitions: int) -> int:
+        """The subtask of the next operator, from 0 to ``num_partitions - 1``."""
+
+
+class ProcessFunction(Function):
+    """Called for each record of a stream; emits any number of records, also to side outputs."""
+
+    class Context(ABC):
+        """Valid during the call only."""
+
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Time. Timers need a keyed stream: use ``KeyedProcessFunction``."""
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """The record's event time in milliseconds; None if it has none."""
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterable[Any] | None:
+        """Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
+
+
+class KeyedProcessFunction(Function):
+    """Called for each record of a keyed stream, with the state and the timers of the record's key."""
+
+    class Context(ABC):
+        """Valid during the call only."""
+
+        @abstractmethod
+        def get_current_key(self) -> Any: ...
+
+        @abstractmethod
+        def timer_service(self) -> TimerService: ...
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """The record's event time in milliseconds; None if it has none."""
+
+    class OnTimerContext(Context):
+        """``timestamp`` is the time the timer was set for."""
+
+        @abstractmethod
+        def time_domain(self) -> TimeDomain: ...
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
+        """Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+        """A timer fired: event-time timers once the watermark has passed them (at the end of bounded input all of them),
+        processing-time timers once the clock has. Yield as in ``process_element``."""
+
+
+class SinkFunction(Function):
+    """A simple way to write a sink, without any guarantee of its own: after a failure records are sent again.
+
+    ``open`` and ``close`` are called around each round (and attempt), so what the function buffers is out when the round is
+    acknowledged. For exactly-once output use ``TwoPhaseCommitSinkFunction`` or a ``Sink``.
+    """
+
+    @abstractmethod
+    def invoke(self, value: Any, context: Any) -> None:
+        """Write one record. ``context`` has ``timestamp()`` and ``current_processing_time()``."""

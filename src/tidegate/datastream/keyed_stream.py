@@ -1,0 +1,118 @@
+"""KeyedStream: a stream whose records are partitioned by key, so that what reads it has state per key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NoReturn
+
+from tidegate.common.arguments import wrong
+from tidegate.common.errors import ProgramError
+from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation
+from tidegate.datastream.aggregations import (
+    Field,
+    GreatestOf,
+    LeastOf,
+    RecordWithGreatest,
+    RecordWithLeast,
+    SumOf,
+    expect_field,
+)
+from tidegate.datastream.functions import KeyedProcessFunction, KeySelector, ReduceFunction
+from tidegate.datastream.stream import DataStream, expect_function
+from tidegate.datastream.typed_functions import TypedProcess, TypedReduce, typed
+from tidegate.graph.transformation import Input, Partitioning, ProcessSpec, ReduceSpec, Transformation
+
+
+class KeyedStream(DataStream):
+    """What ``key_by`` returns. It is no operator: it has neither name nor uid, and its partitioning is its nature.
+
+    ``map``, ``flat_map`` and ``filter`` with a function object may use keyed state too.
+    """
+
+    class AccumulateType(Enum):
+        MIN = 1
+        MAX = 2
+        MIN_BY = 3
+        MAX_BY = 4
+        SUM = 5
+
+    def __init__(self, origin_stream: DataStream, inputs: tuple[Input, ...]) -> None:
+        super().__init__(origin_stream._env, inputs, origin_stream._type)
+        self._origin_stream = origin_stream
+
+    def process(  # type: ignore[override]
+        self, func: KeyedProcessFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """Records with the state and the timers of their key."""
+        if not isinstance(func, KeyedProcessFunction):
+            raise wrong(
+                "process of a keyed stream", "a KeyedProcessFunction object", func, "extend KeyedProcessFunction"
+            )
+        return self._then("KEYED PROCESS", ProcessSpec(typed(TypedProcess, func, output_type)), output_type)
+
+    def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
+        """A rolling reduction per key: every record emits the new one."""
+        function = typed(TypedReduce, expect_function("reduce", func, ReduceFunction), self._type)
+        return self._reduced("Reduce", function)
+
+    def sum(self, position_to_sum: Field = 0) -> DataStream:
+        """The sum of a field so far; the other fields are those of the key's first record."""
+        return self._accumulate(KeyedStream.AccumulateType.SUM, position_to_sum)
+
+    def min(self, position_to_min: Field = 0) -> DataStream:
+        """The least value of a field so far; the other fields are those of the key's first record."""
+        return self._accumulate(KeyedStream.AccumulateType.MIN, position_to_min)
+
+    def max(self, position_to_max: Field = 0) -> DataStream:
+        """The greatest value of a field so far; the other fields are those of the key's first record."""
+        return self._accumulate(KeyedStream.AccumulateType.MAX, position_to_max)
+
+    def min_by(self, position_to_min_by: Field = 0) -> DataStream:
+        """The record with the least value of a field so far; of several the first."""
+        return self._accumulate(KeyedStream.AccumulateType.MIN_BY, position_to_min_by)
+
+    def max_by(self, position_to_max_by: Field = 0) -> DataStream:
+        """The record with the greatest value of a field so far; of several the first."""
+        return self._accumulate(KeyedStream.AccumulateType.MAX_BY, position_to_max_by)
+
+    def key_by(
+        self, key_selector: Callable[[Any], Any] | KeySelector, key_type: TypeInformation | None = None
+    ) -> KeyedStream:
+        """Another key instead of this one."""
+        return self._origin_stream.key_by(key_selector, key_type)
+
+    def _accumulate(self, kind: AccumulateType, field: Field) -> DataStream:
+        name = kind.name.lower()
+        return self._reduced(name, _FUNCTIONS[kind](expect_field(name, field)))
+
+    def _reduced(self, name: str, function: Any) -> DataStream:
+        value_type = None if isinstance(self._type, PickledBytesTypeInfo) else self._type
+        return self._then(name, ReduceSpec(function, value_type), self._type)
+
+    def _values(self) -> DataStream:
+        return self._origin_stream
+
+    def _operator(self, method: str) -> Transformation:
+        raise ProgramError(
+            f"{method}() belongs to an operator, and key_by() is none",
+            where="KeyedStream",
+            cure=f"call {method}() before key_by(), or on the stream the next operator returns",
+        )
+
+    def _shipped(self, partitioning: Partitioning) -> NoReturn:
+        raise ProgramError(
+            "The partitioning of a keyed stream is its key",
+            where="KeyedStream",
+            found=partitioning.ship.name.lower(),
+            cure="partition before key_by(), or behind the next operator",
+        )
+
+
+_FUNCTIONS: dict[KeyedStream.AccumulateType, Callable[[Field], Any]] = {
+    KeyedStream.AccumulateType.SUM: SumOf,
+    KeyedStream.AccumulateType.MIN: LeastOf,
+    KeyedStream.AccumulateType.MAX: GreatestOf,
+    KeyedStream.AccumulateType.MIN_BY: RecordWithLeast,
+    KeyedStream.AccumulateType.MAX_BY: RecordWithGreatest,
+}

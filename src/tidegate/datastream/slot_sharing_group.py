@@ -1,0 +1,134 @@
+"""Slot sharing groups: accepted, without effect, because Spark places tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidegate.common.arguments import expect_text
+from tidegate.common.errors import ProgramError
+
+__all__ = ["MemorySize", "SlotSharingGroup"]
+
+_UNITS = ((40, "tb"), (30, "gb"), (20, "mb"), (10, "kb"))
+
+
+@dataclass(frozen=True, order=True)
+class MemorySize:
+    """A number of bytes."""
+
+    bytes_size: int = 0
+
+    @staticmethod
+    def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
+        return MemorySize(mebi_bytes << 20)
+
+    def get_bytes(self) -> int:
+        return self.bytes_size
+
+    def get_kibi_bytes(self) -> int:
+        return self.bytes_size >> 10
+
+    def get_mebi_bytes(self) -> int:
+        return self.bytes_size >> 20
+
+    def get_gibi_bytes(self) -> int:
+        return self.bytes_size >> 30
+
+    def get_tebi_bytes(self) -> int:
+        return self.bytes_size >> 40
+
+    def __str__(self) -> str:
+        """In the largest unit that is exact."""
+        for shift, unit in _UNITS:
+            if self.bytes_size and not self.bytes_size % (1 << shift):
+                return f"{self.bytes_size >> shift} {unit}"
+        return f"{self.bytes_size} bytes"
+
+
+@dataclass(frozen=True)
+class SlotSharingGroup:
+    """A name for operators that may share a slot in Flink, with the resources the slot should have."""
+
+    name: str
+    cpu_cores: float | None = None
+    task_heap_memory: MemorySize | None = None
+    task_off_heap_memory: MemorySize | None = None
+    managed_memory: MemorySize | None = None
+    external_resources: Mapping[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def builder(name: str) -> SlotSharingGroup.Builder:
+        return SlotSharingGroup.Builder(name)
+
+    def get_name(self) -> str:
+        return self.name
+
+    def get_cpu_cores(self) -> float | None:
+        return self.cpu_cores
+
+    def get_task_heap_memory(self) -> MemorySize | None:
+        return self.task_heap_memory
+
+    def get_task_off_heap_memory(self) -> MemorySize | None:
+        return self.task_off_heap_memory
+
+    def get_managed_memory(self) -> MemorySize | None:
+        return self.managed_memory
+
+    def get_external_resources(self) -> dict[str, float]:
+        return dict(self.external_resources)
+
+    class Builder:
+        """Cores and heap memory go together: both or neither."""
+
+        def __init__(self, name: str) -> None:
+            self._name = expect_text("SlotSharingGroup.builder", name, 'for example "heavy"')
+            self._cpu_cores: float | None = None
+            self._heap: MemorySize | None = None
+            self._off_heap: MemorySize | None = None
+            self._managed: MemorySize | None = None
+            self._external: dict[str, float] = {}
+
+        def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroup.Builder:
+            if cpu_cores <= 0:
+                raise ProgramError("A slot sharing group has more than 0 cores", found=repr(cpu_cores))
+            self._cpu_cores = cpu_cores
+            return self
+
+        def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
+            self._heap = task_heap_memory
+            return self
+
+        def set_task_heap_memory_mb(self, task_heap_memory_mb: int) -> SlotSharingGroup.Builder:
+            return self.set_task_heap_memory(MemorySize.of_mebi_bytes(task_heap_memory_mb))
+
+        def set_task_off_heap_memory(self, task_off_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
+            self._off_heap = task_off_heap_memory
+            return self
+
+        def set_task_off_heap_memory_mb(self, task_off_heap_memory_mb: int) -> SlotSharingGroup.Builder:
+            return self.set_task_off_heap_memory(MemorySize.of_mebi_bytes(task_off_heap_memory_mb))
+
+        def set_managed_memory(self, managed_memory: MemorySize) -> SlotSharingGroup.Builder:
+            self._managed = managed_memory
+            return self
+
+        def set_managed_memory_mb(self, managed_memory_mb: int) -> SlotSharingGroup.Builder:
+            return self.set_managed_memory(MemorySize.of_mebi_bytes(managed_memory_mb))
+
+        def set_external_resource(self, name: str, value: float) -> SlotSharingGroup.Builder:
+            self._external[name] = value
+            return self
+
+        def build(self) -> SlotSharingGroup:
+            if (self._cpu_cores is None) != (self._heap is None):
+                raise ProgramError(
+                    "A slot sharing group sets cores and heap memory together",
+                    where=f"slot sharing group '{self._name}'",
+                    found="only one of them",
+                    cure="call both set_cpu_cores and set_task_heap_memory, or neither",
+                )
+            return SlotSharingGroup(
+                self._name, self._cpu_cores, self._heap, self._off_heap, self._managed, dict(self._external)
+            )

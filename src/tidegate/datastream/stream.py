@@ -1,0 +1,287 @@
+"""DataStream: a thin wrapper over the frozen operators in the environment's registry. Nothing runs while it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tidegate.common.arguments import expect_int, wrong
+from tidegate.common.errors import ProgramError
+from tidegate.common.execution_config import ExecutionConfig
+from tidegate.common.ids import new_token
+from tidegate.common.row_conversion import converter
+from tidegate.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, Types
+from tidegate.common.watermark_strategy import WatermarkStrategy
+from tidegate.connectors.collect import CollectSink
+from tidegate.connectors.function_sink import FunctionSink
+from tidegate.connectors.print import PrintSink
+from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
+from tidegate.datastream.closeable_iterator import CloseableIterator
+from tidegate.datastream.functions import (
+    FilterFunction,
+    FlatMapFunction,
+    Function,
+    KeyedProcessFunction,
+    KeySelector,
+    MapFunction,
+    Partitioner,
+    ProcessFunction,
+    SinkFunction,
+)
+from tidegate.datastream.operator_settings import OperatorSettings, StreamOperatorSettings
+from tidegate.datastream.output_tag import OutputTag
+from tidegate.datastream.selectors import key_callable, partition_callable
+from tidegate.datastream.typed_functions import Printed, TypedFlatMap, TypedMap, TypedProcess, typed
+from tidegate.graph.transformation import (
+    FilterSpec,
+    FlatMapSpec,
+    Input,
+    MapSpec,
+    OperatorSpec,
+    Partitioning,
+    ProcessSpec,
+    Ship,
+    SinkSpec,
+    TimestampsSpec,
+    Transformation,
+)
+from tidegate.operators.sink import Sink
+
+if TYPE_CHECKING:
+    from tidegate.datastream.keyed_stream import KeyedStream
+    from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
+
+
+class DataStream(StreamOperatorSettings):
+    """The records of one operator, of a side output, or of several united; maybe with a partitioning for what reads them."""
+
+    def __init__(
+        self, env: StreamExecutionEnvironment, inputs: tuple[Input, ...], type_info: TypeInformation | None = None
+    ) -> None:
+        self._env, self._inputs = env, inputs
+        self._type = type_info or Types.PICKLED_BYTE_ARRAY()
+
+    # -- what it is
+
+    def get_type(self) -> TypeInformation:
+        return self._type
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        return self._env
+
+    def get_execution_config(self) -> ExecutionConfig:
+        return self._env.get_config()
+
+    # -- operators
+
+    def map(self, func: Callable[[Any], Any] | MapFunction, output_type: TypeInformation | None = None) -> DataStream:
+        """One record out for each record in."""
+        function = typed(TypedMap, expect_function("map", func, MapFunction), output_type)
+        return self._then("Map", MapSpec(function), output_type)
+
+    def flat_map(
+        self, func: Callable[[Any], Any] | FlatMapFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """Any number of records out for each record in."""
+        function = typed(TypedFlatMap, expect_function("flat_map", func, FlatMapFunction), output_type)
+        return self._then("FlatMap", FlatMapSpec(function), output_type)
+
+    def filter(self, func: Callable[[Any], bool] | FilterFunction) -> DataStream:
+        """Keep the records the function is true for."""
+        return self._then("Filter", FilterSpec(expect_function("filter", func, FilterFunction)), self._type)
+
+    def process(self, func: ProcessFunction, output_type: TypeInformation | None = None) -> DataStream:
+        """Records, timestamps, watermark, side outputs. State and timers need a keyed stream."""
+        if isinstance(func, KeyedProcessFunction):
+            raise wrong("process of a stream without key", "a ProcessFunction", func, "call key_by(...) first")
+        if isinstance(func, type) or not hasattr(func, "process_element"):
+            raise wrong("process", "a ProcessFunction object", func, "extend ProcessFunction and pass an object of it")
+        return self._then("PROCESS", ProcessSpec(typed(TypedProcess, func, output_type)), output_type)
+
+    def project(self, *field_indexes: int) -> DataStream:
+        """Some fields of a tuple stream, in the given order."""
+        if not isinstance(self._type, TupleTypeInfo):
+            raise ProgramError(
+                "Only streams of a tuple type can be projected",
+                where="project",
+                found=f"the type {self._type}",
+                cure="declare it, for example output_type=Types.TUPLE([Types.STRING(), Types.INT()])",
+            )
+        types = self._type.get_field_types()
+        for index in field_indexes:
+            if not 0 <= expect_int("project", index, "positions from 0") < len(types):
+                raise ProgramError("project takes positions of the tuple", found=f"{index} of {self._type}")
+        spec = MapSpec(lambda value: tuple([value[index] for index in field_indexes]))
+        return self._then("Projection", spec, Types.TUPLE([types[index] for index in field_indexes]))
+
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+        """Event time starts here; timestamps and watermarks from before are replaced."""
+        expect_strategy("assign_timestamps_and_watermarks", watermark_strategy)
+        return self._then("Timestamps/Watermarks", TimestampsSpec(watermark_strategy), self._type)
+
+    def get_side_output(self, output_tag: OutputTag) -> DataStream:
+        """The records this stream's operator emits with the tag."""
+        if not isinstance(output_tag, OutputTag):
+            raise wrong("get_side_output", "an OutputTag", output_tag, 'OutputTag("late", Types.STRING())')
+        operator = self._operator("get_side_output")
+        side = DataStream(self._env, (Input(operator.id, tag=output_tag.tag_id),), output_tag.type_info)
+        if converter(output_tag.type_info) is None:
+            return side
+        return side.map(lambda value: value, output_tag.type_info)
+
+    # -- where records go
+
+    def union(self, *streams: DataStream) -> DataStream:
+        """This stream and others as one. Records of each keep their order, among each other there is none."""
+        for stream in streams:
+            if not isinstance(stream, DataStream):
+                raise wrong("union", "streams", stream, "pass DataStream objects")
+            if stream._env is not self._env:
+                raise ProgramError("Streams that are united belong to one environment", where="union")
+        inputs = [i for stream in (self, *streams) for i in stream._values()._inputs]
+        return DataStream(self._env, tuple(inputs), self._type)
+
+    def key_by(
+        self, key_selector: Callable[[Any], Any] | KeySelector, key_type: TypeInformation | None = None
+    ) -> KeyedStream:
+        """Partition by key: all records of a key meet in one subtask, and functions behind have state per key."""
+        from tidegate.datastream.keyed_stream import KeyedStream  # it extends this class
+
+        expect_type("key_by", key_type)
+        keyed = Partitioning(Ship.HASH, selector=key_callable("key_by", key_selector), key_type=key_type)
+        return KeyedStream(self, self._partitioned(keyed))
+
+    def rebalance(self) -> DataStream:
+        """Evenly over all subtasks of what follows."""
+        return self._shipped(Partitioning(Ship.REBALANCE))
+
+    def rescale(self) -> DataStream:
+        """Evenly over the subtasks of what follows that are near: each gets records of some subtasks only."""
+        return self._shipped(Partitioning(Ship.RESCALE))
+
+    def shuffle(self) -> DataStream:
+        """At random."""
+        return self._shipped(Partitioning(Ship.SHUFFLE))
+
+    def forward(self) -> DataStream:
+        """From each subtask to the same one of what follows, which has the same parallelism."""
+        return self._shipped(Partitioning(Ship.FORWARD))
+
+    def broadcast(self) -> DataStream:
+        """Every record to every subtask."""
+        return self._shipped(Partitioning(Ship.BROADCAST))
+
+    def global_(self) -> DataStream:
+        """Everything to the first subtask (Java's ``global``, a reserved word here)."""
+        return self._shipped(Partitioning(Ship.GLOBAL))
+
+    def partition_custom(
+        self, partitioner: Callable[[Any, int], int] | Partitioner, key_selector: Callable[[Any], Any] | KeySelector
+    ) -> DataStream:
+        """To the subtask ``partitioner(key, n)`` says. What follows is not keyed."""
+        selector = key_callable("partition_custom", key_selector)
+        index = partition_callable("partition_custom", partitioner)
+        return self._shipped(Partitioning(Ship.CUSTOM, selector=selector, partitioner=index))
+
+    # -- sinks
+
+    def sink_to(self, sink: Sink) -> DataStreamSink:
+        if not isinstance(sink, Sink):
+            raise wrong("sink_to", "a Sink", sink, "for a SinkFunction use add_sink")
+        return self._sink("Writer", sink)
+
+    def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | Callable[[Any], Any]) -> DataStreamSink:
+        """A SinkFunction, a TwoPhaseCommitSinkFunction, or a callable that takes a record."""
+        if isinstance(sink_func, TwoPhaseCommitSinkFunction):
+            return self._sink("Unnamed", TwoPhaseCommitSink(sink_func))
+        is_class = isinstance(sink_func, type) and hasattr(sink_func, "invoke")
+        if is_class or not (hasattr(sink_func, "invoke") or callable(sink_func)):
+            raise wrong("add_sink", "a SinkFunction object or a callable", sink_func, "for a Sink use sink_to")
+        return self._sink("Unnamed", FunctionSink(sink_func))
+
+    def print(self, sink_identifier: str | None = None) -> DataStreamSink:
+        """Every record as a line on the standard output of the program, behind the identifier if there is one."""
+        stream = self
+        if isinstance(self._type, RowTypeInfo | TupleTypeInfo):
+            stream = self._then("Format", MapSpec(Printed(isinstance(self._type, RowTypeInfo))), Types.STRING())
+        return stream._sink("Print to Std. Out", PrintSink(sink_identifier or ""))
+
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: int | None = None
+    ) -> CloseableIterator | list[Any]:
+        """Run the program and bring this stream's records here: as an iterator, or with a limit as a list of the first ones.
+
+        Close the iterator, or use it in a ``with`` statement: an unbounded job runs until then.
+        """
+        if limit is not None and expect_int("execute_and_collect", limit, "limit=10") < 1:
+            raise ProgramError("The limit of execute_and_collect is at least 1", found=str(limit), cure="limit=10")
+        channel = new_token()
+        sink = self._sink("Collect", CollectSink(channel))
+        if len(self._inputs) == 1:  # as parallel as what it reads: no shuffle, and the order of one subtask is kept
+            upstream = self._env._transformation(self._inputs[0].upstream)
+            sink._change("execute_and_collect", parallelism=upstream.parallelism)
+        job = self._env._start(job_execution_name)
+        iterator = CloseableIterator(job.collect(channel), job)
+        if limit is None:
+            return iterator
+        with iterator:
+            return [value for _, value in zip(range(limit), iterator, strict=False)]
+
+    # -- inside
+
+    def _operator(self, method: str) -> Transformation:
+        if len(self._inputs) == 1 and self._inputs[0] == Input(self._inputs[0].upstream):
+            return self._env._transformation(self._inputs[0].upstream)
+        raise ProgramError(
+            f"{method}() belongs to an operator",
+            found="a union, a side output or a partitioning, which is none",
+            cure=f"call {method}() on the stream map(), process() or a source returned, or on what reads this one",
+        )
+
+    def _values(self) -> DataStream:
+        """The records without a key."""
+        return self
+
+    def _then(self, name: str, spec: OperatorSpec, type_info: TypeInformation | None) -> DataStream:
+        expect_type(name, type_info)
+        operator = self._env._add(name, spec, self._inputs, output_type=type_info)
+        return DataStream(self._env, (Input(operator.id),), type_info)
+
+    def _sink(self, name: str, sink: Sink) -> DataStreamSink:
+        return DataStreamSink(self._env, self._env._add(f"Sink: {name}", SinkSpec(sink), self._inputs).id)
+
+    def _partitioned(self, partitioning: Partitioning) -> tuple[Input, ...]:
+        return tuple(Input(i.upstream, partitioning, i.tag) for i in self._inputs)
+
+    def _shipped(self, partitioning: Partitioning) -> DataStream:
+        return DataStream(self._env, self._partitioned(partitioning), self._type)
+
+
+class DataStreamSink(OperatorSettings):
+    """The end of a stream: settings of the sink operator."""
+
+    def __init__(self, env: StreamExecutionEnvironment, operator_id: int) -> None:
+        self._env, self._operator_id = env, operator_id
+
+    def _operator(self, method: str) -> Transformation:
+        return self._env._transformation(self._operator_id)
+
+
+def expect_function(method: str, function: Any, base: type[Function]) -> Any:
+    """A callable, or an object with the method of ``base`` (its only abstract one)."""
+    if isinstance(function, type) and issubclass(function, Function):
+        raise wrong(method, f"a {base.__name__} object", function, f"make one: {function.__name__}()")
+    (name,) = base.__abstractmethods__
+    if not hasattr(function, name) and not callable(function):
+        raise wrong(method, f"a {base.__name__} or a callable", function, "pass a function, a lambda or an object")
+    return function
+
+
+def expect_type(method: str, info: Any) -> None:
+    if info is not None and not isinstance(info, TypeInformation):
+        raise wrong(method, "type information or None", info, "use a type of Types, for example Types.STRING()")
+
+
+def expect_strategy(method: str, strategy: Any) -> None:
+    if not isinstance(strategy, WatermarkStrategy):
+        raise wrong(method, "a WatermarkStrategy", strategy, "WatermarkStrategy.no_watermarks() if you need none")

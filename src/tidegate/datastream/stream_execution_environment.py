@@ -1,0 +1,290 @@
+"""StreamExecutionEnvironment: where a program is built, configured and started."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from tidegate.common import global_configuration
+from tidegate.common.arguments import expect_int, expect_text, wrong
+from tidegate.common.configuration import Configuration
+from tidegate.common.errors import JobCancelledError, ProgramError
+from tidegate.common.execution_config import ExecutionConfig
+from tidegate.common.job_client import JobClient
+from tidegate.common.job_execution_result import JobExecutionResult
+from tidegate.common.options import (
+    BUFFER_TIMEOUT,
+    BUFFER_TIMEOUT_ENABLED,
+    CHAINING,
+    CHAINING_MIXED_MAX,
+    PARALLELISM,
+    RUNTIME_MODE,
+    SAVEPOINT_DIR,
+    STATE_BACKEND,
+    TARGET,
+)
+from tidegate.common.restart_strategy import RestartStrategyConfiguration
+from tidegate.common.row_conversion import converter
+from tidegate.common.typeinfo import TypeInformation
+from tidegate.common.watermark_strategy import WatermarkStrategy
+from tidegate.connectors.collection import CollectionSource
+from tidegate.datastream.checkpoint_config import CheckpointConfig
+from tidegate.datastream.checkpointing_mode import CheckpointingMode
+from tidegate.datastream.execution_mode import RuntimeExecutionMode
+from tidegate.datastream.executor import JobHandle, find_executor
+from tidegate.datastream.program import build_program, execution_plan
+from tidegate.datastream.slot_sharing_group import SlotSharingGroup
+from tidegate.datastream.state_backend import StateBackend
+from tidegate.datastream.stream import DataStream, expect_strategy, expect_type
+from tidegate.graph.transformation import Input, OperatorSpec, Program, SourceSpec, Transformation
+from tidegate.operators.source import Source
+
+__all__ = ["StreamExecutionEnvironment"]
+
+DEFAULT_CHECKPOINT_INTERVAL = 500
+
+
+class StreamExecutionEnvironment:
+    """Holds the operators of a program as frozen data, and its configuration. Nothing runs before ``execute``.
+
+    Use ``get_execution_environment``: it starts from the configuration file and the command line, and what the program sets
+    comes on top.
+    """
+
+    def __init__(self, configuration: Configuration | None = None) -> None:
+        self._configuration = Configuration()
+        self._registry: dict[int, Transformation] = {}
+        self._pending: list[int] = []
+        self._slot_sharing_groups: dict[str, SlotSharingGroup] = {}
+        self._default_local_parallelism = os.cpu_count() or 1
+        if configuration is not None:
+            self.configure(configuration)
+
+    @staticmethod
+    def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
+        """Defaults < configuration file < ``-D`` < the given configuration < what the program calls."""
+        environment = StreamExecutionEnvironment(global_configuration.load())
+        if configuration is not None:
+            environment.configure(configuration)
+        return environment
+
+    # -- configuration
+
+    def configure(self, configuration: Configuration) -> StreamExecutionEnvironment:
+        """Set all keys of the configuration; others stay as they are. Unknown keys and wrong values are refused."""
+        if not isinstance(configuration, Configuration):
+            raise wrong("configure", "a Configuration", configuration, 'Configuration.from_dict({"key": "value"})')
+        self._configuration.overlay(configuration)
+        return self
+
+    def get_config(self) -> ExecutionConfig:
+        return ExecutionConfig(self._configuration)
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        return CheckpointConfig(self._configuration)
+
+    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        """Subtasks of every operator that sets none itself."""
+        self.get_config().set_parallelism(parallelism)
+        return self
+
+    def get_parallelism(self) -> int:
+        """As configured; else the default local parallelism, which is the number of processors unless set."""
+        return int(self._configuration.read(PARALLELISM) or self._default_local_parallelism)
+
+    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        """The number of key groups, 1 to 32768. State is bound to it: it cannot change after the first start."""
+        self.get_config().set_max_parallelism(max_parallelism)
+        return self
+
+    def get_max_parallelism(self) -> int:
+        return self.get_config().get_max_parallelism()
+
+    def get_default_local_parallelism(self) -> int:
+        return self._default_local_parallelism
+
+    def set_default_local_parallelism(self, parallelism: int) -> None:
+        """What ``get_parallelism`` says when nothing is configured."""
+        value = expect_int("set_default_local_parallelism", parallelism, "at least 1")
+        self._default_local_parallelism = PARALLELISM.parse(value)
+
+    def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> StreamExecutionEnvironment:
+        """Kept, without effect: Spark places tasks."""
+        self._slot_sharing_groups[slot_sharing_group.get_name()] = slot_sharing_group
+        return self
+
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        if not isinstance(execution_mode, RuntimeExecutionMode):
+            raise wrong("set_runtime_mode", "a RuntimeExecutionMode", execution_mode, "RuntimeExecutionMode.STREAMING")
+        self._configuration.write(RUNTIME_MODE, execution_mode.name)
+        return self
+
+    def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
+        """The longest time a record waits for a round; 0: a round as soon as there is one, -1: rounds as large as useful."""
+        value = expect_int("set_buffer_timeout", timeout_millis, "milliseconds, or -1")
+        if value < -1:
+            raise ProgramError("set_buffer_timeout takes at least -1", found=str(value), cure="milliseconds, or -1")
+        self._configuration.write(BUFFER_TIMEOUT_ENABLED, value >= 0)
+        if value >= 0:
+            self._configuration.write(BUFFER_TIMEOUT, value)
+        return self
+
+    def get_buffer_timeout(self) -> int:
+        enabled = self._configuration.read(BUFFER_TIMEOUT_ENABLED)
+        return int(self._configuration.read(BUFFER_TIMEOUT)) if enabled else -1
+
+    def disable_operator_chaining(self) -> StreamExecutionEnvironment:
+        """Every operator becomes a stage of its own. For debugging: it costs a shuffle each."""
+        self._configuration.write(CHAINING, False)
+        return self
+
+    def is_chaining_enabled(self) -> bool:
+        return bool(self._configuration.read(CHAINING))
+
+    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        return bool(self._configuration.read(CHAINING_MIXED_MAX))
+
+    def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> None:
+        """What happens after a failure (PyFlink 1.x; the keys are ``restart-strategy.*``)."""
+        if not isinstance(restart_strategy_configuration, RestartStrategyConfiguration):
+            cure = "RestartStrategies.fixed_delay_restart(3, 1000)"
+            raise wrong("set_restart_strategy", "a restart strategy", restart_strategy_configuration, cure)
+        for option, value in restart_strategy_configuration.settings().items():
+            self._configuration.write(option, value)
+
+    def set_state_backend(self, state_backend: StateBackend) -> StreamExecutionEnvironment:
+        """Where running state lives (PyFlink 1.x; the key is ``state.backend.type``)."""
+        if not isinstance(state_backend, StateBackend):
+            raise wrong("set_state_backend", "a StateBackend", state_backend, "HashMapStateBackend()")
+        self._configuration.write(STATE_BACKEND, state_backend.type_name)
+        return self
+
+    # -- checkpoints
+
+    def enable_checkpointing(
+        self, interval: int | None = None, mode: CheckpointingMode | None = None
+    ) -> StreamExecutionEnvironment:
+        """A checkpoint every ``interval`` milliseconds, at least 10."""
+        if interval is None:
+            warnings.warn(
+                f"enable_checkpointing() without an interval is deprecated; it means {DEFAULT_CHECKPOINT_INTERVAL} ms",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            interval = DEFAULT_CHECKPOINT_INTERVAL
+        if mode is not None:
+            self.get_checkpoint_config().set_checkpointing_mode(mode)
+        self.get_checkpoint_config().set_checkpoint_interval(interval)
+        return self
+
+    def get_checkpoint_interval(self) -> int:
+        return self.get_checkpoint_config().get_checkpoint_interval()
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        return self.get_checkpoint_config().get_checkpointing_mode()
+
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        return self.get_checkpointing_mode()
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        return self.get_checkpoint_config().is_unaligned_checkpoints_enabled()
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        return self.get_checkpoint_config().is_force_unaligned_checkpoints()
+
+    def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
+        self._configuration.write(SAVEPOINT_DIR, directory)
+        return self
+
+    def get_default_savepoint_directory(self) -> str | None:
+        directory: str | None = self._configuration.read(SAVEPOINT_DIR)
+        return directory
+
+    # -- sources
+
+    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
+        """The values in order, from one subtask. With a row type, tuples and dicts become rows."""
+        expect_type("from_collection", type_info)
+        if isinstance(collection, str | bytes) or not isinstance(collection, Iterable):
+            raise wrong("from_collection", "a collection of records", collection, "for example a list")
+        convert = converter(type_info)
+        values = list(collection) if convert is None else [convert(value) for value in collection]
+        spec = SourceSpec(CollectionSource(values, type_info))
+        return self._source("Collection Source", spec, type_info).force_non_parallel()
+
+    def from_source(
+        self,
+        source: Source,
+        watermark_strategy: WatermarkStrategy,
+        source_name: str,
+        type_info: TypeInformation | None = None,
+    ) -> DataStream:
+        """The records of a source, with timestamps and watermarks by the strategy, for each of its splits."""
+        if not isinstance(source, Source):
+            raise wrong("from_source", "a Source", source, "for a list use from_collection")
+        expect_strategy("from_source", watermark_strategy)
+        expect_type("from_source", type_info)
+        expect_text("from_source", source_name, "give the source a name")
+        if type_info is None and hasattr(source, "get_produced_type"):
+            type_info = source.get_produced_type()
+        return self._source(source_name, SourceSpec(source, watermark_strategy), type_info)
+
+    # -- execution
+
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+        """Run the program and wait for its end. Ctrl-C cancels the job. Afterwards the environment is empty again.
+
+        JobFailedError: the job failed for good; JobCancelledError: somebody cancelled it.
+        """
+        job = self._start(job_name)
+        try:
+            return job.result()
+        except KeyboardInterrupt:
+            job.cancel()
+            try:
+                job.result()
+            except JobCancelledError:
+                raise KeyboardInterrupt from None
+            raise
+
+    def execute_async(self, job_name: str | None = None) -> JobClient:
+        """Start the program and return at once."""
+        return JobClient(self._start(job_name))
+
+    def get_execution_plan(self) -> str:
+        """The program as JSON; before ``execute``, which empties the environment."""
+        return execution_plan(self._program(None))
+
+    def close(self) -> None:
+        """Forget the program that was not executed."""
+        self._pending.clear()
+
+    # -- inside
+
+    def _start(self, job_name: str | None) -> JobHandle:
+        program = self._program(job_name)
+        self._pending.clear()
+        return find_executor(program.configuration[TARGET.key]).execute_async(program)
+
+    def _program(self, job_name: str | None) -> Program:
+        return build_program(self._registry, self._pending, self._configuration, self.get_parallelism(), job_name)
+
+    def _source(self, name: str, spec: SourceSpec, type_info: TypeInformation | None) -> DataStream:
+        operator = self._add(name, spec, (), output_type=type_info)
+        return DataStream(self, (Input(operator.id),), type_info)
+
+    def _add(self, name: str, spec: OperatorSpec, inputs: tuple[Input, ...], **fields: Any) -> Transformation:
+        """The registry outlives ``execute``: a stream of an earlier program may be read by a later one, as in Flink."""
+        operator = Transformation(len(self._registry) + 1, name, spec, inputs, **fields)
+        self._registry[operator.id] = operator
+        self._pending.append(operator.id)
+        return operator
+
+    def _transformation(self, operator_id: int) -> Transformation:
+        return self._registry[operator_id]
+
+    def _replace(self, operator_id: int, **fields: Any) -> None:
+        self._registry[operator_id] = dataclasses.replace(self._registry[operator_id], **fields)

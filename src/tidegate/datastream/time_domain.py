@@ -1,0 +1,5 @@
+"""TimeDomain: whether a timer is of event time or of processing time."""
+
+from tidegate.operators.time_domain import TimeDomain
+
+__all__ = ["TimeDomain"]
