@@ -49,8 +49,9 @@ class CheckpointCoordinator:
 
     # -- step 1 --
 
-    def due(self) -> bool:
-        return self._trigger.due(self._now())
+    def due(self, early_ms: float = 0.0) -> bool:
+        """Whether the next round should carry a barrier. ``early_ms``: how much before its time it may."""
+        return self._trigger.due(self._now(), early_ms)
 
     def wait_ms(self) -> float | None:
         """How long until the next trigger is due; None while one under way has to end first."""

@@ -14,9 +14,10 @@ class CheckpointTrigger:
         self._interval_over = now_ms + policy.interval_ms
         self._pause_over = now_ms + policy.min_pause_ms
 
-    def due(self, now_ms: float) -> bool:
+    def due(self, now_ms: float, early_ms: float = 0.0) -> bool:
+        """``early_ms``: how much earlier than its beat a checkpoint may start; the pause holds in full."""
         next_due = self.next_due()
-        return next_due is not None and now_ms >= next_due
+        return next_due is not None and now_ms >= max(next_due - early_ms, self._pause_over)
 
     def next_due(self) -> float | None:
         """The time of the next trigger; None while nothing more may start until one has ended."""

@@ -209,7 +209,7 @@ def _assemble(
     inputs: Mapping[int, list[Input]],
     chained: Mapping[int, Input],
 ) -> JobGraph:
-    edges = []
+    edges: list[Edge] = []
     for t in program.transformations:
         if t.id not in chained:
             for i in inputs[t.id]:

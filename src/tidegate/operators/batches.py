@@ -40,10 +40,10 @@ class TimestampAssigner(Collected):
     As in Flink, watermarks from upstream are ignored, except the last one at the end of input.
     """
 
-    def __init__(self, operator: Operator, below: Domain) -> None:
+    def __init__(self, operator: Operator, below: Domain, batch: bool) -> None:
         super().__init__(operator)
         assert isinstance(operator.spec, TimestampsSpec)
-        self._strategy = Strategy(operator.spec.watermarks)
+        self._strategy = Strategy(operator.spec.watermarks, batch)
         self.below = below
         self.generator = Generator()
 

@@ -42,6 +42,7 @@ from tidegate.operators.watermarks import Domain, SplitWatermarks, Strategy
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ValueStateDescriptor
 from tidegate.state.key_groups import range_for
+from tidegate.state.local_dir import store_path
 
 _FIRED_BATCH = 4096
 _Loop = Callable[[list[Any], list[Any] | None, list[Any] | None], None]
@@ -61,6 +62,8 @@ class Settings:
     chunk_records: int = 4096
     map_size: int | None = None
     parameters: dict[str, str] = field(default_factory=dict)
+    batch: bool = False
+    """Batch mode: no watermark before the one at the end of input."""
     now_ms: Callable[[], int] = _system_now_ms
 
 
@@ -88,7 +91,7 @@ class Subtask:
         self._is_open = False
         self._sinks = [SinkOperator(n.operator) for n in self._nodes if isinstance(n.operator.spec, SinkSpec)]
         self._assigners = [
-            (TimestampAssigner(n.operator, self._below[n.operator.id]), Loop(n, self, into=False))
+            (TimestampAssigner(n.operator, self._below[n.operator.id], settings.batch), Loop(n, self, into=False))
             for n in self._nodes
             if isinstance(n.operator.spec, TimestampsSpec)
         ]
@@ -113,7 +116,7 @@ class Subtask:
             groups=range_for(self.index, head.parallelism, head.max_parallelism),
             max_parallelism=head.max_parallelism,
             key_type=head.keyed.key_type,
-            local_path=f"{s.local_root}/{s.job_id}/{head.uid_hash[:12]}/{self.index}",
+            local_path=store_path(s.local_root, s.job_id, head.uid_hash, self.index),
             files=Files(s.root),
             map_size=s.map_size,
         )
@@ -141,7 +144,7 @@ class Subtask:
     def _create_loops(self, head: ChainNode) -> None:
         spec = head.operator.spec
         self._source = spec if isinstance(spec, SourceSpec) else None
-        self._strategy = Strategy(spec.watermarks if isinstance(spec, SourceSpec) else None)
+        self._strategy = Strategy(spec.watermarks if isinstance(spec, SourceSpec) else None, self.settings.batch)
         self._out = Loop(head, self, into=False)
         self._in: _Loop
         batch_heads = [c for c in (*self._sinks, *(a for a, _ in self._assigners)) if c.operator.id == head.operator.id]
@@ -282,29 +285,27 @@ class Subtask:
             output.begin()
 
     def _read(self, interval: SplitInterval) -> Iterator[Row]:
-        batches: Iterator[Any] | None = None
-
-        def next_batch() -> None:
-            nonlocal batches
-            assert self._source is not None
-            if batches is None:
-                self._marks.start(interval.split, self.settings.now_ms())
-                self._reader = self._reader or self._source.source.create_reader(self.index)
-                batches = self._reader.read(interval)
-            batch = next(batches, None)
-            if batch is None:
-                batches = iter(())
-                nonlocal more
-                more = False
-            else:
-                self._source_batch(interval.split, *batch)
-
-        more = True
-        while more and not self._failed:
-            self._guard(next_batch)
+        self._batches: Iterator[Any] | None = None
+        self._guard(self._open_split, interval)
+        while self._batches is not None and not self._failed:
+            self._guard(self._next_batch, interval.split)
             yield from self._take_rows()
         if interval.last:
             self._marks.finish(interval.split)
+
+    def _open_split(self, interval: SplitInterval) -> None:
+        assert self._source is not None
+        self._marks.start(interval.split, self.settings.now_ms())
+        self._reader = self._reader or self._source.source.create_reader(self.index)
+        self._batches = self._reader.read(interval)
+
+    def _next_batch(self, split: str) -> None:
+        assert self._batches is not None
+        batch = next(self._batches, None)
+        if batch is None:
+            self._batches = None
+        else:
+            self._source_batch(split, *batch)
 
     def _source_batch(self, split: str, values: list[Any], timestamps: list[int] | None) -> None:
         now = self.settings.now_ms()
@@ -328,6 +329,7 @@ class Subtask:
                 self.ack.records_in += len(values)
                 if self.backend is not None:
                     self.backend.now_ms = self.settings.now_ms()
+                    self.backend.prefetch(keys)
                 self._process(self._in, values, timestamps, keys)
                 self._input.watermarks.update(edge, sender, watermark, False)
             self._advance(self._input.watermarks.current())

@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.common.errors import JobCancelledError, JobFailedError, TidegateError
 from tidegate.common.job_execution_result import JobExecutionResult
+from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
 from tidegate.connectors.collect import collected
 from tidegate.graph.transformation import SinkSpec
@@ -66,7 +67,7 @@ class JobHandle:
         failure = self._failure()
         if failure is not None:
             raise failure from self._error
-        return JobExecutionResult(self.job_id, int(self._seconds * 1000))
+        return JobExecutionResult(JobID(self.job_id), int(self._seconds * 1000))
 
     def _failure(self) -> TidegateError | None:
         if self._error is None or isinstance(self._error, JobCancelledError):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +35,7 @@ from tidegate.runtime.engine import Engine
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.restart import from_configuration as restart_strategy
-from tidegate.state.local_dir import choose_local_root
+from tidegate.state.local_dir import choose_root
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +67,7 @@ class JobMaster:
         self.graph = self._build({})
         self._policy = CheckpointPolicy.from_configuration(self._conf)
         self._restarts = restart_strategy(self._conf, self._policy is not None)
-        self._local_root = local_root or choose_local_root(self._conf.get("tidegate.state.local-dir"))
-        self._temporary: str | None = None
+        self._local_root = local_root or choose_root(self._conf.get("tidegate.state.local-dir"))
         self._files = Files(self._job_directory())
         self._stop = threading.Event()
         self._attempt: Attempt | None = None
@@ -85,8 +83,7 @@ class JobMaster:
         base = self._conf.get("execution.checkpointing.dir")
         if base:
             return f"{str(base).rstrip('/')}/{self.job_id}"
-        self._temporary = tempfile.mkdtemp(prefix="tidegate-job-")
-        return self._temporary
+        return tempfile.mkdtemp(prefix="tidegate-job-")
 
     # -- from outside ----------------------------------------------------------------------------------------------------
 
@@ -101,7 +98,7 @@ class JobMaster:
 
     def kept_checkpoint(self) -> str | None:
         """Address of the latest completed checkpoint that is still there, to restore from."""
-        if self._temporary is not None:
+        if self._policy is None:
             return None
         latest = read_lineage(self._files).latest
         return None if latest is None else latest.directory or self._files.location(f"chk-{latest.checkpoint_id}")
@@ -135,8 +132,8 @@ class JobMaster:
             raise
         finally:
             self._engine.stop()
-            if self._temporary is not None:
-                shutil.rmtree(self._temporary, ignore_errors=True)
+            if self._policy is None:
+                self._files.delete_tree("")  # without checkpoints nothing in it can be restored
 
     # -- attempts --------------------------------------------------------------------------------------------------------
 
@@ -161,7 +158,7 @@ class JobMaster:
         self.status = JobStatus.RESTARTING
         log.warning("job %s: restart in %d ms from the latest checkpoint, after: %s", self.job_id, delay_ms, error)
         if self._current is not None:
-            self._current.stop(AttemptStatus.RELEASED)
+            self._current.stop(AttemptStatus.RUNNING)
             self._current = None
         self._clock.wait(self._stop, delay_ms / 1000)
         if self._stop.is_set():
@@ -187,7 +184,7 @@ class JobMaster:
             recovery.record(lease)
             self._enter(running, recovery, progress, sources)
         except BaseException:
-            running.stop(AttemptStatus.RELEASED)
+            running.stop(AttemptStatus.RUNNING)
             raise
         return running
 
@@ -297,6 +294,7 @@ class JobMaster:
             chunk_records=int(self._conf.get("tidegate.chunk.records") or 4096),
             map_size=self._conf.get("tidegate.state.map-size"),
             parameters={key: str(value) for key, value in self._conf.items() if key.startswith("pipeline.global-job-")},
+            batch=self._conf.get("execution.runtime-mode") == "BATCH",
             now_ms=self._clock.now_ms,
         )
 
@@ -332,24 +330,25 @@ class _Running:
     _released: threading.Event = field(default_factory=threading.Event)
     _keeper: threading.Thread | None = None
 
-    def keep_lease(self, clock: Clock, on_lost: Any) -> None:
+    def keep_lease(self, clock: Clock, on_lost: Callable[[], None]) -> None:
         """Renew the heartbeat in the background; a lost lease stops the running round."""
         if isinstance(clock, SystemClock):
             self._keeper = threading.Thread(target=self._renew, args=(on_lost,), name="tidegate-lease", daemon=True)
             self._keeper.start()
 
-    def _renew(self, on_lost: Any) -> None:
+    def _renew(self, on_lost: Callable[[], None]) -> None:
         while not self._released.wait(self.lease.renew_every_ms / 1000):
             try:
                 self.lease.renew()
             except FencedError as error:
                 log.error("%s", error)
-                return on_lost()
+                on_lost()
+                return
             except TidegateError as error:
                 log.warning("heartbeat not written, tried again: %s", error)
 
     def stop(self, status: AttemptStatus) -> None:
-        """Give up the lease; ``status`` RELEASED: the next attempt of the same job follows."""
+        """Give up the lease; ``status`` RUNNING: the next attempt of the same job follows."""
         self._released.set()
         if self._keeper is not None:
             self._keeper.join(timeout=5)
@@ -358,7 +357,7 @@ class _Running:
         if self.finished_before:
             return self.lease.release()
         try:
-            if self.coordinator is not None and status is not AttemptStatus.RELEASED:
+            if self.coordinator is not None and status is not AttemptStatus.RUNNING:
                 self.coordinator.on_shutdown(status)
             else:
                 self.lease.release()

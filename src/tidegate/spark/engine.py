@@ -78,7 +78,7 @@ class SparkEngine:
     def _release_shuffles(self, rdd: RDD[Any]) -> None:
         """Shuffle files of past rounds stay until a garbage collection of the driver's JVM: release them now."""
         try:
-            rdd._jrdd.rdd().cleanShuffleDependencies(False)  # type: ignore[attr-defined]
+            rdd._jrdd.rdd().cleanShuffleDependencies(False)
         except (Py4JError, AttributeError):
             return  # the context is stopping, and takes its files with it
 
@@ -89,10 +89,10 @@ class SparkEngine:
     def stop(self) -> None:
         spec = self._spec
         if self._context is not None and spec is not None and not self._sc._jsc.sc().isStopped():
-            local = f"{spec.settings.local_root}/{spec.settings.job_id}"
+            forget = ForgetJob(spec.settings.local_root, spec.settings.job_id)
             hosts = max(1, self._sc.defaultParallelism)
             self._sc.setJobGroup(f"{self._group}-end", "release local state", interruptOnCancel=False)
-            self._sc.parallelize(range(hosts), hosts).mapPartitions(ForgetJob(local)).count()
+            self._sc.parallelize(range(hosts), hosts).mapPartitions(forget).count()
         self._forget_program()
 
     def _forget_program(self) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tidegate.operators.level import JobSpec, job_in_this_worker
 from tidegate.operators.rows import RoundContext, TaskPlan
+from tidegate.state.local_dir import remove_job
 
 
 def identity(partition: int) -> int:
@@ -25,7 +26,7 @@ class LevelTask:
         self.attempt, self.program, self.level = attempt, program, level
         self.context, self.plans = context, plans
 
-    def __call__(self, partition: int, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
+    def __call__(self, partition: int, rows: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         job = job_in_this_worker(self.attempt, self._load)
         context: RoundContext = pickle.loads(self.context)
         plan: TaskPlan = pickle.loads(self.plans[partition])
@@ -38,15 +39,13 @@ class LevelTask:
 
 
 class ForgetJob:
-    """Run on every host when a job ends: close its functions, remove its local state."""
+    """Run on every host when a job ends: its local state goes."""
 
-    def __init__(self, local_path: str) -> None:
-        self.local_path = local_path
+    def __init__(self, local_root: str, job_id: str) -> None:
+        self.local_root, self.job_id = local_root, job_id
 
-    def __call__(self, rows: Iterator[Any]) -> Iterator[int]:
-        import shutil
-
+    def __call__(self, rows: Iterable[Any]) -> Iterator[int]:
         for _ in rows:
             pass
-        shutil.rmtree(self.local_path, ignore_errors=True)
+        remove_job(self.local_root, self.job_id)
         yield 0

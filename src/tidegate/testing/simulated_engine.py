@@ -1,14 +1,13 @@
 """The simulated engine: the same levels in one process, with a seeded schedule and injected faults. A test tool.
 
-It does what Spark may do: rows arrive in any order, tasks run in any worker, attempts fail half-way and are tried again, zombies
-finish late, a finished task is run again after some of its receivers have read the first run.
+It does what Spark may do: rows arrive in any order, tasks run in any worker, attempts fail half-way and are tried
+again, zombies finish late, a finished task is run again after some of its receivers have read the first run.
 """
 
 from __future__ import annotations
 
 import pickle
 import random
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from tidegate.common.errors import RoundError
 from tidegate.operators.level import Job, JobSpec
 from tidegate.operators.rows import Ack, Row, TaskPlan
 from tidegate.runtime.engine import RoundPlan
+from tidegate.state.local_dir import remove_job
 
 _ATTEMPTS = 4
 
@@ -75,8 +75,8 @@ class SimulatedEngine:
         for partition, row in second:
             if partition >= late:
                 arrived[partition].append(row)
-        for rows in arrived:
-            self._random.shuffle(rows)
+        for received in arrived:
+            self._random.shuffle(received)
         return arrived
 
     def _task(self, level: int, partition: int, plan: RoundPlan, rows: list[Row]) -> list[tuple[int, Any]]:
@@ -109,7 +109,7 @@ class SimulatedEngine:
         assert self._spec is not None
         self._workers = [None] * len(self._workers)
         settings = self._spec.settings
-        shutil.rmtree(f"{settings.local_root}/{settings.job_id}", ignore_errors=True)
+        remove_job(settings.local_root, settings.job_id)
 
     def _maybe(self, chance: float, name: str) -> bool:
         if chance and self._random.random() < chance:

@@ -1,0 +1,74 @@
+"""A fault hook for real processes: SIGKILL at the n-th passing of a fault point, once per plan, whatever restarts
+there are.
+
+Set in the environment of the job, so that driver and Python workers have it::
+
+TIDEGATE_FAULT_HOOK=tidegate.testing.kill_hook:hook TIDEGATE_KILL_DIR=/some/dir counters and markers live here
+TIDEGATE_KILL_PLAN=C6.published@2=self;T2.after-segment@5=self;C3.acks-in@9=jvm;C3.acks-in@4=workers;C6.completed@1=pause:3000
+
+Targets: ``self`` the process that passes the point; ``jvm`` the Java process below it (the driver's); ``workers``
+all Python workers below it; ``pause:ms`` stops the process for that long (an attempt that wakes up later);
+``raise`` an OSError (disk full).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+def hook(name: str, where: dict[str, Any]) -> None:
+    directory = Path(os.environ["TIDEGATE_KILL_DIR"])
+    for number, entry in enumerate(os.environ.get("TIDEGATE_KILL_PLAN", "").split(";")):
+        point, _, rest = entry.partition("@")
+        if point == name:
+            wanted, _, target = rest.partition("=")
+            if _passings(directory, number) == int(wanted):
+                (directory / f"fired-{number}").write_text(f"{entry} pid {os.getpid()} {where}\n")
+                _strike(target)
+
+
+def fired(directory: Path) -> list[str]:
+    """The entries that really fired; a test that injected nothing must fail."""
+    return sorted(path.read_text().split()[0] for path in directory.glob("fired-*"))
+
+
+def _passings(directory: Path, number: int) -> int:
+    """How often the point of this entry was passed, over all processes and restarts: one byte a time, appends are
+    atomic.
+    """
+    fd = os.open(directory / f"count-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        os.write(fd, b".")
+        return os.fstat(fd).st_size
+    finally:
+        os.close(fd)
+
+
+def _strike(target: str) -> None:
+    kind, _, argument = target.partition(":")
+    if kind == "self":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif kind == "pause":
+        time.sleep(int(argument) / 1000)
+    elif kind == "raise":
+        raise OSError(errno.ENOSPC, "No space left on device (injected)")
+    elif kind == "jvm":
+        _kill_children("java")
+    elif kind == "workers":
+        _kill_children("python")
+
+
+def _kill_children(name: str) -> None:
+    below = psutil.Process().children(recursive=True)
+    victims = [p for p in below if name in p.name() and (name != "python" or "pyspark.daemon" in " ".join(p.cmdline()))]
+    for process in victims:
+        process.kill()
+    if not victims:
+        raise RuntimeError(f"no {name} process to kill")

@@ -1,0 +1,96 @@
+"""Channels: order, barriers, watermarks."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tidegate.common.errors import RoundError
+from tidegate.operators.inputs import ChannelInput
+from tidegate.operators.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Generator, Row, Status
+from tidegate.operators.watermarks import ChannelWatermarks, SplitWatermarks, Strategy
+
+
+def data(number: int, sender: int = 0) -> Row:
+    return (1, 0, DATA, 7, sender, number, 0, number)
+
+
+def barrier(count: int, sender: int = 0, token: str = "t", finished: bool = False) -> Row:
+    return (1, 0, BARRIER, 7, sender, count, 0, Barrier(token, False, finished, False))
+
+
+def channels(n: int = 1) -> ChannelInput:
+    return ChannelInput({(7, s): Status() for s in range(n)})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_chunks_come_out_in_order_whatever_order_they_arrive_in(seed: int) -> None:
+    rows = [data(n) for n in range(9)] + [barrier(9)]
+    random.Random(seed).shuffle(rows)
+    channel = channels()
+    out = [ready for row in rows for ready in channel.ready(row)]
+    assert [row[5] for row in out] == list(range(10))
+    assert out[-1][2] == BARRIER
+    channel.check_complete("chain")
+
+
+def test_two_barriers_of_one_channel_fail_the_round() -> None:
+    channel = channels()
+    channel.ready(barrier(0, token="first"))
+    with pytest.raises(RoundError, match="two attempts"):
+        channel.ready(barrier(0, token="second"))
+
+
+def test_a_repeated_chunk_fails_the_round() -> None:
+    channel = channels()
+    channel.ready(data(0))
+    with pytest.raises(RoundError, match="two attempts"):
+        channel.ready(data(0))
+
+
+def test_a_missing_barrier_fails_the_round_and_names_the_channel() -> None:
+    channel = channels(2)
+    channel.ready(barrier(0, sender=0))
+    with pytest.raises(RoundError, match=r"exactly one barrier[\s\S]*'my chain'[\s\S]*\(7, 1\)"):
+        channel.check_complete("my chain")
+
+
+def test_a_missing_chunk_fails_the_round() -> None:
+    channel = channels()
+    channel.ready(data(0))
+    channel.ready(barrier(2))
+    with pytest.raises(RoundError):
+        channel.check_complete("chain")
+
+
+def test_finished_only_when_every_sender_is() -> None:
+    channel = channels(2)
+    channel.ready(barrier(0, 0, finished=True))
+    assert not channel.finished
+    channel.ready(barrier(0, 1, finished=True))
+    assert channel.finished
+
+
+def test_the_watermark_is_the_least_of_the_active_channels_and_never_falls() -> None:
+    marks = ChannelWatermarks({(7, 0): Status(10), (7, 1): Status(5)})
+    assert marks.current() == 5
+    marks.update(7, 1, 20, False)
+    assert marks.current() == 10
+    marks.update(7, 0, 10, True)
+    assert marks.current() == 20
+    marks.update(7, 0, 12, False)
+    assert marks.current() == 20
+
+
+class Bounded:
+    kind, out_of_orderness_ms, idleness_ms, timestamp_assigner = "bounded", 3, 100, None
+
+
+def test_split_watermarks_trail_by_the_bound_and_skip_idle_splits() -> None:
+    marks = SplitWatermarks(Strategy(Bounded()), {"a": Generator(100, 0), "b": Generator(50, 0)})
+    assert marks.status(MIN_WATERMARK, 10) == Status(50 - 3 - 1, False)
+    marks.seen("a", [120, 110], 150)
+    assert marks.status(46, 150) == Status(120 - 4, False)  # b is idle
+    assert marks.status(116, 400) == Status(116, True)
+    assert marks.next_idle_ms(150) == 250
