@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tidegate.common.arguments import expect_int
 from tidegate.common.errors import ArgumentTypeError, ProgramError, UserCodeError
-from tidegate.connectors.ranges import BATCH_SIZE, cut, require_int
+from tidegate.connectors.ranges import BATCH_SIZE, cut
 from tidegate.operators.source import (
     Batch,
     Boundedness,
@@ -66,7 +67,7 @@ class DataGeneratorSource(Source):
                 found=type(generator_function).__name__,
                 cure="pass a function of the index",
             )
-        if count is not None and require_int("count", count, "DataGeneratorSource") < 0:
+        if count is not None and expect_int("DataGeneratorSource", count, "pass the number of records, or None") < 0:
             raise ProgramError("count must not be negative", where="DataGeneratorSource", found=str(count))
         self.count = count
         self.rate = (rate_limiter or RateLimiterStrategy(records_per_second)).records_per_second

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidegate.common.arguments import expect_int
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError
 from tidegate.common.files import Files
 from tidegate.connectors.bucket_assigners import BucketAssigner
-from tidegate.connectors.durations import millis
 from tidegate.connectors.file_committer import FileCommitter
 from tidegate.connectors.file_writer import FileSinkSettings, FileSinkWriter
 from tidegate.connectors.filesystem import files_at, full_path
@@ -107,7 +107,7 @@ class FileSink(Sink):
 
     class RowFormatBuilder:
         def __init__(self, base_path: str, encoder: Any) -> None:
-            if not hasattr(encoder, "encode_batch") and not hasattr(encoder, "encode"):
+            if isinstance(encoder, str) or not (hasattr(encoder, "encode_batch") or hasattr(encoder, "encode")):
                 raise ArgumentTypeError(
                     "an encoder has encode_batch(values) -> bytes or encode(value) -> bytes",
                     where="FileSink.for_row_format",
@@ -135,8 +135,10 @@ class FileSink(Sink):
             self._names = output_file_config
             return self
 
-        def with_bucket_check_interval(self, interval: Any) -> FileSink.RowFormatBuilder:
-            self._check_interval_ms = millis(interval, "FileSink.with_bucket_check_interval")
+        def with_bucket_check_interval(self, interval: int) -> FileSink.RowFormatBuilder:
+            """In milliseconds."""
+            cure = "pass milliseconds, for example 60_000"
+            self._check_interval_ms = expect_int("FileSink.with_bucket_check_interval", interval, cure)
             return self
 
         def build(self) -> FileSink:

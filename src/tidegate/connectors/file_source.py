@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidegate.common.errors import ConfigurationError, ProgramError
-from tidegate.connectors.durations import millis
+from tidegate.common.time import millis_of
 from tidegate.connectors.file_enumerator import DEFAULT_SPLIT_SIZE, FileEnumerator
 from tidegate.connectors.filesystem import files_at, full_path
 from tidegate.connectors.text_lines import StreamFormat
@@ -77,10 +77,10 @@ class FileSourceBuilder:
         self._split_size: int | None = DEFAULT_SPLIT_SIZE
 
     def monitor_continuously(self, discovery_interval: Any) -> FileSourceBuilder:
-        """Look for new files every ``discovery_interval`` (Duration, timedelta or milliseconds): the source
+        """Look for new files every ``discovery_interval`` (Duration or timedelta): the source
         becomes unbounded.
         """
-        interval = millis(discovery_interval, "FileSource.monitor_continuously")
+        interval = millis_of("FileSource.monitor_continuously", discovery_interval)
         if interval <= 0:
             raise ProgramError(
                 "the discovery interval must be above zero",

@@ -45,7 +45,7 @@ class DataFiles(ABC):
 
     @abstractmethod
     def sync_directory(self, path: str) -> None:
-        """Make new names in the directory, and the directory's own name, durable."""
+        """Make names of new files in the directory durable."""
 
 
 class LocalDataFiles(DataFiles):
@@ -53,7 +53,7 @@ class LocalDataFiles(DataFiles):
         try:
             return open(path, "xb")
         except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            _make_directories(os.path.dirname(path))
             return open(path, "xb")
 
     def open(self, path: str) -> BinaryIO:
@@ -91,12 +91,7 @@ class LocalDataFiles(DataFiles):
             stream.close()
 
     def sync_directory(self, path: str) -> None:
-        for directory in (path, os.path.dirname(path)):
-            handle = os.open(directory, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+        _sync(path)
 
 
 class RemoteDataFiles(DataFiles):
@@ -139,6 +134,22 @@ class RemoteDataFiles(DataFiles):
 
     def sync_directory(self, path: str) -> None:
         return
+
+
+def _make_directories(path: str) -> None:
+    if not os.path.isdir(path):
+        above = os.path.dirname(path)
+        _make_directories(above)
+        os.makedirs(path, exist_ok=True)  # another subtask may have been faster
+        _sync(above)
+
+
+def _sync(directory: str) -> None:
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def is_hidden(name: str) -> bool:

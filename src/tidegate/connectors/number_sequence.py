@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tidegate.common.arguments import expect_int
 from tidegate.common.errors import ProgramError
-from tidegate.connectors.ranges import BATCH_SIZE, RangeEnumerator, require_int
+from tidegate.connectors.ranges import BATCH_SIZE, RangeEnumerator
 from tidegate.operators.source import Batch, Source, SplitEnumerator, SplitInterval, SplitReader
 
 
@@ -16,8 +17,8 @@ class NumberSequenceSource(Source):
     """
 
     def __init__(self, start: int, end: int) -> None:
-        self.start = require_int("start", start, "NumberSequenceSource")
-        self.end = require_int("end", end, "NumberSequenceSource")
+        self.start = expect_int("NumberSequenceSource", start, "pass whole numbers")
+        self.end = expect_int("NumberSequenceSource", end, "pass whole numbers")
         if start > end:
             raise ProgramError(
                 "a number sequence runs upwards",

@@ -6,7 +6,6 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.common.errors import ArgumentTypeError
 from tidegate.operators.source import SourcePlan, SplitEnumerator, SplitInterval
 
 BATCH_SIZE = 4096
@@ -78,11 +77,3 @@ class RangeEnumerator(SplitEnumerator):
             "bounds": list(self._bounds),
             "splits": [[split.number, split.position, split.end] for split in self._splits],
         }
-
-
-def require_int(name: str, value: Any, where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ArgumentTypeError(
-            f"{name} must be an int", where=where, found=f"{type(value).__name__}: {value!r:.80}", cure="pass an int"
-        )
-    return value

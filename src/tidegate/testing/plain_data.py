@@ -1,0 +1,18 @@
+"""What may go into checkpoint metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def find_other(data: Any, *, allow_bytes: bool) -> Any | None:
+    """The first thing in ``data`` that is not plain; None if all is."""
+    if data is None or type(data) in (bool, int, float, str) or (allow_bytes and type(data) is bytes):
+        return None
+    if type(data) is list:
+        items: list[Any] = data
+    elif type(data) is dict:
+        items = [*data.keys(), *data.values()]
+    else:
+        return data
+    return next((other for item in items if (other := find_other(item, allow_bytes=allow_bytes)) is not None), None)

@@ -1,0 +1,191 @@
+"""The contract of committing sinks as a suite: subclass ``SinkContract`` in a test module, say how to make and
+read the sink.
+
+class TestMySink(SinkContract): def make_sink(self, directory): return MySink(...)
+
+def visible(self, directory): return [...] # what an outside reader sees, as values
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tidegate.common import faults
+from tidegate.operators.sink import Sink
+from tidegate.testing.sink_run import Crash, SinkRun, crash_at
+
+
+class SinkContract:
+    """Override ``make_sink`` and ``visible``, and ``leftovers`` where unpublished things can be listed."""
+
+    publishes_every_checkpoint = True
+    """False: a checkpoint may keep records back (unfinished files) until the end of input."""
+    survives_restart = True
+    """False: what was published lives in the process (collect, print) and a recovered commit repeats it."""
+
+    def make_sink(self, directory: Path) -> Sink:
+        raise NotImplementedError
+
+    def visible(self, directory: Path) -> list[Any]:
+        raise NotImplementedError
+
+    def leftovers(self, directory: Path) -> list[str]:
+        """Whatever the sink keeps outside that is neither published nor needed at the end."""
+        return []
+
+    def value(self, number: int) -> Any:
+        return number
+
+    def _run(self, directory: Path, parallelism: int = 2) -> SinkRun:
+        return SinkRun(self.make_sink(directory), str(directory / "staging"), self.value, parallelism)
+
+    def _check(self, directory: Path, count: int, hint: str = "") -> None:
+        found, expected = Counter(self.visible(directory)), Counter(map(self.value, range(count)))
+        assert found == expected, f"{hint} lost {expected - found}, doubled or unknown {found - expected}"
+
+    def _check_end(self, run: SinkRun, directory: Path, hint: str = "") -> None:
+        count = run.position
+        run.finish()
+        self._check(directory, count, hint)
+        assert self.leftovers(directory) == [], f"{hint} left behind"
+
+    def test_nothing_is_visible_before_the_commit(self, tmp_path: Path) -> None:
+        run = self._run(tmp_path)
+        run.accept(run.attempt(10, checkpoint=True), 10)
+        run.complete()
+        assert self.visible(tmp_path) == []
+        run.commit()
+        if self.publishes_every_checkpoint:
+            self._check(tmp_path, 10)
+        self._check_end(run, tmp_path)
+
+    def test_committed_output_never_shrinks_and_holds_whole_checkpoints(self, tmp_path: Path) -> None:
+        run, before = self._run(tmp_path), Counter[Any]()
+        for number in range(12):
+            run.step(5, checkpoint=number % 3 == 2)
+            now = Counter(self.visible(tmp_path))
+            assert not before - now, "committed records disappeared"
+            assert now == before or number % 3 == 2, "records appeared without a commit"
+            before = now
+        self._check_end(run, tmp_path)
+
+    def test_a_second_commit_has_no_effect(self, tmp_path: Path) -> None:
+        run = self._run(tmp_path)
+        run.accept(run.attempt(10, checkpoint=True, end=True), 10)
+        run.complete()
+        run.committer.commit(list(run.pending))
+        run.committer.commit(list(run.pending))
+        if self.survives_restart:
+            run.restore()
+        self._check(tmp_path, 10)
+
+    def test_a_part_of_the_commit_then_all_of_it(self, tmp_path: Path) -> None:
+        run = self._run(tmp_path, parallelism=3)
+        run.accept(run.attempt(9, checkpoint=True, end=True), 9)
+        run.complete()
+        run.committer.commit(list(run.pending)[:1])
+        if self.survives_restart:
+            run.restore()
+        else:
+            run.commit()
+        self._check(tmp_path, 9)
+
+    def test_killed_at_any_point_of_the_commit(self, tmp_path: Path) -> None:
+        if not self.survives_restart:
+            return
+        number, fired = 0, True
+        while fired:
+            directory = tmp_path / str(number)
+            directory.mkdir()
+            fired = self._killed_in_commit(directory, number)
+            number += 1
+
+    def _killed_in_commit(self, directory: Path, number: int) -> bool:
+        run = self._run(directory)
+        for _ in range(3):
+            run.step(4)
+        run.accept(run.attempt(6, checkpoint=True), 6)
+        run.complete()
+        crashed = crash_at(number)
+        try:
+            run.commit()
+        except Crash:
+            pass
+        finally:
+            faults.install(None)
+        run.restore()
+        run.step(5)
+        self._check_end(run, directory, f"crash at point {number} of the commit")
+        return crashed()
+
+    def test_two_attempts_of_a_round_do_not_meet(self, tmp_path: Path) -> None:
+        run = self._run(tmp_path)
+        run.step(4)
+        zombie, winner = run.attempt(6), run.attempt(6)
+        run.accept(winner, 6)
+        run.discard(zombie)
+        run.step(3, checkpoint=True)
+        self._check_end(run, tmp_path)
+
+    def test_a_failed_attempt_leaves_nothing_visible(self, tmp_path: Path) -> None:
+        run = self._run(tmp_path)
+        run.step(4)
+        run.failed_attempt(3)
+        run.step(3, checkpoint=True)
+        self._check_end(run, tmp_path)
+
+    def test_a_discarded_round_is_run_again(self, tmp_path: Path) -> None:
+        run = self._run(tmp_path)
+        run.step(7)
+        run.discard(run.attempt(5, checkpoint=True))
+        run.discard(run.attempt(5, checkpoint=True, end=True))
+        run.step(5, checkpoint=True)
+        self._check_end(run, tmp_path)
+
+    def test_lingering_work_is_aborted_and_nothing_else(self, tmp_path: Path) -> None:
+        if not self.survives_restart:
+            return
+        run = self._run(tmp_path)
+        run.step(6, checkpoint=True)
+        run.step(4)  # accepted, in no checkpoint
+        run.attempt(4)  # a zombie of the next round
+        run.restore()
+        run.step(2)
+        run.complete()
+        run.restore(parallelism=3)
+        run.restore(parallelism=3)  # a crash during the restore
+        self._check_end(run, tmp_path)
+
+    def test_what_waits_for_its_commit_does_not_linger(self, tmp_path: Path) -> None:
+        run = self._run(tmp_path)
+        run.step(6)
+        run.accept(run.attempt(5, checkpoint=True), 5)
+        run.committer.abort_lingering(list(run.pending), [entry for state in run.states for entry in state])
+        self._check_end(run, tmp_path)
+
+    def test_random_runs_with_crashes_and_rescales(self, tmp_path: Path) -> None:
+        for seed in range(30):
+            directory = tmp_path / str(seed)
+            directory.mkdir()
+            run, dice = self._run(directory), random.Random(seed)
+            for _ in range(25):
+                self._random_action(run, dice)
+            self._check_end(run, directory, f"seed {seed}:")
+
+    def _random_action(self, run: SinkRun, dice: random.Random) -> None:
+        count = dice.choice((0, 1, 5, 12))
+        action = dice.choice(("round", "round", "checkpoint", "discard", "late", "idle", "crash"))
+        if action in ("round", "checkpoint"):
+            run.step(count, checkpoint=action == "checkpoint")
+        elif action == "discard":
+            run.discard(run.attempt(count, checkpoint=True))
+        elif action == "late":
+            run.accept(run.attempt(count, checkpoint=True), count)
+            run.complete()
+        elif action == "idle":
+            run.now_ms += 120_000
+        elif self.survives_restart:
+            run.restore(dice.choice((1, 2, 3)))

@@ -1,0 +1,252 @@
+"""Text files: lines cut at any byte, discovery, errors."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.common.errors import ArgumentTypeError, ConfigurationError, CorruptFileError, ProgramError
+from tidegate.common.time import Duration
+from tidegate.connectors.file_source import FileEnumeratorProvider, FileSource
+from tidegate.connectors.filesystem import files_at
+from tidegate.connectors.text_lines import StreamFormat, line_start
+from tidegate.operators.source import Boundedness, Source
+from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval
+
+TEXT = StreamFormat.text_line_format()
+
+
+def static(*paths: Path | str, split_size: int = 64 << 20) -> FileSource:
+    builder = FileSource.for_record_stream_format(TEXT, *(str(path) for path in paths))
+    return builder.process_static_file_set().with_split_size(split_size).build()
+
+
+def monitoring(path: Path) -> FileSource:
+    builder = FileSource.for_record_stream_format(TEXT, str(path))
+    return builder.monitor_continuously(Duration.of_seconds(10)).build()
+
+
+def java_lines(text: str) -> list[str]:
+    """What java.io.BufferedReader.readLine gives, written the slow way."""
+    lines, line, previous = [], "", ""
+    for character in text:
+        if character == "\n" and previous == "\r":
+            pass
+        elif character in "\r\n":
+            lines.append(line)
+            line = ""
+        else:
+            line += character
+        previous = character
+    return [*lines, line] if line else lines
+
+
+class TestFilesContract(SourceContract):
+    limits = (1, 7, 50, 10_000)
+
+    def make_source(self, directory: Path) -> Source:
+        for name, first in (("a.txt", 0), ("b.txt", 10), ("c/d.txt", 20)):
+            path = directory / "in" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("\n".join(f"line {n}" for n in range(first, first + 10)))
+        return static(directory / "in", split_size=25)
+
+    def expected(self) -> list[Any]:
+        return [f"line {n}" for n in range(30)]
+
+
+class TestMonitoringContract(TestFilesContract):
+    def make_source(self, directory: Path) -> Source:
+        super().make_source(directory)
+        return monitoring(directory / "in")
+
+
+@given(st.text("ab\r\né", max_size=60), st.lists(st.integers(0, 80), max_size=5))
+def test_lines_are_cut_anywhere_as_in_java(text: str, cuts: list[int]) -> None:
+    fs = fsspec.filesystem("memory")
+    data = text.encode()
+    fs.pipe_file("/lines.txt", data)
+    bounds = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    found = []
+    for start, end in itertools.pairwise(bounds):
+        source = static("memory:///lines.txt")
+        (interval,) = source.create_enumerator(1, None).plan(1 << 20, START_MS).intervals
+        path, size, _ = interval.start
+        found += [line for lines in TEXT.read(files_at(path), path, size, start, end) for line in lines]
+    assert found == java_lines(text)
+
+
+@given(st.text("a\r\n", max_size=30), st.integers(0, 35))
+def test_line_start_is_the_first_at_or_behind(text: str, position: int) -> None:
+    data = text.encode()
+    ends = {0}
+    for index, byte in enumerate(data):
+        if byte == 10 or (byte == 13 and data[index + 1 : index + 2] != b"\n"):
+            ends.add(index + 1)
+    expected = min((end for end in ends if end >= position), default=len(data))
+    assert line_start(io.BytesIO(data), position, len(data)) == min(expected, len(data))
+
+
+def test_lines_longer_than_a_block(tmp_path: Path) -> None:
+    lines = ["x" * 3_000_000, "y", "z" * 1_500_000]
+    (tmp_path / "long.txt").write_text("\n".join(lines) + "\n")
+    assert Counter(read_all(static(tmp_path, split_size=700_000), [(2, 400_000)]).values) == Counter(lines)
+
+
+def test_batches_hold_some_thousand_lines(tmp_path: Path) -> None:
+    (tmp_path / "many.txt").write_text("row\n" * 10_000)
+    source = static(tmp_path)
+    (interval,) = source.create_enumerator(1, None).plan(1 << 20, START_MS).intervals
+    sizes = [len(values) for values, _ in source.create_reader(0).read(interval)]
+    assert sizes == [4096, 4096, 1808]
+
+
+def test_hidden_files_and_directories_are_ignored(tmp_path: Path) -> None:
+    for name in ("seen", ".hidden", "_SUCCESS", "_temporary/x", "deep/er/file"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert sorted(read_all(static(tmp_path), [(1, 1000)]).values) == ["deep/er/file", "seen"]
+
+
+def test_a_large_file_is_read_by_several_subtasks(tmp_path: Path) -> None:
+    (tmp_path / "big.txt").write_text("0123456789\n" * 100)
+    plan = static(tmp_path, split_size=550).create_enumerator(2, None).plan(1 << 20, START_MS)
+    assert [(i.subtask, i.start[2], i.end[2], i.last) for i in plan.intervals] == [
+        (0, 0, 550, True),
+        (1, 550, 1100, True),
+    ]
+    builder = FileSource.for_record_stream_format(TEXT, str(tmp_path))
+    whole = builder.set_file_enumerator(FileEnumeratorProvider.default_non_splittable_file_enumerator()).build()
+    assert len(whole.create_enumerator(2, None).plan(1 << 20, START_MS).intervals) == 1
+
+
+def test_many_tiny_files_do_not_all_come_in_one_round(tmp_path: Path) -> None:
+    for number in range(50):
+        (tmp_path / f"{number:02d}").write_text("x")
+    plan = static(tmp_path).create_enumerator(1, None).plan(10 * 4096, START_MS)
+    assert len(plan.intervals) == 10
+    assert plan.backlog
+
+
+@pytest.mark.parametrize("suffix", ["gz", "txt"])
+def test_compressed_and_wide_files_are_read_whole(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"data.{suffix}"
+    path.write_bytes(gzip.compress(b"one\r\ntwo\nthree") if suffix == "gz" else "one\r\ntwo\nthree".encode("utf-16"))
+    charset = StreamFormat.text_line_format("UTF-8" if suffix == "gz" else "UTF-16")
+    source = FileSource.for_record_stream_format(charset, str(path)).build()
+    reading = read_all(source, [(3, 1)])
+    assert reading.values == ["one", "two", "three"]
+    assert len(reading.intervals) == 1
+
+
+def test_a_damaged_compressed_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "data.gz"
+    path.write_bytes(gzip.compress(b"one\ntwo\n" * 1000)[:-12])
+    with pytest.raises(CorruptFileError, match=r"data\.gz"):
+        read_all(static(path), [(1, 1 << 20)])
+
+
+class TestMonitoring:
+    def values(self, source: Source, plan: Any) -> list[Any]:
+        return [value for interval in plan.intervals for value in read_interval(source, interval)]
+
+    def test_new_files_are_found_at_each_interval_and_only_once(self, tmp_path: Path) -> None:
+        source = monitoring(tmp_path)
+        assert source.boundedness is Boundedness.CONTINUOUS_UNBOUNDED
+        (tmp_path / "first").write_text("1")
+        enumerator = source.create_enumerator(2, None)
+        plan = enumerator.plan(1000, START_MS)
+        assert (self.values(source, plan), plan.wake_up_ms) == (["1"], START_MS + 10_000)
+        (tmp_path / "second").write_text("2")
+        assert enumerator.plan(1000, START_MS + 9_999).intervals == []
+        assert self.values(source, enumerator.plan(1000, START_MS + 10_000)) == ["2"]
+        assert not enumerator.plan(1000, START_MS + 50_000).finished
+
+    def test_seen_files_are_remembered_over_a_restore(self, tmp_path: Path) -> None:
+        source = monitoring(tmp_path)
+        (tmp_path / "first").write_text("1")
+        enumerator = source.create_enumerator(1, None)
+        enumerator.plan(1000, START_MS)
+        (tmp_path / "second").write_text("2")
+        again = source.create_enumerator(3, enumerator.snapshot())
+        assert self.values(source, again.plan(1000, START_MS)) == ["2"]
+
+    def test_snapshots_do_not_change_afterwards(self, tmp_path: Path) -> None:
+        source = monitoring(tmp_path)
+        (tmp_path / "first").write_text("1")
+        enumerator = source.create_enumerator(1, None)
+        before = enumerator.snapshot()
+        enumerator.plan(1000, START_MS)
+        assert before == {"next": 0, "splits": [], "seen": []}
+
+    def test_what_is_appended_to_a_seen_file_is_not_read(self, tmp_path: Path) -> None:
+        source = monitoring(tmp_path)
+        (tmp_path / "first").write_text("1\n2")
+        plan = source.create_enumerator(1, None).plan(1000, START_MS)
+        (tmp_path / "first").write_text("1\n234\n5")
+        assert self.values(source, plan) == ["1", "2"]
+
+
+def test_a_file_that_shrank_or_vanished_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "data.txt"
+    path.write_text("12345\n")
+    source = static(path)
+    (interval,) = source.create_enumerator(1, None).plan(1000, START_MS).intervals
+    path.write_text("123")
+    with pytest.raises(CorruptFileError, match=r"data\.txt[\s\S]*3 bytes, expected 6"):
+        read_interval(source, interval)
+    path.unlink()
+    with pytest.raises(CorruptFileError, match=r"data\.txt[\s\S]*it is gone"):
+        read_interval(source, interval)
+
+
+def test_bytes_that_are_no_text_are_located(tmp_path: Path) -> None:
+    path = tmp_path / "bad.txt"
+    path.write_bytes(b"good\r\nal\xffso\r\n")
+    with pytest.raises(CorruptFileError, match=r"bad\.txt[\s\S]*byte 8: invalid start byte"):
+        read_all(static(path), [(1, 1000)])
+
+
+def test_other_charsets(tmp_path: Path) -> None:
+    path = tmp_path / "latin.txt"
+    path.write_bytes("caffè\nperché".encode("latin-1"))
+    latin = StreamFormat.text_line_format("ISO-8859-1")
+    assert read_all(FileSource.for_record_stream_format(latin, str(path)).build(), [(1, 3)]).values == [
+        "caffè",
+        "perché",
+    ]
+
+
+def test_wrong_use_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no file or directory .*missing"):
+        static(tmp_path / "missing").create_enumerator(1, None)
+    with pytest.raises(ConfigurationError, match="UTF-99"):
+        StreamFormat.text_line_format("UTF-99")
+    with pytest.raises(ProgramError, match="at least one path"):
+        FileSource.for_record_stream_format(TEXT)
+    builder = FileSource.for_record_stream_format(TEXT, str(tmp_path))
+    with pytest.raises(ProgramError, match="discovery interval must be above zero"):
+        builder.monitor_continuously(Duration.of_seconds(0))
+    with pytest.raises(ArgumentTypeError, match=r"FileSource\.monitor_continuously takes"):
+        builder.monitor_continuously("10 s")
+    with pytest.raises(ProgramError, match="split size must be above zero"):
+        builder.with_split_size(0)
+
+
+def test_files_of_other_file_systems() -> None:
+    fs = fsspec.filesystem("memory")
+    fs.pipe_file("/source-test/a/one.txt", b"1\n2\n")
+    fs.pipe_file("/source-test/_b/two.txt", b"3\n")
+    fs.pipe_file("/source-test/c.txt", b"4")
+    reading = read_all(static("memory:///source-test"), [(2, 3)])
+    assert sorted(reading.values) == ["1", "2", "4"]
+    fs.rm("/source-test", recursive=True)
