@@ -1,0 +1,312 @@
+"""The keyed backend of a subtask: its states and timers over a local store, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from tidegate.common import faults
+from tidegate.common.arguments import shown
+from tidegate.common.errors import ArgumentTypeError, InternalError, StateAccessError, TidegateError
+from tidegate.common.files import Files
+from tidegate.state import keyed, ttl_states
+from tidegate.state.codecs import codec_for, expiry_of, list_codec_for
+from tidegate.state.compaction import Expired, merge_files
+from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, expect_descriptor
+from tidegate.state.keyed import Changes, KeyedState, SingleState
+from tidegate.state.layout import EVENT, PROCESSING, STATE, TIMERS, state_name, timer_from_local
+from tidegate.state.map_state import KeyedMapState
+from tidegate.state.materialize import bring_up
+from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
+from tidegate.state.segments import SegmentWriter
+from tidegate.state.store import LocalStore, Snapshot, open_lmdb
+from tidegate.state.timers import TimerQueue
+
+DEFAULT_CACHE_ENTRIES = 250_000
+"""How many values of a state may stay in memory from one round to the next."""
+
+TIMER_SLICE = 10_000
+
+PROBE_EVERY = 16
+"""Every so many chunks none is prefetched, to see whether the states are still read."""
+
+
+class _NoKey:
+    """Stands for the key where there is none. It cannot be hashed, so any access to state raises by itself."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "NO_KEY"
+
+
+NO_KEY: Final = _NoKey()
+
+_KINDS: dict[str, tuple[type[Any], type[Any]]] = {
+    "value": (keyed.KeyedValueState, ttl_states.TtlValueState),
+    "list": (keyed.KeyedListState, ttl_states.TtlListState),
+    "map": (KeyedMapState, ttl_states.TtlMapState),
+    "reducing": (keyed.KeyedReducingState, ttl_states.TtlReducingState),
+    "aggregating": (keyed.KeyedAggregatingState, ttl_states.TtlAggregatingState),
+}
+
+
+class KeyedBackend:
+    """State and timers of one subtask. Made once in a Python worker and used for many rounds.
+
+    A round: ``begin`` with the accepted list of files; ``key`` and ``now_ms`` are set by the loop while user functions run;
+    ``write_segment``; ``end``. States survive rounds as objects, their contents only as what the next ``begin`` hands in.
+    Nothing here changes the local store but ``begin``, so an attempt that fails, anywhere, leaves no trace.
+    """
+
+    __slots__ = (
+        "_accepted",
+        "_chunks",
+        "_expected",
+        "_files",
+        "_local_path",
+        "_map_size",
+        "_snapshot",
+        "_states",
+        "cache_entries",
+        "event_timers",
+        "get",
+        "get_long",
+        "groups",
+        "key",
+        "key_type",
+        "max_key",
+        "max_parallelism",
+        "now_ms",
+        "operator",
+        "operator_name",
+        "processing_timers",
+        "scan",
+    )
+
+    key: Any
+    """The current key, set for every record; ``NO_KEY`` where there is none."""
+    now_ms: int
+    """Processing time, set for every chunk."""
+    get: Callable[[bytes], bytes | None]
+    get_long: Callable[[bytes], bytes | None]
+    scan: Callable[[bytes], Iterator[tuple[bytes, bytes]]]
+
+    def __init__(
+        self,
+        *,
+        operator: str,
+        operator_name: str,
+        groups: KeyGroupRange,
+        max_parallelism: int,
+        key_type: Any,
+        local_path: str,
+        files: Files,
+        map_size: int | None = None,
+        cache_entries: int = DEFAULT_CACHE_ENTRIES,
+    ) -> None:
+        self.operator, self.operator_name = operator, operator_name
+        self.groups, self.max_parallelism = groups, max_parallelism
+        self.key_type = key_type
+        self.cache_entries = cache_entries
+        self._files, self._local_path, self._map_size = files, local_path, map_size
+        self._states: dict[str, KeyedState] = {}
+        self._snapshot: Snapshot | None = None
+        self._accepted: tuple[str, str] | None = None
+        self._expected: tuple[str, str] | None = None
+        self._chunks = 0
+        self.event_timers = TimerQueue(self, EVENT)
+        self.processing_timers = TimerQueue(self, PROCESSING)
+        self.now_ms = 0
+        self._detach()
+
+    # -- states --
+
+    def state(self, descriptor: StateDescriptor) -> Any:
+        """The state of a descriptor. The same name again gives the same object, if kind and type are the same."""
+        descriptor = expect_descriptor(descriptor, self.operator_name)
+        known = self._states.get(descriptor.name)
+        if known is None:
+            known = self._states[descriptor.name] = self._make(descriptor)
+        elif _schema(known.descriptor) != _schema(descriptor):
+            raise StateAccessError(
+                "A state name stands for one state: kind, types and time to live must be the same everywhere.",
+                where=f"state {descriptor.name!r} of operator {self.operator_name!r}",
+                found=f"{_schema(descriptor)}, registered before as {_schema(known.descriptor)}",
+                cure="give the second state another name",
+            )
+        return known
+
+    def _make(self, descriptor: StateDescriptor) -> KeyedState:
+        plain, with_ttl = _KINDS[descriptor.kind]
+        made: KeyedState
+        if descriptor.ttl is not None:
+            made = with_ttl(self, descriptor, ttl_states.ttl_codec_for(descriptor))
+        elif descriptor.kind == "list":
+            made = plain(self, descriptor, list_codec_for(descriptor.type_info))
+        else:
+            codec = codec_for(descriptor.type_info)
+            if descriptor.kind == "value" and codec.immutable:
+                plain = keyed.ImmutableValueState
+            made = plain(self, descriptor, codec)
+        return made
+
+    def schemas(self) -> list[StateSchema]:
+        """What is known of the states registered so far, by name."""
+        return [_schema(self._states[name].descriptor) for name in sorted(self._states)]
+
+    # -- a round --
+
+    def begin(self, files: list[StateFile]) -> None:
+        """Bring the local store to exactly this list and open the round."""
+        self._close_snapshot()
+        store: LocalStore = open_lmdb(self._local_path, self._map_size)
+        snapshot = self._snapshot = bring_up(store, self._files, files, self.groups)
+        self.get, self.get_long, self.scan = snapshot.get, snapshot.get_long, snapshot.scan
+        self.max_key = snapshot.max_key
+        self._accepted = (files[-1].path, files[-1].hash) if files else ("", "")
+        # what this process wrote last is what was accepted last: no other attempt can have written the same file
+        self._reset(keep=self._expected == self._accepted)
+
+    def prefetch(self, keys: list[Any]) -> None:
+        """Called once per chunk with the keys of its records: states whose reads mostly missed lately are read in one go."""
+        self._chunks += 1
+        for state in self._states.values():
+            if isinstance(state, SingleState):
+                often, state.misses = 2 * state.misses > len(keys), 0
+                if often and self._chunks % PROBE_EVERY:
+                    state.prefetch(keys)
+
+    def write_segment(self, version: str, path: str) -> StateFile | None:
+        """Write what has changed in this round as a file; None if nothing has. The local store is not touched."""
+        faults.point("T2.before-segment", operator=self.operator, path=path)
+        writer = SegmentWriter()
+        states = [state for state in self._states.values() if state.has_changes()]
+        timers = [timer for timer in (self.event_timers, self.processing_timers) if timer.has_changes()]
+        for table, changed in ((STATE, states), (TIMERS, timers)):
+            if changed:
+                changes = Changes(self.max_parallelism)
+                for part in changed:
+                    part.flush(changes)
+                for flat in changes.groups[self.groups.first : self.groups.last + 1]:
+                    if flat:
+                        writer.add(table, flat, deletes=changes.deletes)
+        self._expected = self._accepted
+        if writer.empty:
+            return None
+        written = writer.write(self._files, path, version=version, groups=self.groups)
+        faults.point("T2.after-segment", operator=self.operator, path=path)
+        self._expected = (written.path, written.hash)
+        return written
+
+    def compact(self, files: list[StateFile], run: tuple[int, int], version_path: str) -> StateFile:
+        """Merge ``files[run[0]:run[1]]`` of the list the round began with; the result takes their place.
+
+        The whole list becomes a base, dumped from the store. Deletions stay only where older files lie below.
+        """
+        merged = files[run[0] : run[1]]
+        if run == (0, len(files)):
+            writer = self._dump()
+        else:
+            drop = run[0] == 0
+            writer = merge_files(self._files, merged, self.groups, drop_deletions=drop, expired=self._expired())
+        groups = KeyGroupRange(min(ref.groups.first for ref in merged), max(ref.groups.last for ref in merged))
+        return writer.write(self._files, version_path, version=merged[-1].upto, groups=groups)
+
+    def end(self) -> None:
+        """Close the round, whatever happened in it. What it did not write is forgotten."""
+        self._close_snapshot()
+        if self._expected is None:
+            self._reset(keep=False)
+
+    # -- errors, off the path of records --
+
+    def refuse_key(self, where: str, error: TypeError) -> TidegateError:
+        """The error for an access to state without a key, or with a key that cannot be hashed."""
+        if self.key is NO_KEY:
+            return StateAccessError(
+                "Keyed state and timers are only available in a keyed context, while a record or a timer is processed.",
+                where=where,
+                found="no current key",
+                cure="call key_by before this operation, and use state in the processing methods, not in open or close",
+            )
+        return ArgumentTypeError(
+            "A key must be hashable.",
+            where=where,
+            found=f"{error}; the current key is {shown(self.key)}",
+            cure="use texts, numbers or tuples as keys",
+        )
+
+    def misrouted(self, key: Any) -> InternalError:
+        return InternalError(
+            "A record must reach the subtask that owns its key group.",
+            where=f"operator {self.operator_name!r}, key groups {self.groups.first}-{self.groups.last}",
+            found=f"key {shown(key)}",
+        )
+
+    # -- inside --
+
+    def _dump(self) -> SegmentWriter:
+        """All of the snapshot, in canonical form."""
+        snapshot = self._snapshot
+        if snapshot is None:
+            raise _no_round()
+        writer = SegmentWriter()
+        expired = self._expired() if any(state.descriptor.ttl for state in self._states.values()) else None
+        for group in range(self.groups.first, self.groups.last + 1):
+            flat = snapshot.group(group)
+            writer.add(STATE, _without(flat, expired) if expired else flat, deletes=False)
+        timers: list[bytes] = []
+        found, position = snapshot.timers(b"\x00", TIMER_SLICE)
+        while found:
+            timers += map(timer_from_local, found)
+            found, position = snapshot.timers(position, TIMER_SLICE)
+        timers.sort()
+        writer.add(TIMERS, [part for timer in timers for part in (timer, b"")], deletes=False)
+        return writer
+
+    def _expired(self) -> Expired:
+        """Tells which entries a base need not keep. Those of states not asked for in this process are kept."""
+        expiring = {name for name, state in self._states.items() if state.descriptor.ttl is not None}
+        now = self.now_ms
+        return lambda key, value: state_name(key) in expiring and expiry_of(value) <= now
+
+    def _reset(self, keep: bool) -> None:
+        self._expected = None
+        for state in self._states.values():
+            state.reset(keep)
+        for timers in (self.event_timers, self.processing_timers):
+            timers.reset(self._snapshot)
+
+    def _detach(self) -> None:
+        self.key = NO_KEY
+        self.get = self.get_long = self.scan = _outside_round
+        self.max_key = 0
+
+    def _close_snapshot(self) -> None:
+        snapshot, self._snapshot = self._snapshot, None
+        self._detach()
+        if snapshot is not None:
+            snapshot.close()
+
+
+def _schema(descriptor: StateDescriptor) -> StateSchema:
+    key_type = codec_for(descriptor.key_type_info).describe if isinstance(descriptor, MapStateDescriptor) else ""
+    ttl_ms = 0 if descriptor.ttl is None else descriptor.ttl.ttl_ms
+    return StateSchema(descriptor.name, descriptor.kind, codec_for(descriptor.type_info).describe, key_type, ttl_ms)
+
+
+def _without(flat: list[Any], expired: Expired) -> list[Any]:
+    kept: list[Any] = []
+    for key, value in zip(flat[::2], flat[1::2], strict=True):
+        if not expired(key, value):
+            kept += (key, value)
+    return kept
+
+
+def _outside_round(_: bytes) -> Any:
+    raise _no_round()
+
+
+def _no_round() -> InternalError:
+    return InternalError("State is read between begin and end of a round.")

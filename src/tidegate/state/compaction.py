@@ -1,0 +1,96 @@
+"""Compaction: which neighbours in a list of state files to merge, and the merge itself.
+
+Files are tiers by size. When eight or more neighbours of a tier and the ones below it have gathered they become one, provided
+the largest of them is at most half: then every byte is in a file of at least twice the size after it was written again,
+so it is written a logarithmic number of times, and a round of next to no data never pays for the size of the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import merge
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from tidegate.common.files import Files
+from tidegate.state.layout import STATE
+from tidegate.state.refs import KeyGroupRange, StateFile
+from tidegate.state.segments import SegmentWriter, by_group
+
+FAN_IN = 8
+SMALLEST_TIER = 64 << 10
+LONGEST_LIST = 64
+"""Sizes in an order made to defeat the tiers could leave more; then the cheapest neighbours are merged whatever their sizes."""
+
+Expired = Callable[[bytes, bytes], bool]
+"""Whether an entry (canonical key, value) need not be kept in a base."""
+
+
+def plan(files: list[StateFile]) -> tuple[int, int] | None:
+    """The run ``files[start:end]`` to merge now; None if the list is in good order."""
+    tiers = [_tier(file.size) for file in files]
+    for tier in sorted(set(tiers)):
+        for start, end in _runs(tiers, tier):
+            if end - start >= FAN_IN and _pays(files[start:end]):
+                return start, end
+    if len(files) > LONGEST_LIST:
+        return _cheapest(files)
+    return None
+
+
+def _tier(size: int) -> int:
+    tier = 0
+    while size > SMALLEST_TIER:
+        size //= FAN_IN
+        tier += 1
+    return tier
+
+
+def _runs(tiers: list[int], tier: int) -> Iterator[tuple[int, int]]:
+    """The longest runs of files up to a tier."""
+    position = 0
+    for inside, run in groupby(tiers, key=lambda found: found <= tier):
+        length = len(list(run))
+        if inside:
+            yield position, position + length
+        position += length
+
+
+def _pays(run: list[StateFile]) -> bool:
+    total = sum(file.size for file in run)
+    return total <= 2 * SMALLEST_TIER or total >= 2 * max(file.size for file in run)
+
+
+def _cheapest(files: list[StateFile]) -> tuple[int, int]:
+    costs = [sum(file.size for file in files[start : start + FAN_IN]) for start in range(len(files) - FAN_IN + 1)]
+    start = costs.index(min(costs))
+    return start, start + FAN_IN
+
+
+def merge_files(
+    files: Files, run: list[StateFile], groups: KeyGroupRange, *, drop_deletions: bool, expired: Expired
+) -> SegmentWriter:
+    """The entries of a run as one file, later ones winning. Memory: one key group of the run, and the result.
+
+    ``drop_deletions``: nothing older lies below the run, so neither deletions nor expired entries need be kept.
+    """
+    writer = SegmentWriter()
+    sources = (_numbered(files, ref, groups, number) for number, ref in enumerate(run))
+    for (table, _group), parts in groupby(merge(*sources, key=itemgetter(0, 1)), key=itemgetter(0)):
+        entries: dict[bytes, Any] = {}
+        for _, _, flat in parts:
+            entries.update(zip(flat[::2], flat[1::2], strict=True))
+        if drop_deletions:
+            entries = {key: value for key, value in entries.items() if value is not None}
+            if table == STATE:
+                entries = {key: value for key, value in entries.items() if not expired(key, value)}
+        writer.add(table, [part for key in sorted(entries) for part in (key, entries[key])], deletes=not drop_deletions)
+    return writer
+
+
+def _numbered(
+    files: Files, ref: StateFile, groups: KeyGroupRange, number: int
+) -> Iterator[tuple[tuple[int, int], int, list[Any]]]:
+    for place, flat in by_group(files, ref, groups):
+        yield place, number, flat

@@ -1,0 +1,143 @@
+"""What user functions see of keyed state. Every access is to the entry of the record's key."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+
+
+class State(ABC):
+    """Root of all states."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove the entry of the current key."""
+
+
+class ValueState(State, Generic[T]):
+    """One value per key."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def value(self) -> T | None:
+        """The current value; None if there is none."""
+
+    @abstractmethod
+    def update(self, value: T | None) -> None:
+        """Set the value; None removes it. A value changed in place must be handed to ``update`` to be kept."""
+
+
+class AppendingState(State, Generic[IN, OUT]):
+    """A state that values are added to."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def get(self) -> OUT:
+        """What the added values have become."""
+
+    @abstractmethod
+    def add(self, value: IN) -> None:
+        """Add a value."""
+
+
+class MergingState(AppendingState[IN, OUT]):
+    """An appending state whose entries can be merged."""
+
+    __slots__ = ()
+
+
+class ReducingState(MergingState[T, T | None]):
+    """The reduction of all added values; None if there are none."""
+
+    __slots__ = ()
+
+
+class AggregatingState(MergingState[IN, OUT]):
+    """The result of an aggregate function over all added values; None if there are none."""
+
+    __slots__ = ()
+
+
+class ListState(MergingState[T, Iterable[T]]):
+    """A list of values per key."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def update(self, values: list[T]) -> None:
+        """Replace the list; an empty one removes it."""
+
+    @abstractmethod
+    def add_all(self, values: list[T]) -> None:
+        """Append all values."""
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.get())
+
+
+class MapState(State, Generic[K, V]):
+    """A map per key. Entries are stored one by one: reading one does not read the others."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def get(self, key: K) -> V | None:
+        """The value of a map key; None if there is none."""
+
+    @abstractmethod
+    def put(self, key: K, value: V) -> None:
+        """Set the value of a map key."""
+
+    @abstractmethod
+    def put_all(self, dict_value: dict[K, V]) -> None:
+        """Set many."""
+
+    @abstractmethod
+    def remove(self, key: K) -> None:
+        """Remove a map key; a missing one is fine."""
+
+    @abstractmethod
+    def contains(self, key: K) -> bool:
+        """Whether there is such a map key."""
+
+    @abstractmethod
+    def items(self) -> Iterable[tuple[K, V]]:
+        """All entries, in no particular order; the map may be changed meanwhile."""
+
+    @abstractmethod
+    def keys(self) -> Iterable[K]:
+        """All map keys."""
+
+    @abstractmethod
+    def values(self) -> Iterable[V]:
+        """All values."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether there is no entry."""
+
+    def __getitem__(self, key: K) -> V | None:
+        return self.get(key)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        self.remove(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())

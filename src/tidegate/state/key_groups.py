@@ -1,0 +1,57 @@
+"""Key groups: the stable hash of a key, which subtask owns which groups, and the router of the sender's loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import xxhash
+
+from tidegate.state.codecs import encode_key
+from tidegate.state.refs import KeyGroupRange
+
+ROUTER_LIMIT = 200_000
+"""Above so many keys a router forgets them: a lookup is a convenience, not the truth."""
+
+
+def key_group(key_bytes: bytes, max_parallelism: int) -> int:
+    """The group of an encoded key: the same in every process and on every machine."""
+    return xxhash.xxh3_64_intdigest(key_bytes) % max_parallelism
+
+
+def range_for(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
+    """The groups that ``subtask`` of ``parallelism`` owns. The ranges of all subtasks cover every group once."""
+    first = (subtask * max_parallelism + parallelism - 1) // parallelism
+    last = ((subtask + 1) * max_parallelism - 1) // parallelism
+    return KeyGroupRange(first, last)
+
+
+def subtask_for(group: int, parallelism: int, max_parallelism: int) -> int:
+    """The subtask that owns a group; the inverse of ``range_for``."""
+    return group * parallelism // max_parallelism
+
+
+class KeyRouter(dict[Any, Any]):
+    """Key -> the target of its subtask, remembered. The sender's loop reads ``route[key]`` for every record.
+
+    ``targets[i]`` is whatever the sender wants back for subtask ``i`` (the append methods of its buffers, say).
+    Equal keys must be of one type in a stream: 1, 1.0 and True are one dict key but three state keys.
+    """
+
+    __slots__ = ("_max_parallelism", "_parallelism", "_targets")
+
+    def __init__(self, targets: Sequence[Any], max_parallelism: int) -> None:
+        super().__init__()
+        self._targets = list(targets)
+        self._parallelism = len(self._targets)
+        self._max_parallelism = max_parallelism
+
+    def __missing__(self, key: Any) -> Any:
+        group = xxhash.xxh3_64_intdigest(encode_key(key)) % self._max_parallelism
+        target = self[key] = self._targets[group * self._parallelism // self._max_parallelism]
+        return target
+
+    def trim(self) -> None:
+        """Bound the memory: called once per chunk."""
+        if len(self) > ROUTER_LIMIT:
+            self.clear()

@@ -1,0 +1,343 @@
+"""Keyed states with one stored entry per key: value, list, reducing, aggregating. The path of every record.
+
+A state works on a cache of the round: key -> value, None where there is none. A hit is a dict access; a miss reads the local
+store. At the end of the round ``flush`` encodes what has changed, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import compress, repeat
+from operator import is_not
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from tidegate.common.errors import StateFormatError, TidegateError
+from tidegate.state.codecs import Codec, encode_key, encode_keys
+from tidegate.state.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor, StateDescriptor
+from tidegate.state.interfaces import AggregatingState, ListState, ReducingState, State, ValueState
+from tidegate.state.layout import LENGTHS, state_prefixes
+
+if TYPE_CHECKING:
+    from tidegate.state.backend import KeyedBackend
+
+_hash = xxhash.xxh3_64_intdigest
+_MISSING = object()
+_NONE = type(None)
+
+
+class Changes:
+    """What a flush collects: for each key group ``[k, v, k, v, ...]`` with canonical keys; v None deletes."""
+
+    __slots__ = ("deletes", "groups")
+
+    def __init__(self, max_parallelism: int) -> None:
+        self.groups: list[list[Any]] = [[] for _ in range(max_parallelism)]
+        self.deletes = False
+
+
+class KeyedState(State):
+    """What all keyed states share. One object per state and backend; it lives as long as the backend."""
+
+    __slots__ = ("_backend", "_prefixes", "codec", "descriptor", "name")
+
+    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
+        self.name = descriptor.name
+        self.descriptor = descriptor
+        self.codec = codec
+        self._backend = backend
+        self._prefixes = state_prefixes(descriptor.name, backend.groups, backend.max_parallelism)
+
+    @property
+    def where(self) -> str:
+        return f"state {self.name!r} of operator {self._backend.operator_name!r}"
+
+    def has_changes(self) -> bool:
+        """Whether a flush may find anything."""
+        raise NotImplementedError
+
+    def flush(self, changes: Changes) -> None:
+        """Add the changes of the round."""
+        raise NotImplementedError
+
+    def reset(self, keep: bool) -> None:
+        """Begin a round. ``keep``: the store now holds exactly what was flushed, so what cannot have changed may stay cached."""
+        raise NotImplementedError
+
+    def _store_key(self, key: Any) -> bytes:
+        """The canonical key of an entry; a prefix of it for maps."""
+        encoded = encode_key(key)
+        prefix = self._prefixes[_hash(encoded) % self._backend.max_parallelism]
+        if prefix is None:
+            raise self._backend.misrouted(key)
+        return prefix + LENGTHS[len(encoded)] + encoded
+
+    def _unreadable(self, error: Exception) -> StateFormatError:
+        return StateFormatError(
+            f"A stored value must be readable with the declared type, {self.codec.describe}.",
+            where=self.where,
+            found=f"{type(error).__name__}: {error}",
+            cure="declare the type the state was written with, or start without this state",
+        )
+
+    def _refuse(self, error: TypeError) -> TidegateError:
+        """The error for an access with no key, or with one that cannot be a key. Raised by the dict itself: hits pay nothing."""
+        return self._backend.refuse_key(self.where, error)
+
+    def _locate(self, error: StateFormatError) -> StateFormatError:
+        return StateFormatError(error.rule, where=self.where, found=error.found, cure=error.cure)
+
+
+class SingleState(KeyedState):
+    """A state with one entry per key.
+
+    ``_cache``: what this round has read or written. ``_retained``: what is known from the rounds before, where values are
+    immutable and this process has also run those; their size does not matter to a round that has little to do.
+    """
+
+    __slots__ = ("_cache", "_retained", "misses")
+
+    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
+        super().__init__(backend, descriptor, codec)
+        self._cache: dict[Any, Any] = {}
+        self._retained: dict[Any, Any] = {}
+        self.misses = 0
+
+    def clear(self) -> None:
+        self._store(None)
+
+    def flush(self, changes: Changes) -> None:
+        keys, values = self._written()
+        try:
+            encoded_values = self.codec.encode_all(values)
+        except StateFormatError as error:
+            raise self._locate(error) from error
+        groups, prefixes, max_parallelism = changes.groups, self._prefixes, self._backend.max_parallelism
+        for encoded, data in zip(encode_keys(keys), encoded_values, strict=True):
+            group = _hash(encoded) % max_parallelism
+            prefix = prefixes[group]
+            if prefix is None:
+                raise self._backend.misrouted(encoded)
+            bucket = groups[group]
+            bucket.append(prefix + LENGTHS[len(encoded)] + encoded)
+            bucket.append(data)
+        changes.deletes |= _NONE in set(map(type, values))
+
+    def reset(self, keep: bool) -> None:
+        if keep and self.codec.immutable and len(self._retained) + len(self._cache) <= self._backend.cache_entries:
+            self._retained.update(self._cache)
+        else:
+            self._retained.clear()
+        self._cache.clear()
+        self.misses = 0
+
+    def prefetch(self, keys: Iterable[Any]) -> None:
+        """Read the entries of many keys at once: cheaper than miss by miss, by the calls of Python saved."""
+        cache, retained = self._cache, self._retained
+        missing = [key for key in set(keys) if key not in cache]
+        self.misses = len(missing)
+        if retained:
+            known = {key: retained[key] for key in missing if key in retained}
+            self._remember(known)
+            missing = [key for key in missing if key not in known]
+        self._remember(dict(zip(missing, self._read_many(missing), strict=False)))
+
+    def _read_many(self, keys: list[Any]) -> list[Any]:
+        """The values of keys in the store; none at all if a key needs more than the fast path."""
+        prefixes, max_parallelism = self._prefixes, self._backend.max_parallelism
+        try:
+            paths = [prefixes[_hash(e) % max_parallelism] + LENGTHS[len(e)] + e for e in encode_keys(keys)]  # type: ignore[operator]
+        except TypeError:
+            return []  # a key of another subtask: the access itself will tell
+        if max(map(len, paths), default=0) > self._backend.max_key:
+            return []
+        decode = self.codec.decode
+        try:
+            return [None if data is None else decode(data) for data in map(self._backend.get, paths)]
+        except Exception as error:
+            raise self._unreadable(error) from error
+
+    def _load(self) -> Any:
+        """The value of the current key, from what was retained or from the store, into the cache."""
+        key = self._backend.key
+        value = self._retained.get(key, _MISSING)
+        if value is _MISSING:
+            value = self._read(key)
+        self.misses += 1
+        self._cache[key] = value
+        return value
+
+    def _read(self, key: Any) -> Any:
+        """The value of a key in the store."""
+        backend, encoded = self._backend, encode_key(key)
+        prefix = self._prefixes[_hash(encoded) % backend.max_parallelism]
+        if prefix is None:
+            raise backend.misrouted(key)
+        path = prefix + LENGTHS[len(encoded)] + encoded
+        data = backend.get(path) if len(path) <= backend.max_key else backend.get_long(path)
+        try:
+            return None if data is None else self.codec.decode(data)
+        except Exception as error:
+            raise self._unreadable(error) from error
+
+    def _current(self) -> Any:
+        """The value of the current key."""
+        try:
+            return self._cache[self._backend.key]
+        except KeyError:
+            return self._load()
+        except TypeError as error:
+            raise self._refuse(error) from error
+
+    def _store(self, value: Any) -> None:
+        """Set the value of the current key."""
+        raise NotImplementedError
+
+    def _written(self) -> tuple[list[Any], list[Any]]:
+        """Keys and values of the entries to flush."""
+        raise NotImplementedError
+
+    def _remember(self, entries: dict[Any, Any]) -> None:
+        """Cache entries as they are in the store."""
+        self._cache.update(entries)
+
+
+class TrackedState(SingleState):
+    """For values that may be changed in place: every write is remembered as such in ``_changed``."""
+
+    __slots__ = ("_changed",)
+
+    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
+        super().__init__(backend, descriptor, codec)
+        self._changed: dict[Any, Any] = {}
+
+    def has_changes(self) -> bool:
+        return bool(self._changed)
+
+    def reset(self, keep: bool) -> None:
+        super().reset(keep)
+        self._changed.clear()
+
+    def _store(self, value: Any) -> None:
+        try:
+            self._cache[self._backend.key] = self._changed[self._backend.key] = value
+        except TypeError as error:
+            raise self._refuse(error) from error
+
+    def _written(self) -> tuple[list[Any], list[Any]]:
+        return list(self._changed), list(self._changed.values())
+
+
+class KeyedValueState(TrackedState, ValueState[Any]):
+    __slots__ = ()
+
+    value = SingleState._current
+    update = TrackedState._store
+
+
+class ImmutableValueState(SingleState, ValueState[Any]):
+    """For numbers, texts and bytes: a write is one dict store.
+
+    ``_stored`` holds the values as they were read; what has changed shows at the flush, by identity.
+    """
+
+    __slots__ = ("_stored",)
+
+    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
+        super().__init__(backend, descriptor, codec)
+        self._stored: dict[Any, Any] = {}
+
+    value = SingleState._current
+
+    def update(self, value: Any) -> None:
+        try:
+            self._cache[self._backend.key] = value
+        except TypeError as error:
+            raise self._refuse(error) from error
+
+    _store = update
+
+    def has_changes(self) -> bool:
+        return bool(self._cache)
+
+    def reset(self, keep: bool) -> None:
+        super().reset(keep)
+        self._stored.clear()
+
+    def _load(self) -> Any:
+        key = self._backend.key
+        value = self._retained.get(key, _MISSING)
+        if value is _MISSING:
+            value = self._read(key)
+        self.misses += 1
+        self._cache[key] = self._stored[key] = value
+        return value
+
+    def _written(self) -> tuple[list[Any], list[Any]]:
+        keys, values = self._cache.keys(), self._cache.values()
+        changed = list(map(is_not, map(self._stored.get, keys, repeat(_MISSING)), values))
+        return list(compress(keys, changed)), list(compress(values, changed))
+
+    def _remember(self, entries: dict[Any, Any]) -> None:
+        self._stored.update(entries)
+        self._cache.update(entries)
+
+
+class KeyedListState(TrackedState, ListState[Any]):
+    """The whole list is one entry."""
+
+    __slots__ = ()
+
+    def get(self) -> list[Any]:
+        values = self._current()
+        return [] if values is None else values.copy()
+
+    def add(self, value: Any) -> None:
+        self.add_all([value])
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        current = self._current()
+        if current is None:
+            self.update(values)
+        else:
+            current += values
+            self._store(current)
+
+    def update(self, values: Iterable[Any]) -> None:
+        self._store(list(values) or None)
+
+
+class KeyedReducingState(TrackedState, ReducingState[Any]):
+    __slots__ = ("_reduce",)
+
+    def __init__(self, backend: KeyedBackend, descriptor: ReducingStateDescriptor, codec: Codec) -> None:
+        super().__init__(backend, descriptor, codec)
+        self._reduce = descriptor.reduce
+
+    def get(self) -> Any:
+        return self._current()
+
+    def add(self, value: Any) -> None:
+        current = self._current()
+        self._store(value if current is None else self._reduce(current, value))
+
+
+class KeyedAggregatingState(TrackedState, AggregatingState[Any, Any]):
+    """The entry is the accumulator."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, backend: KeyedBackend, descriptor: AggregatingStateDescriptor, codec: Codec) -> None:
+        super().__init__(backend, descriptor, codec)
+        self._function = descriptor.get_agg_function()
+
+    def get(self) -> Any:
+        accumulator = self._current()
+        return None if accumulator is None else self._function.get_result(accumulator)
+
+    def add(self, value: Any) -> None:
+        accumulator = self._current()
+        if accumulator is None:
+            accumulator = self._function.create_accumulator()
+        self._store(self._function.add(value, accumulator))

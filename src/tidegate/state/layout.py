@@ -1,0 +1,113 @@
+"""The canonical layout of store keys: the same bytes in segment files and, but for timers, in the local store.
+
+State entry: ``group(2) | len(name)(1) | name | len(namespace)(1) | namespace | len(key)(varint) | key | map key``.
+Timer: ``group(2) | domain(1) | time(8) | len(namespace)(1) | namespace | key``; its value is empty. Numbers are big-endian; a
+time is shifted by 2**63, so that bytes sort like times. Local stores keep timers as ``domain | time | group | ...``: one
+seek finds the earliest of a subtask.
+"""
+
+from __future__ import annotations
+
+from tidegate.common.errors import ArgumentTypeError, StateFormatError
+from tidegate.state.refs import KeyGroupRange
+
+STATE, TIMERS = 0, 1
+"""The two tables of a segment file."""
+
+EVENT, PROCESSING = 0, 1
+"""The two domains of timers."""
+
+TIME_SHIFT = 1 << 63
+GROUP_BYTES = [group.to_bytes(2, "big") for group in range(1 << 15)]
+
+
+def varint(number: int) -> bytes:
+    """A length, seven bits a byte, low bits first. No varint begins another, so it can stand inside a prefix."""
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def read_varint(data: bytes, offset: int) -> tuple[int, int]:
+    """The number at an offset, and the offset behind it."""
+    number = shift = 0
+    while True:
+        byte = data[offset]
+        offset += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return number, offset
+
+
+class _Lengths(dict[int, bytes]):
+    """Length -> its varint. A lookup instead of a call on the path of every record that misses the cache."""
+
+    def __missing__(self, number: int) -> bytes:
+        encoded = varint(number)
+        if number < 4096:
+            self[number] = encoded
+        return encoded
+
+
+LENGTHS = _Lengths()
+
+
+def state_prefixes(name: str, groups: KeyGroupRange, max_parallelism: int) -> list[bytes | None]:
+    """For each key group the bytes before the key's length; None for the groups of other subtasks."""
+    encoded = name.encode()
+    if not 0 < len(encoded) < 256:
+        raise ArgumentTypeError(
+            "A state name takes 1 to 255 bytes.",
+            found=f"{len(encoded)} bytes: {name[:60]!r}",
+            cure="choose a shorter name",
+        )
+    rest = bytes([len(encoded)]) + encoded + b"\x00"
+    return [GROUP_BYTES[group] + rest if group in groups else None for group in range(max_parallelism)]
+
+
+def state_name(key: bytes) -> str:
+    """The state a stored entry belongs to."""
+    return key[3 : 3 + key[2]].decode()
+
+
+def split_state_key(key: bytes) -> tuple[int, str, bytes, bytes, bytes]:
+    """Group, state name, namespace, key bytes and map key bytes of a stored entry."""
+    name_end = 3 + key[2]
+    namespace_end = name_end + 1 + key[name_end]
+    length, start = read_varint(key, namespace_end)
+    namespace, body = key[name_end + 1 : namespace_end], key[start : start + length]
+    return int.from_bytes(key[:2], "big"), key[3:name_end].decode(), namespace, body, key[start + length :]
+
+
+def time_bytes(time: int) -> bytes:
+    """A time that sorts as bytes like the number."""
+    try:
+        return (time + TIME_SHIFT).to_bytes(8, "big")
+    except OverflowError as error:
+        raise StateFormatError(
+            "A timer's time must fit in 64 bits.", found=str(time), cure="use milliseconds since the epoch"
+        ) from error
+
+
+def timer_key(group: int, domain: int, time: bytes, key: bytes) -> bytes:
+    """The canonical key of a timer without a namespace."""
+    return GROUP_BYTES[group] + (b"\x01" if domain else b"\x00") + time + b"\x00" + key
+
+
+def timer_to_local(key: bytes) -> bytes:
+    """Canonical to local order."""
+    return key[2:11] + key[:2] + key[11:]
+
+
+def timer_from_local(key: bytes) -> bytes:
+    """Local to canonical order."""
+    return key[9:11] + key[:9] + key[11:]
+
+
+def split_local_timer(key: bytes) -> tuple[int, bytes]:
+    """Time and key bytes of a timer in local order."""
+    return int.from_bytes(key[1:9], "big") - TIME_SHIFT, key[12 + key[11] :]

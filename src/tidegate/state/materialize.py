@@ -1,0 +1,84 @@
+"""Brings a local store to a list of state files: the only place where stores are written.
+
+A store holds a prefix of some list; its tag says which. A tag found in the list: the files behind it are applied. Any other tag
+(another attempt's, another key-group range, a rebuild that was killed): the store is wiped and everything applied.
+Each transaction compares the tag under the store's write lock first, so of several processes that bring up the same
+store, be they late, killed or of an old attempt, each moves it from one true tag to another, or does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from tidegate.common import faults
+from tidegate.common.errors import StorageError
+from tidegate.common.files import Files
+from tidegate.common.ids import new_token
+from tidegate.state.refs import KeyGroupRange, StateFile
+from tidegate.state.segments import read
+from tidegate.state.store import Batch, LocalStore, Snapshot
+
+ATTEMPTS = 10
+BLOCKS_PER_TRANSACTION = 16
+"""Bounds the memory of a rebuild: some 5 MiB of Python objects a block, and LMDB's dirty pages."""
+
+
+def bring_up(store: LocalStore, files: Files, refs: list[StateFile], groups: KeyGroupRange) -> Snapshot:
+    """Bring the store to exactly this list and return a view of it."""
+    tags = [tag_of(ref, groups) for ref in refs]
+    target = tags[-1] if tags else empty_tag(groups)
+    for _ in range(ATTEMPTS):
+        snapshot = store.snapshot()
+        if snapshot.tag == target:
+            return snapshot
+        snapshot.close()
+        _advance(store, files, refs, tags, snapshot.tag, groups)
+    raise StorageError(
+        "A local store must not be rewritten by others all the time.",
+        where=f"key groups {groups.first}-{groups.last}",
+        found=f"it was moved away from version {target} {ATTEMPTS} times",
+        cure="stop the other job attempts on this host",
+    )
+
+
+def tag_of(ref: StateFile, groups: KeyGroupRange) -> str:
+    """The tag of a store that holds a list up to this file. The file's own range is in it: after a rescale the files of two
+    former subtasks, of the same version, stand in one list."""
+    return f"{ref.upto}|{ref.groups.first}-{ref.groups.last}|{groups.first}-{groups.last}"
+
+
+def empty_tag(groups: KeyGroupRange) -> str:
+    """The tag of an empty store, which is a prefix of every list."""
+    return f"|empty|{groups.first}-{groups.last}"
+
+
+def _advance(
+    store: LocalStore, files: Files, refs: list[StateFile], tags: list[str], tag: str, groups: KeyGroupRange
+) -> None:
+    """Apply what is missing. Gives up when another process has moved the tag; the caller looks again."""
+    if tag in tags:
+        # the first of equal tags: applying a file again changes nothing, leaving one out would
+        start = tags.index(tag) + 1
+    else:
+        start, found, tag = 0, tag, empty_tag(groups)
+        faults.point("T5.rebuild", groups=groups, found=found)
+        if found != tag and not store.apply(found, [], tag, wipe=True):
+            return
+    for ref, next_tag in zip(refs[start:], tags[start:], strict=True):
+        if not _apply_file(store, read(files, ref, groups), tag, next_tag):
+            return
+        tag = next_tag
+
+
+def _apply_file(store: LocalStore, batches: Iterator[Batch], tag: str, next_tag: str) -> bool:
+    """One transaction, or several for a large file: then under a tag that nobody knows until the last is done."""
+    part = list(islice(batches, BLOCKS_PER_TRANSACTION))
+    while rest := list(islice(batches, BLOCKS_PER_TRANSACTION)):
+        partial = f"|partial|{new_token()}"
+        if not store.apply(tag, part, partial):
+            return False
+        faults.point("T5.partly-rebuilt", tag=next_tag)
+        part, tag = rest, partial
+    faults.point("T2.apply", tag=next_tag)
+    return store.apply(tag, part, next_tag)

@@ -1,0 +1,194 @@
+"""The keyed states with time to live. Cached and stored entries are pairs (value, expiry); lists and maps expire by element.
+
+As in Flink an expired entry is removed by the access that finds it, which may still return it once if so configured.
+What nobody reads is dropped when a base is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tidegate.state.codecs import Codec, codec_for, expiring, list_codec_for
+from tidegate.state.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor, StateDescriptor
+from tidegate.state.interfaces import AggregatingState, ListState, ReducingState, ValueState
+from tidegate.state.keyed import TrackedState
+from tidegate.state.map_state import ABSENT, CachedMap, KeyedMapState
+from tidegate.state.ttl import StateTtlConfig
+
+if TYPE_CHECKING:
+    from tidegate.state.backend import KeyedBackend
+
+
+class Lifetime:
+    """The rules of one state: when an entry dies, what a read does to it."""
+
+    __slots__ = ("_backend", "_ttl_ms", "returns_expired", "updates_on_read")
+
+    def __init__(self, backend: KeyedBackend, config: StateTtlConfig) -> None:
+        self._backend = backend
+        self._ttl_ms = config.ttl_ms
+        self.updates_on_read = config.updates_on_read
+        self.returns_expired = config.returns_expired
+
+    def expiry(self) -> int:
+        """When an entry written now dies."""
+        return self._backend.now_ms + self._ttl_ms
+
+    def is_over(self, expiry: int) -> bool:
+        return expiry <= self._backend.now_ms
+
+
+def ttl_codec_for(descriptor: StateDescriptor) -> Codec:
+    """The codec of a state with time to live."""
+    if descriptor.kind == "list":
+        return expiring(list_codec_for(descriptor.type_info, with_expiry=True))
+    return expiring(codec_for(descriptor.type_info))
+
+
+class _TtlSingleState(TrackedState):
+    """One pair (value, expiry) per key."""
+
+    __slots__ = ("_life",)
+
+    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
+        super().__init__(backend, descriptor, codec)
+        assert descriptor.ttl is not None
+        self._life = Lifetime(backend, descriptor.ttl)
+
+    def _visible(self) -> Any:
+        """The value for a user's read: expired ones go, live ones may get a new life."""
+        pair = self._current()
+        if pair is None:
+            return None
+        if self._life.is_over(pair[1]):
+            self._store(None)
+            return pair[0] if self._life.returns_expired else None
+        if self._life.updates_on_read:
+            self._write(pair[0])
+        return pair[0]
+
+    def _alive(self) -> Any:
+        """The value to add to; an expired one does not count."""
+        pair = self._current()
+        return None if pair is None or self._life.is_over(pair[1]) else pair[0]
+
+    def _write(self, value: Any) -> None:
+        self._store(None if value is None else (value, self._life.expiry()))
+
+
+class TtlValueState(_TtlSingleState, ValueState[Any]):
+    __slots__ = ()
+
+    def value(self) -> Any:
+        return self._visible()
+
+    def update(self, value: Any) -> None:
+        self._write(value)
+
+
+class TtlReducingState(_TtlSingleState, ReducingState[Any]):
+    __slots__ = ("_reduce",)
+
+    def __init__(self, backend: KeyedBackend, descriptor: ReducingStateDescriptor, codec: Codec) -> None:
+        super().__init__(backend, descriptor, codec)
+        self._reduce = descriptor.reduce
+
+    def get(self) -> Any:
+        return self._visible()
+
+    def add(self, value: Any) -> None:
+        current = self._alive()
+        self._write(value if current is None else self._reduce(current, value))
+
+
+class TtlAggregatingState(_TtlSingleState, AggregatingState[Any, Any]):
+    __slots__ = ("_function",)
+
+    def __init__(self, backend: KeyedBackend, descriptor: AggregatingStateDescriptor, codec: Codec) -> None:
+        super().__init__(backend, descriptor, codec)
+        self._function = descriptor.get_agg_function()
+
+    def get(self) -> Any:
+        accumulator = self._visible()
+        return None if accumulator is None else self._function.get_result(accumulator)
+
+    def add(self, value: Any) -> None:
+        accumulator = self._alive()
+        if accumulator is None:
+            accumulator = self._function.create_accumulator()
+        self._write(self._function.add(value, accumulator))
+
+
+class TtlListState(_TtlSingleState, ListState[Any]):
+    """The value is a list of pairs (expiry, element); the entry expires with its last element."""
+
+    __slots__ = ()
+
+    def get(self) -> list[Any]:
+        pair = self._current()
+        if pair is None:
+            return []
+        life, elements = self._life, pair[0]
+        live = [element for element in elements if not life.is_over(element[0])]
+        if life.updates_on_read:
+            self._put([(life.expiry(), value) for _, value in live])
+        elif len(live) < len(elements):
+            self._put(live)
+        return [value for _, value in (elements if life.returns_expired else live)]
+
+    def add(self, value: Any) -> None:
+        self.add_all([value])
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        pair, expiry = self._current(), self._life.expiry()
+        live = [] if pair is None else [element for element in pair[0] if not self._life.is_over(element[0])]
+        self._put([*live, *((expiry, value) for value in values)])
+
+    def update(self, values: Iterable[Any]) -> None:
+        expiry = self._life.expiry()
+        self._put([(expiry, value) for value in values])
+
+    def _put(self, elements: list[tuple[int, Any]]) -> None:
+        self._store((elements, max(expiry for expiry, _ in elements)) if elements else None)
+
+
+class TtlMapState(KeyedMapState):
+    """Every entry of the map is a pair (value, expiry)."""
+
+    __slots__ = ("_life",)
+
+    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
+        super().__init__(backend, descriptor, codec)
+        assert descriptor.ttl is not None
+        self._life = Lifetime(backend, descriptor.ttl)
+
+    def get(self, key: Any) -> Any:
+        value = self._read(self._current(), key)
+        return None if value is ABSENT else value
+
+    def put(self, key: Any, value: Any) -> None:
+        super().put(key, value if value is ABSENT else (value, self._life.expiry()))
+
+    def put_all(self, dict_value: dict[Any, Any]) -> None:
+        expiry = self._life.expiry()
+        super().put_all({key: (value, expiry) for key, value in dict_value.items()})
+
+    def contains(self, key: Any) -> bool:
+        return self._read(self._current(), key) is not ABSENT
+
+    def items(self) -> list[tuple[Any, Any]]:
+        entries = self._all()
+        found = ((key, self._read(entries, key)) for key in list(entries))
+        return [(key, value) for key, value in found if value is not ABSENT]
+
+    def _read(self, entries: CachedMap, key: Any) -> Any:
+        pair = entries[key] if key in entries else self._load(key)
+        if pair is ABSENT:
+            return ABSENT
+        if self._life.is_over(pair[1]):
+            super().put(key, ABSENT)
+            return pair[0] if self._life.returns_expired else ABSENT
+        if self._life.updates_on_read:
+            self.put(key, pair[0])
+        return pair[0]

@@ -1,0 +1,191 @@
+"""State files: round trips, clipping, corruption, the format itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.common.errors import CorruptFileError, StateFormatError, StorageError
+from tidegate.common.files import Files
+from tidegate.common.ids import new_token
+from tidegate.state import segments
+from tidegate.state.layout import GROUP_BYTES, STATE, TIMERS
+from tidegate.state.refs import KeyGroupRange, StateFile
+from tidegate.state.segments import SegmentWriter, by_group, read
+
+ALL = KeyGroupRange(0, 15)
+Tables = dict[int, dict[int, dict[bytes, bytes | None]]]
+
+
+def write(files: Files, tables: Tables, groups: KeyGroupRange = ALL) -> StateFile:
+    writer = SegmentWriter()
+    for table in sorted(tables):
+        for group in sorted(tables[table]):
+            flat = [part for key, value in tables[table][group].items() for part in (GROUP_BYTES[group] + key, value)]
+            writer.add(table, flat, deletes=None in flat)
+    return writer.write(files, f"shared/{new_token()}", version="v1", groups=groups)
+
+
+def contents(
+    files: Files, ref: StateFile, groups: KeyGroupRange | None = None
+) -> list[tuple[int, bytes, bytes | None]]:
+    found = []
+    for batch in read(files, ref, groups):
+        assert batch.deletes or None not in batch.flat
+        found += [(batch.table, *pair) for pair in zip(batch.flat[::2], batch.flat[1::2], strict=True)]
+    return found
+
+
+def expected(tables: Tables, groups: KeyGroupRange) -> list[tuple[int, bytes, bytes | None]]:
+    return [
+        (table, GROUP_BYTES[group] + key, value)
+        for table in sorted(tables)
+        for group in sorted(tables[table])
+        if group in groups
+        for key, value in tables[table][group].items()
+    ]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    return Files(str(tmp_path))
+
+
+entries = st.dictionaries(st.binary(min_size=1, max_size=20), st.none() | st.binary(max_size=40), max_size=12)
+tables = st.fixed_dictionaries(
+    {STATE: st.dictionaries(st.integers(0, 15), entries), TIMERS: st.dictionaries(st.integers(0, 15), entries)}
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(tables, st.tuples(st.integers(0, 15), st.integers(0, 15)), st.sampled_from([20, 100, 1 << 20]), st.booleans())
+def test_entries_come_back_clipped(
+    tmp_path_factory: Any, tables: Tables, clip: tuple[int, int], block: int, whole: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segments, "BLOCK_TARGET", block)
+        patch.setattr(segments, "WHOLE_READ_LIMIT", 1 << 20 if whole else 0)
+        files = Files(str(tmp_path_factory.mktemp("files")))
+        ref = write(files, tables)
+        groups = KeyGroupRange(min(clip), max(clip))
+        assert contents(files, ref) == expected(tables, ALL)
+        assert contents(files, ref, groups) == expected(tables, groups)
+        assert ref.entries == len(expected(tables, ALL))
+        flat = [
+            (place[0], *pair)
+            for place, part in by_group(files, ref, groups)
+            for pair in zip(part[::2], part[1::2], strict=True)
+            if GROUP_BYTES[place[1]] == pair[0][:2]
+        ]
+        assert flat == expected(tables, groups)
+
+
+def test_the_ranges_of_reference_and_reader_both_clip(files: Files) -> None:
+    tables: Tables = {STATE: {group: {b"k": b"v"} for group in range(16)}}
+    ref = write(files, tables, KeyGroupRange(4, 9))
+    assert contents(files, ref) == expected(tables, KeyGroupRange(4, 9))
+    assert contents(files, ref, KeyGroupRange(8, 15)) == expected(tables, KeyGroupRange(8, 9))
+    assert contents(files, ref, KeyGroupRange(10, 15)) == []
+
+
+def test_a_clipped_read_of_a_large_file_touches_only_its_blocks(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "BLOCK_TARGET", 2000)
+    monkeypatch.setattr(segments, "WHOLE_READ_LIMIT", 0)
+    tables: Tables = {STATE: {group: {b"%d" % n: b"v" * 100 for n in range(50)} for group in range(16)}}
+    writer_cut = 32  # small first blocks, else all would be one
+    monkeypatch.setattr(SegmentWriter, "__init__", _cutting(SegmentWriter.__init__, writer_cut))
+    ref = write(files, tables)
+    lengths: list[int] = []
+    original = Files.read_range
+
+    def counted(self: Files, path: str, offset: int, length: int) -> bytes:
+        lengths.append(length)
+        return original(self, path, offset, length)
+
+    monkeypatch.setattr(Files, "read_range", counted)
+    assert contents(files, ref, KeyGroupRange(7, 7)) == expected(tables, KeyGroupRange(7, 7))
+    assert sum(lengths) < ref.size / 5
+
+
+def _cutting(init: Any, cut_at: int) -> Any:
+    def wrapped(self: SegmentWriter) -> None:
+        init(self)
+        self._cut_at = cut_at
+
+    return wrapped
+
+
+def test_a_file_of_another_root_is_read_there(tmp_path: Path) -> None:
+    other = Files(str(tmp_path / "other"))
+    tables: Tables = {STATE: {1: {b"k": b"v"}}}
+    ref = write(other, tables)
+    foreign = StateFile(ref.path, ref.size, ref.hash, ref.upto, ref.groups, ref.entries, str(tmp_path / "other"))
+    assert contents(Files(str(tmp_path / "own")), foreign) == expected(tables, ALL)
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_every_flipped_byte_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(segments, "WHOLE_READ_LIMIT", limit)
+    files = Files(str(tmp_path))
+    ref = write(files, {STATE: {1: {b"key": b"value"}, 2: {b"gone": None}}, TIMERS: {3: {b"timer": b""}}})
+    path = tmp_path / ref.path
+    good = path.read_bytes()
+    for position in range(len(good)):
+        path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+        with pytest.raises((CorruptFileError, StateFormatError)):
+            contents(files, ref)
+    path.write_bytes(good)
+    assert len(contents(files, ref)) == 3
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_a_short_or_missing_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(segments, "WHOLE_READ_LIMIT", limit)
+    files = Files(str(tmp_path))
+    ref = write(files, {STATE: {1: {b"key": b"value"}}})
+    path = tmp_path / ref.path
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CorruptFileError, match=r"A file on checkpoint storage is not what was written\.") as caught:
+        contents(files, ref)
+    assert str(path) in str(caught.value)
+    path.unlink()
+    with pytest.raises(CorruptFileError, match="no such file"):
+        contents(files, ref)
+
+
+def test_a_newer_format_is_refused_by_name(files: Files, tmp_path: Path) -> None:
+    ref = write(files, {STATE: {1: {b"key": b"value"}}})
+    data = bytearray((tmp_path / ref.path).read_bytes())
+    data[7] = 2
+    handle = files.write("shared/newer", bytes(data))
+    newer = StateFile(handle.path, handle.size, handle.hash, "v1", ALL)
+    with pytest.raises(StateFormatError) as caught:
+        contents(files, newer)
+    assert "This version reads state files of format 1." in str(caught.value)
+    assert "found: format 2" in str(caught.value)
+
+
+def test_a_name_that_is_taken_is_an_error(files: Files) -> None:
+    writer = SegmentWriter()
+    writer.add(STATE, [GROUP_BYTES[1] + b"k", b"v"], deletes=False)
+    writer.write(files, "shared/one", version="v1", groups=ALL)
+    with pytest.raises(StorageError):
+        SegmentWriter().write(files, "shared/one", version="v2", groups=ALL)
+
+
+FORMAT_1 = (
+    "544753544154450194c40500016b6579c40576616c7565c4060002676f6e65c092c407000374696d6572c400929800010208"
+    "1802c3cf650dc3edbeaab4de98010303200c01c2cfe8b171838816c346000000000000002c0000000000000023a6a758ec30"
+    "899a8a54475354454e4401"
+)
+
+
+def test_files_of_format_1_stay_readable(files: Files) -> None:
+    tables: Tables = {STATE: {1: {b"key": b"value"}, 2: {b"gone": None}}, TIMERS: {3: {b"timer": b""}}}
+    handle = files.write("shared/old", bytes.fromhex(FORMAT_1))
+    assert contents(files, StateFile(handle.path, handle.size, handle.hash, "v1", ALL)) == expected(tables, ALL)
+    assert files.read_bytes(write(files, tables).path).hex() == FORMAT_1

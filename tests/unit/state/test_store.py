@@ -1,0 +1,95 @@
+"""LMDB behind the contract of local stores."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidegate.common.errors import StorageError
+from tidegate.state.store import LmdbStore, LocalStore, open_lmdb
+from tidegate.testing.store_contract import StoreContract, read_all, state_batch
+
+
+class TestLmdbStore(StoreContract):
+    def make_store(self, path: str) -> LocalStore:
+        return LmdbStore(path)
+
+    def reopen(self, store: LmdbStore) -> LocalStore:
+        store.close()
+        return LmdbStore(store.path)
+
+
+def test_a_path_is_opened_once_in_a_process(tmp_path: Path) -> None:
+    assert open_lmdb(str(tmp_path)) is open_lmdb(str(tmp_path))
+
+
+def test_a_store_removed_and_made_anew_is_opened_again(tmp_path: Path) -> None:
+    path = str(tmp_path / "store")
+    first = open_lmdb(path)
+    assert first.apply("", [], "old")
+    shutil.rmtree(path)
+    second = open_lmdb(path)
+    assert second is not first
+    assert second.snapshot().tag == ""
+
+
+def test_a_forked_child_opens_its_own(tmp_path: Path) -> None:
+    store = open_lmdb(str(tmp_path))
+    assert store.apply("", [state_batch((b"\x00\x00a", b"1"))], "one")
+    pid = os.fork()
+    if pid == 0:  # pragma: no cover - the child
+        try:
+            child = open_lmdb(str(tmp_path))
+            good = child is not store and child.apply("one", [state_batch((b"\x00\x00b", b"2"))], "two")
+            os._exit(0 if good else 1)
+        except BaseException:
+            os._exit(2)
+    assert os.waitpid(pid, 0)[1] == 0
+    snapshot = store.snapshot()
+    assert (snapshot.tag, len(read_all(snapshot, b""))) == ("two", 2)
+
+
+KILLED = """
+import os, signal, sys
+from tidegate.state.store import LmdbStore
+from tidegate.testing.store_contract import state_batch
+store = LmdbStore(sys.argv[1])
+store.apply("", [state_batch((b"\\x00\\x00a", b"1"))], "one")
+reader = store.snapshot()
+txn = store._env.begin(write=True)  # killed with the write lock in hand
+txn.put(b"\\x00\\x00a", b"torn", db=store._state)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_process_killed_in_a_transaction_leaves_the_last_commit(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert done.returncode == -9
+    store = LmdbStore(str(tmp_path))
+    snapshot = store.snapshot()
+    assert (snapshot.tag, read_all(snapshot, b"")) == ("one", {b"\x00\x00a": b"1"})
+    assert store.apply("one", [], "two")
+
+
+def test_a_full_map_is_a_storage_error_that_names_the_option(tmp_path: Path) -> None:
+    store = LmdbStore(str(tmp_path), map_size=1 << 20)
+    batch = state_batch(*((b"\x00\x00%d" % number, b"v" * 1000) for number in range(2000)))
+    with pytest.raises(StorageError) as caught:
+        store.apply("", [batch], "one")
+    assert str(caught.value).startswith("The state of a subtask must fit in the map of its local store.")
+    assert f"where: {tmp_path}" in str(caught.value)
+    assert "cure: raise state.backend.hashmap.map-size, or the parallelism" in str(caught.value)
+    snapshot = store.snapshot()
+    assert (snapshot.tag, read_all(snapshot, b"")) == ("", {})
+
+
+def test_a_store_that_cannot_be_opened_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "data.mdb").write_bytes(b"not a database" * 1000)
+    with pytest.raises(StorageError, match=r"The local state store must be readable and writable\.") as caught:
+        LmdbStore(str(tmp_path))
+    assert "remove the directory: it is rebuilt from the checkpoint files" in str(caught.value)
