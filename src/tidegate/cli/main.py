@@ -21,7 +21,13 @@ from tidegate.common.options import (
     REGISTRY,
 )
 
-app = typer.Typer(name="tidegate", help="Run DataStream programs on Spark.", no_args_is_help=True, add_completion=False)
+app = typer.Typer(
+    name="tidegate",
+    help="Run DataStream programs on Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # they show local variables, and with them secrets
+)
 
 INTERRUPTED = 130
 

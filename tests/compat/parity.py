@@ -1,0 +1,111 @@
+"""Compare our names and parameters with those recorded from PyFlink.
+
+``python tests/compat/parity.py`` prints what is missing and not listed; with ``prune`` it removes from ``missing.json`` what
+exists by now. Nothing adds to the list but a person with a reason.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import json
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+API = HERE / "pyflink_api.json"
+MISSING = HERE / "missing.json"
+
+
+def compare() -> tuple[set[str], set[str]]:
+    """Ids of what we have and of what we lack: ``module``, ``module:Class``, ``module:Class.method``,
+    ``module:Class.method(parameter)``. Parts of a thing that is missing as a whole are not counted."""
+    present: set[str] = set()
+    missing: set[str] = set()
+    for module_name, classes in json.loads(API.read_text()).items():
+        module = _module(module_name)
+        (missing if module is None else present).add(module_name)
+        if module is not None:
+            for class_name, methods in classes.items():
+                _compare_class(module, module_name, class_name, methods, present, missing)
+    return present, missing
+
+
+def _module(name: str) -> Any | None:
+    ours = name.replace("pyflink", "tidegate", 1)
+    try:
+        return importlib.import_module(ours)
+    except ModuleNotFoundError as error:
+        if error.name is not None and ours.startswith(error.name):
+            return None
+        raise
+
+
+def _compare_class(
+    module: Any, module_name: str, class_name: str, methods: dict[str, list[str]], present: set[str], missing: set[str]
+) -> None:
+    holder = module
+    identity = f"{module_name}:{class_name}"
+    if class_name != "<functions>":
+        for part in class_name.split("."):
+            holder = getattr(holder, part, None)
+        if holder is None:
+            missing.add(identity)
+            return
+        present.add(identity)
+    for method, parameters in methods.items():
+        _compare_method(holder, f"{identity}.{method}", method, parameters, present, missing)
+
+
+def _compare_method(
+    holder: Any, identity: str, method: str, parameters: list[str], present: set[str], missing: set[str]
+) -> None:
+    function = getattr(holder, method, None)
+    if function is None:
+        missing.add(identity)
+        return
+    present.add(identity)
+    try:
+        target = holder if method == "__init__" else function
+        signature = list(inspect.signature(target).parameters.values())
+    except (TypeError, ValueError):
+        signature = []  # object.__init__
+    ours = {parameter.name for parameter in signature}
+    for parameter in parameters:
+        name = parameter.lstrip("*")
+        if not name.lstrip("_").startswith("j_"):  # Java objects
+            (present if name in ours else missing).add(f"{identity}({name})")
+
+
+def listed() -> dict[str, list[str]]:
+    """Reason -> ids; ``*`` at the end of an id stands for anything."""
+    reasons: dict[str, list[str]] = json.loads(MISSING.read_text())
+    return reasons
+
+
+def matches(identity: str, pattern: str) -> bool:
+    return fnmatchcase(identity, pattern.replace("[", "[[]"))
+
+
+def prune() -> None:
+    """Take away what exists now."""
+    present, _ = compare()
+    kept = {
+        reason: [pattern for pattern in patterns if not any(matches(identity, pattern) for identity in present)]
+        for reason, patterns in listed().items()
+    }
+    MISSING.write_text(json.dumps({reason: ids for reason, ids in kept.items() if ids}, indent=1) + "\n")
+
+
+def unlisted() -> list[str]:
+    patterns = [pattern for group in listed().values() for pattern in group]
+    _, missing = compare()
+    return sorted(identity for identity in missing if not any(matches(identity, pattern) for pattern in patterns))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["prune"]:
+        prune()
+    print("\n".join(unlisted()))

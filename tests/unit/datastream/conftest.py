@@ -1,0 +1,66 @@
+"""An executor that keeps the programs handed to it, and jobs that end as a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tidegate.common import Configuration, JobExecutionResult, JobID, JobStatus
+from tidegate.datastream import StreamExecutionEnvironment, executor
+from tidegate.graph.transformation import Program
+
+
+class ScriptedJob:
+    """Finishes with ``error`` or well; ``collected`` is what its collect sink got."""
+
+    job_id = "f" * 32
+
+    def __init__(self, collected: list[Any], error: BaseException | None, running: bool) -> None:
+        self._collected, self.error, self.running = collected, error, running
+        self.cancelled = 0
+
+    def status(self) -> JobStatus:
+        return JobStatus.RUNNING if self.running else JobStatus.FINISHED
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+        self.running = False
+
+    def result(self, timeout: float | None = None) -> JobExecutionResult:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return JobExecutionResult(JobID(self.job_id), 1)
+
+    def collect(self, channel_id: str) -> Iterator[Any]:
+        yield from self._collected
+
+
+class RecordingExecutor:
+    def __init__(self) -> None:
+        self.programs: list[Program] = []
+        self.jobs: list[ScriptedJob] = []
+        self.collected: list[Any] = []
+        self.error: BaseException | None = None
+        self.running = False
+
+    def execute_async(self, program: Program) -> ScriptedJob:
+        self.programs.append(program)
+        self.jobs.append(ScriptedJob(self.collected, self.error, self.running))
+        return self.jobs[-1]
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> RecordingExecutor:
+    recording = RecordingExecutor()
+    monkeypatch.setitem(executor._registered, "recording", lambda: recording)
+    return recording
+
+
+@pytest.fixture
+def env(recorder: RecordingExecutor) -> StreamExecutionEnvironment:
+    return StreamExecutionEnvironment(
+        Configuration.from_dict({"execution.target": "recording", "parallelism.default": 2})
+    )
