@@ -177,6 +177,8 @@ class Attempt:
         reason = ack.declined or ""
         log.warning("round %d declined: %s", self.round, reason)
         self._planner.discard()
+        # Other subtasks may have prepared; whatever neither the pending committables nor the writers' states name goes.
+        self._committers.abort_lingering(self.progress.committables, self.progress.writer_states())
         if self._coordinator is None:
             raise RoundError(
                 "A round could not store its results, and without checkpoints it cannot go on", found=reason

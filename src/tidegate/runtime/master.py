@@ -18,7 +18,7 @@ from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import Located
 from tidegate.checkpoint.owner import is_alive
-from tidegate.checkpoint.policy import CheckpointPolicy
+from tidegate.checkpoint.policy import CheckpointPolicy, Retention
 from tidegate.checkpoint.recovery import Recovery, decide
 from tidegate.common.clock import Clock, SystemClock
 from tidegate.common.errors import FencedError, JobCancelledError, TidegateError
@@ -127,13 +127,9 @@ class JobMaster:
         except JobCancelledError:
             self._end(JobStatus.CANCELED, AttemptStatus.CANCELLED)
             raise
-        except BaseException:
+        except Exception:
             self._end(JobStatus.FAILED, AttemptStatus.FAILED)
             raise
-        finally:
-            self._engine.stop()
-            if self._policy is None:
-                self._files.delete_tree("")  # without checkpoints nothing in it can be restored
 
     # -- attempts --------------------------------------------------------------------------------------------------------
 
@@ -277,6 +273,11 @@ class JobMaster:
             self._round = self._attempt.round
             planner.close()
 
+    def _gives_up_output(self, status: JobStatus) -> bool:
+        """Nothing prepared will ever be committed: the job is finished, or cancelled and its checkpoints go."""
+        retained = self._policy is not None and self._policy.retention is Retention.RETAIN_ON_CANCELLATION
+        return status is JobStatus.FINISHED or (status is JobStatus.CANCELED and not retained)
+
     def _target_ms(self) -> int:
         """A checkpoint rides on a round, so rounds are not longer than the interval between two."""
         target = int(self._conf.get("tidegate.round.target-time") or 1000)
@@ -299,9 +300,15 @@ class JobMaster:
         )
 
     def _end(self, status: JobStatus, attempt_status: AttemptStatus) -> None:
-        if self._current is not None:
-            self._current.stop(attempt_status)
-            self._current = None
+        """What the job leaves behind, by how it ended. Never runs when the process dies: a restart finds all as it was."""
+        running, self._current = self._current, None
+        if running is not None:
+            if self._gives_up_output(status) and running.committers is not None:
+                running.committers.abort_lingering({}, {})
+            running.stop(attempt_status)
+        self._engine.stop()
+        if self._policy is None:
+            self._files.delete_tree("")  # without checkpoints nothing in it can be restored
         self.status = status
 
 
