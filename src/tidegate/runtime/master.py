@@ -303,13 +303,21 @@ class JobMaster:
         """What the job leaves behind, by how it ended. Never runs when the process dies: a restart finds all as it was."""
         running, self._current = self._current, None
         if running is not None:
-            if self._gives_up_output(status) and running.committers is not None:
-                running.committers.abort_lingering({}, {})
-            running.stop(attempt_status)
-        self._engine.stop()
-        if self._policy is None:
-            self._files.delete_tree("")  # without checkpoints nothing in it can be restored
+            committers = running.committers
+            if self._gives_up_output(status) and committers is not None:
+                self._quietly("abort what was prepared and not committed", lambda: committers.abort_lingering({}, {}))
+            self._quietly("end the lease", lambda: running.stop(attempt_status))
+        self._quietly("release what the executors hold", self._engine.stop)
+        if self._policy is None:  # without checkpoints nothing in the directory can be restored
+            self._quietly("delete the job's directory", lambda: self._files.delete_tree(""))
         self.status = status
+
+    def _quietly(self, what: str, step: Callable[[], None]) -> None:
+        """Clean-up behind the outcome: it must not turn a finished job into a failed one, nor hide why one failed."""
+        try:
+            step()
+        except Exception as error:
+            log.warning("job %s: could not %s: %s", self.job_id, what, error)
 
 
 def _declared(operator: Operator) -> ProgramOperator:
