@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,7 +12,7 @@ import msgspec
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState, SubtaskState
 from tidegate.common.errors import RestoreError
 from tidegate.state.key_groups import range_for
-from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
+from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema, schema_mismatch
 
 logger = logging.getLogger(__name__)
 
@@ -63,15 +63,6 @@ def match_operators(
             "(execution.state-recovery.ignore-unclaimed-state: true)",
         )
     return matched
-
-
-def schema_mismatch(stored: Collection[StateSchema], declared: StateSchema) -> str | None:
-    """What is wrong with declaring a state like this over what is stored; None if nothing is."""
-    for schema in stored:
-        if schema.name == declared.name:
-            old, new = _type_text(schema), _type_text(declared)
-            return None if old == new else f"state {schema.name!r} is stored as {old} and declared as {new}"
-    return None
 
 
 def assign_keyed(state: OperatorState, parallelism: int, *, root: str = "") -> list[SubtaskState]:
@@ -137,9 +128,3 @@ def _describe(state: OperatorState) -> str:
     if state.committables:
         parts.append(f"{len(state.committables)} outputs not yet committed")
     return f"operator {state.name!r} (uid {state.uid or state.uid_hash}; {'; '.join(parts)})"
-
-
-def _type_text(schema: StateSchema) -> str:
-    return (
-        f"{schema.kind} of {schema.key_type} to {schema.type}" if schema.key_type else f"{schema.kind} of {schema.type}"
-    )

@@ -67,6 +67,8 @@ class TaskPlan:
     """What one subtask has to do in one round. The dicts are keyed by operator id, ``splits`` by split."""
 
     files: list[StateFile] = field(default_factory=list)
+    schemas: list[StateSchema] = field(default_factory=list)
+    """How the states in the files were declared when they were written."""
     compact: tuple[int, int] | None = None
     intervals: list[SplitInterval] = field(default_factory=list)
     source_finished: bool = False

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.common import faults
-from tidegate.common.errors import StateFormatError, StorageError, TidegateError, UserCodeError
+from tidegate.common.errors import RestoreError, StateFormatError, StorageError, TidegateError, UserCodeError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
 from tidegate.graph.plan import Chain, ChainNode, Operator
@@ -43,6 +43,7 @@ from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ValueStateDescriptor
 from tidegate.state.key_groups import range_for
 from tidegate.state.local_dir import store_path
+from tidegate.state.refs import schema_mismatch
 
 _FIRED_BATCH = 4096
 _Loop = Callable[[list[Any], list[Any] | None, list[Any] | None], None]
@@ -242,11 +243,23 @@ class Subtask:
             sink.begin(self._writer_context(sink.operator, now), self._plan.writers.get(sink.operator.id, []))
         faults.point("T1.before-state", **self._where)
         if self.backend is not None:
+            self._check_schemas(self.backend)
             self.backend.begin(self._plan.files)
             self.backend.now_ms = now
             if self._plan.compact is not None:
                 self._compact(self.backend, self._plan.compact)
             self._fire(self.backend.processing_timers, now, TimeDomain.PROCESSING_TIME)
+
+    def _check_schemas(self, backend: KeyedBackend) -> None:
+        """A state declared otherwise than it is stored is never decoded by guess."""
+        problems = [schema_mismatch(self._plan.schemas, declared) for declared in backend.schemas()]
+        if any(problems):
+            raise RestoreError(
+                "A state must be declared as it is stored",
+                where=f"operator '{self.chain.head.operator.name}'",
+                found="; ".join(problem for problem in problems if problem),
+                cure="declare it as it was, or give the changed state another name",
+            )
 
     def _writer_context(self, operator: Operator, now: int) -> WriterContext:
         return WriterContext(

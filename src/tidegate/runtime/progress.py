@@ -57,6 +57,7 @@ class Progress:
         places = [(operator.id, (operator.id, subtask)) for operator in chain.operators]
         return TaskPlan(
             files=files,
+            schemas=self.schemas.get(head.id, []),
             compact=(0, len(files)) if any(f.root for f in files) else compaction.plan(files),
             intervals=[i for i in plan.intervals if i.subtask == subtask] if plan else [],
             source_finished=plan.finished if plan else False,

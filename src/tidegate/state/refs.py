@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
 
@@ -50,3 +52,18 @@ class StateSchema(msgspec.Struct, frozen=True):
     key_type: str = ""
     """Map states: the type of the map's keys."""
     ttl_ms: int = 0
+
+
+def schema_mismatch(stored: Collection[StateSchema], declared: StateSchema) -> str | None:
+    """What is wrong with declaring a state like this over what is stored; None if nothing is."""
+    for schema in stored:
+        if schema.name == declared.name:
+            old, new = _type_text(schema), _type_text(declared)
+            return None if old == new else f"state {schema.name!r} is stored as {old} and declared as {new}"
+    return None
+
+
+def _type_text(schema: StateSchema) -> str:
+    return (
+        f"{schema.kind} of {schema.key_type} to {schema.type}" if schema.key_type else f"{schema.kind} of {schema.type}"
+    )
