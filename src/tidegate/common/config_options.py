@@ -29,9 +29,6 @@ class ConfigOption:
 class ConfigOptions:
     """``ConfigOptions.key("my.key").int_type().default_value(3)``."""
 
-    def __init__(self) -> None:
-        """Nothing to hold: start with ``key``."""
-
     @staticmethod
     def key(key: str) -> ConfigOptions.OptionBuilder:
         return ConfigOptions.OptionBuilder(key)

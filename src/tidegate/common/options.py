@@ -398,6 +398,13 @@ COMMIT_ATTEMPTS = _option(
 )
 COMMIT_BACKOFF = _option("tidegate.commit.backoff", DURATION, 100, "First pause between two attempts of a commit.")
 
+SPARK_LOG_LEVEL = _option(
+    "tidegate.spark.log-level",
+    choice(["ERROR", "WARN", "INFO", "DEBUG", "OFF"]),
+    "ERROR",
+    "Log level of a Spark session that Tidegate creates.",
+)
+
 SPELLINGS: dict[str, Option] = {
     spelling: option for option in REGISTRY.values() for spelling in (option.key, *option.aliases)
 }

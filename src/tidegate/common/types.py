@@ -101,11 +101,10 @@ class Row:
         self._values[self._index(key) if isinstance(key, str) else key] = value
 
     def __getattr__(self, item: str) -> Any:
-        # Called for names that are no slots: fields. Dunders must fail fast, copy and pickle probe for them.
-        if not item.startswith("__"):
-            fields = self._fields
-            if fields is not None and item in fields:
-                return self._values[fields.index(item)]
+        # Called for names that are no slots: fields, and what copy and pickle probe for.
+        fields = self._fields
+        if fields is not None and item in fields:
+            return self._values[fields.index(item)]
         raise AttributeError(item)
 
     def __contains__(self, item: Any) -> bool:

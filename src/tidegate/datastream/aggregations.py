@@ -70,11 +70,15 @@ class RecordWithGreatest:
         return second if _get(second, self.field) > _get(first, self.field) else first
 
 
+_BY_POSITION = (tuple, list)
+_BY_KEY = (Row, dict)
+
+
 def _get(value: Any, field: Field) -> Any:
     try:
-        if isinstance(value, tuple | list) and isinstance(field, int):
+        if isinstance(value, _BY_POSITION) and isinstance(field, int):
             return value[field]
-        if isinstance(value, Row | dict):
+        if isinstance(value, _BY_KEY):
             return value[field]
         if isinstance(field, str):
             return getattr(value, field)
@@ -87,13 +91,13 @@ def _get(value: Any, field: Field) -> Any:
 
 def _with(value: Any, field: Field, new: Any) -> Any:
     """A copy with the field changed: the old one may still be somebody else's."""
-    if isinstance(field, str) and hasattr(value, "_replace"):  # a named tuple
-        return value._replace(**{field: new})
     if isinstance(value, tuple):
-        assert isinstance(field, int)  # _get has read it
+        if isinstance(field, str):  # _get has read it, so it is a named tuple
+            return value._replace(**{field: new})  # type: ignore[attr-defined]
         position = field % len(value)
         parts = (*value[:position], new, *value[position + 1 :])
-        return type(value)._make(parts) if hasattr(value, "_make") else parts
+        make = getattr(value, "_make", None)
+        return parts if make is None else make(parts)
     if isinstance(value, Row):
         changed = Row.of_kind(value.get_row_kind(), *value)
         changed._fields = value._fields
