@@ -294,7 +294,7 @@ class JobMaster:
             local_root=self._local_root,
             chunk_records=int(self._conf.get("tidegate.chunk.records") or 4096),
             map_size=self._conf.get("tidegate.state.map-size"),
-            parameters={key: str(value) for key, value in self._conf.items() if key.startswith("pipeline.global-job-")},
+            parameters={key: str(v) for key, v in (self._conf.get("pipeline.global-job-parameters") or {}).items()},
             batch=self._conf.get("execution.runtime-mode") == "BATCH",
             now_ms=self._clock.now_ms,
         )

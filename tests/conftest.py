@@ -1,0 +1,46 @@
+"""What all tests share: markers by folder, and one Spark session for those that need one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+_FOLDER_MARKERS = {"integration": "spark", "crash": "crash"}
+FAULT_DIRECTORY = "TIDEGATE_SWITCHED_FAULTS"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            marker = _FOLDER_MARKERS.get(item.path.relative_to(HERE).parts[0])
+            if marker is not None:
+                item.add_marker(marker)
+
+
+@pytest.fixture(scope="session")
+def fault_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where faults for the Python workers of the session are switched on (integration/fault_switch.py)."""
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(scope="session")
+def spark(fault_directory: Path) -> Iterator[Any]:
+    """The session all tests run in, with the settings jobs get without one. Two cores, tasks are tried four times."""
+    from tidegate.spark.session import session
+
+    # Workers get the driver's sys.path: what test modules define is imported there when functions are unpickled.
+    sys.path[:] = dict.fromkeys([str(HERE / "integration"), *sys.path])
+    created = session(
+        {
+            "spark.master": "local[2,4]",
+            "spark.executorEnv.TIDEGATE_FAULT_HOOK": "fault_switch:hook",
+            f"spark.executorEnv.{FAULT_DIRECTORY}": str(fault_directory),
+        }
+    )
+    yield created
+    created.stop()
