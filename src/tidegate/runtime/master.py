@@ -252,7 +252,9 @@ class JobMaster:
         assert running.progress is not None and running.committers is not None
         token = new_token()
         self._engine.start(job_spec(self.graph, token, self._settings()))
-        planner = SourcePlanner(self.graph.sources, self._target_ms(), running.sources)
+        planner = SourcePlanner(
+            self.graph.sources, self._target_ms(), running.sources, self._conf.get("tidegate.round.max-records")
+        )
         self._attempt = Attempt(
             token=token,
             progress=running.progress,

@@ -21,6 +21,7 @@ class _PlannedSource:
     source: Source
     enumerator: SplitEnumerator
     limit: int
+    most: int | None
     before: Any = None
     plan: SourcePlan | None = None
     finished: bool = False
@@ -30,18 +31,22 @@ class SourcePlanner:
     """Steps 1 and 2 for the sources: the ends of the planned intervals are the cut.
 
     ``plan`` is followed by either ``accept`` or ``discard``. ``restored``: operator id -> enumerator snapshot.
+    ``most``: units no source may exceed in a round, whatever the target time says.
     """
 
-    def __init__(self, operators: list[Operator], target_ms: int, restored: Mapping[int, Any]) -> None:
-        self._target_ms = target_ms
+    def __init__(
+        self, operators: list[Operator], target_ms: int, restored: Mapping[int, Any], most: int | None = None
+    ) -> None:
+        self._target_ms, self._most = target_ms, most
         self._sources = [self._create(operator, restored.get(operator.id)) for operator in operators]
 
-    @staticmethod
-    def _create(operator: Operator, restored: Any) -> _PlannedSource:
+    def _create(self, operator: Operator, restored: Any) -> _PlannedSource:
         assert isinstance(operator.spec, SourceSpec)
         source: Source = operator.spec.source
         enumerator = source.create_enumerator(operator.parallelism, restored)
-        return _PlannedSource(operator, source, enumerator, source.initial_limit)
+        most = min((limit for limit in (self._most, source.maximum_limit) if limit), default=None)
+        limit = min(source.initial_limit, most) if most else source.initial_limit
+        return _PlannedSource(operator, source, enumerator, limit, most)
 
     def plan(self, now_ms: int) -> dict[int, SourcePlan]:
         """Operator id -> what its subtasks read in this round."""
@@ -62,7 +67,7 @@ class SourcePlanner:
         """Towards the target, at most by a factor of two a round: one slow round must not starve the next ones."""
         factor = min(2.0, max(0.5, self._target_ms / max(1.0, seconds * 1000)))
         limit = max(_LEAST_LIMIT, int(s.limit * factor))
-        return min(limit, s.source.maximum_limit) if s.source.maximum_limit else limit
+        return min(limit, s.most) if s.most else limit
 
     def discard(self) -> None:
         """Nothing of the planned round happened: plan again from where it started."""
