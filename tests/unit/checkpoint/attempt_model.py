@@ -15,6 +15,7 @@ from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.history import CheckpointHistory
 from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import AttemptStatus
+from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import Located, locate_own
 from tidegate.checkpoint.metadata import OperatorState, SubtaskState
 from tidegate.checkpoint.owner import Owner
@@ -211,8 +212,15 @@ def restored_state(located: Located) -> ModelState:
     return ModelState(position, list(files), committables, located.metadata.finished)
 
 
+def check_recorded(files: Files) -> None:
+    """I7, as the next attempt will see it: every checkpoint that counts restores."""
+    for point in read_lineage(files).retained:
+        restored_state(locate_own(files, point))
+
+
 def check_invariants(files: Files, sink: ModelSink) -> None:
     """Run a fresh attempt without faults and look at everything from outside."""
+    check_recorded(files)
     last = Attempt(files, sink, "verifier", checkpoints=1).run()
     assert last.outcome == "done"
     assert sink.violations == []

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from attempt_model import FINISHED_AT, Actor, Attempt, Crash, ModelSink, check_invariants, crashing_at, stepping
+from attempt_model import (
+    FINISHED_AT,
+    Actor,
+    Attempt,
+    Crash,
+    ModelSink,
+    check_invariants,
+    check_recorded,
+    crashing_at,
+    stepping,
+)
 
+from tidegate.checkpoint.metadata import CheckpointMetadata, encode_metadata
+from tidegate.common import faults
 from tidegate.common.errors import StorageError
 from tidegate.common.files import Files
 
@@ -49,7 +62,7 @@ def test_killed_at_every_point_then_recovered(new_files: NewFiles, until: int | 
 def test_killed_at_a_point_and_again_while_restoring(new_files: NewFiles) -> None:
     randoms = random.Random(8)
     total = len(_points_of_a_run(new_files(), None))
-    for _ in range(400):
+    for _ in range(150):
         files, sink = new_files(), ModelSink()
         Attempt(files, sink, "first", checkpoints=2).run()
         for _ in range(randoms.randint(1, 4)):
@@ -79,9 +92,23 @@ def test_paused_at_every_point_while_a_newer_attempt_runs(new_files: NewFiles) -
     assert fenced > total // 2
 
 
+def test_an_old_attempt_deletes_nothing_that_counts_for_a_newer_one(new_files: NewFiles) -> None:
+    """Step 9 against C9: paused anywhere, also between writing down what is kept and deleting the rest."""
+    total = len(_points_of_a_run(new_files(), None))
+    for number in range(total):
+        files, sink = new_files(), ModelSink()
+        Attempt(files, sink, "first", checkpoints=2).run()
+        with stepping():
+            paused = Actor(Attempt(files, sink, "old").run)
+            paused.advance(number)
+            assert Attempt(files, sink, "new", checkpoints=0, retained=9).run().outcome == "done"
+            paused.finish()
+        check_recorded(files)
+
+
 def test_three_attempts_in_any_order(new_files: NewFiles) -> None:
     """Seeded schedules of three overlapping attempts, each going on for a few points at a time; some never wake up."""
-    for seed in range(500):
+    for seed in range(250):
         randoms = random.Random(seed)
         files, sink = new_files(), ModelSink()
         Attempt(files, sink, "first", checkpoints=1).run()
@@ -121,32 +148,25 @@ def test_storage_fails_once_at_every_point(new_files: NewFiles, until: int | Non
 def test_publish_reported_as_failed_and_arrived_late(new_files: NewFiles) -> None:
     """C5 with a restart inside the attempt: a delayed write must not bring back what the restart aborted."""
     files, sink = new_files(), ModelSink()
-    attempt = Attempt(files, sink, "first", checkpoints=2).run()
-    assert attempt.outcome == "done"
-    attempt = Attempt(files, sink, "second", checkpoints=0)
-    attempt.run()
-    lease, completed = attempt.lease, attempt.completed
-    number = lease.take_id()
+    Attempt(files, sink, "first", checkpoints=2).run()
+    attempt = Attempt(files, sink, "second", checkpoints=0).run()
+    number = attempt.lease.take_id()
     attempt.round(number)
-    from tidegate.checkpoint.metadata import CheckpointMetadata, encode_metadata
-
     metadata = CheckpointMetadata(
-        checkpoint_id=number, job_id="job", job_name="model", token=lease.token, trigger_ms=0, complete_ms=0, round=3,
-        operators=[attempt.operator()],
+        checkpoint_id=number, job_id="job", job_name="model", token=attempt.lease.token, trigger_ms=0, complete_ms=0,
+        round=3, operators=[attempt.operator()],
     )  # fmt: skip
-    with crashing_at(1_000_000):
-        from tidegate.common import faults
-
-        def refuse(name: str, where: dict[str, object]) -> None:
-            if name == "storage.publish.before-link":
-                raise OSError(110, "timed out")
-
-        faults.install(refuse)
-        with pytest.raises(StorageError, match="complete when its metadata is stored"):
-            completed.add(metadata)
-    before = attempt.state.position
+    faults.install(_refuse_publish)
+    with pytest.raises(StorageError, match="complete when its metadata is stored"):
+        attempt.completed.add(metadata)
+    faults.install(None)
     attempt.restart()
-    assert attempt.state.position == before - 1
-    assert sink.aborted
+    assert attempt.state.position == 2
+    assert sink.aborted == {f"txn-{attempt.lease.token}-{number}"}
     files.publish(f"chk-{number}/_metadata", encode_metadata(metadata))  # the delayed write
     check_invariants(files, sink)
+
+
+def _refuse_publish(name: str, where: dict[str, Any]) -> None:
+    if name == "storage.publish.before-link":
+        raise TimeoutError(110, "timed out")

@@ -1,0 +1,262 @@
+"""Completed checkpoints: publish with an unknown outcome, retention, deletion by reference, sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from attempt_model import GROUPS
+
+from tidegate.checkpoint.completed import CompletedCheckpoints, OutcomeUnknownError
+from tidegate.checkpoint.lease import Lease, acquire
+from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
+from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState, SubtaskState
+from tidegate.common import faults
+from tidegate.common.clock import ManualClock
+from tidegate.common.errors import FencedError, StorageError
+from tidegate.common.files import Files
+from tidegate.state.refs import StateFile
+
+
+@pytest.fixture
+def lease(files: Files) -> Lease:
+    lease = new_lease(files)
+    lease.record_restored(None, [], [])
+    return lease
+
+
+@pytest.fixture
+def completed(files: Files, lease: Lease) -> CompletedCheckpoints:
+    return CompletedCheckpoints(files, lease, retained=1)
+
+
+@pytest.fixture
+def fail() -> Iterator[Callable[..., list[str]]]:
+    """Fail at the points with these names, on paths with this text in them."""
+
+    def install(*names: str, on: str = "") -> list[str]:
+        fired: list[str] = []
+
+        def hook(name: str, where: dict[str, Any]) -> None:
+            if name in names and on in where["path"]:
+                fired.append(where["path"])
+                raise OSError(5, "broken")
+
+        faults.install(hook)
+        return fired
+
+    yield install
+    faults.install(None)
+
+
+def new_lease(files: Files) -> Lease:
+    return acquire(files, ManualClock(), job_id="job", liveness=lambda owner: False)
+
+
+def metadata(files: Files, lease: Lease, *names: str) -> CheckpointMetadata:
+    """A checkpoint over files of these names, which are written unless they are there."""
+    refs = []
+    for name in names:
+        if not files.exists(f"shared/{name}"):
+            files.write(f"shared/{name}", name.encode())
+        refs.append(StateFile(f"shared/{name}", len(name), "", name, GROUPS))
+    keyed = [SubtaskState(GROUPS, refs)]
+    operator = OperatorState(uid_hash="x", name="x", parallelism=1, max_parallelism=128, keyed=keyed)
+    return CheckpointMetadata(
+        checkpoint_id=lease.take_id(), job_id="job", job_name="n", token=lease.token, trigger_ms=0, complete_ms=0,
+        round=0, operators=[operator],
+    )  # fmt: skip
+
+
+def shared(files: Files) -> list[str]:
+    return files.list_names("shared")
+
+
+def test_add_and_subsume_by_reference(files: Files, lease: Lease, completed: CompletedCheckpoints) -> None:
+    first = completed.add(metadata(files, lease, "base", "a"))
+    assert first.size > 5
+    completed.add(metadata(files, lease, "base", "b"))
+    assert files.exists(first.path)
+    assert completed.subsume(in_use=["shared/base", "shared/b"]) == [1]
+    assert shared(files) == ["b", "base"]
+    assert not files.exists("chk-1")
+    assert read_lineage(files).retained == [RestorePoint(2, 1)]
+
+
+def test_files_of_the_running_state_stay_until_it_lets_them_go(
+    files: Files, lease: Lease, completed: CompletedCheckpoints
+) -> None:
+    completed.add(metadata(files, lease, "a"))
+    completed.add(metadata(files, lease, "b"))
+    completed.subsume(in_use=["shared/a", "shared/b"])
+    assert shared(files) == ["a", "b"]
+    completed.subsume(in_use=["shared/b"])
+    assert shared(files) == ["b"]
+
+
+def test_files_that_never_were_in_a_checkpoint(files: Files, lease: Lease, completed: CompletedCheckpoints) -> None:
+    completed.add(metadata(files, lease, "a"))
+    files.write("shared/merged-away", b"x")
+    completed.subsume(in_use=["shared/a"], released=["shared/merged-away"])
+    assert shared(files) == ["a"]
+
+
+def test_retained_number(files: Files, lease: Lease) -> None:
+    completed = CompletedCheckpoints(files, lease, retained=3)
+    for name in "abcde":
+        completed.add(metadata(files, lease, name))
+        completed.subsume(in_use=[f"shared/{name}"])
+    assert [point.checkpoint_id for point in completed.retained] == [3, 4, 5]
+    assert shared(files) == ["c", "d", "e"]
+
+
+def test_publish_that_arrived_though_it_failed_is_complete(
+    files: Files, lease: Lease, completed: CompletedCheckpoints, fail: Callable[..., list[str]]
+) -> None:
+    fired = fail("storage.publish.after-link")
+    done = completed.add(metadata(files, lease, "a"))
+    assert fired
+    assert completed.latest == done.point
+
+
+def test_publish_that_did_not_arrive_fails_the_checkpoint_only(
+    files: Files, lease: Lease, completed: CompletedCheckpoints, fail: Callable[..., list[str]]
+) -> None:
+    completed.add(metadata(files, lease, "a"))
+    fired = fail("storage.publish.before-link")
+    with pytest.raises(StorageError) as caught:
+        completed.add(metadata(files, lease, "b"))
+    assert fired
+    assert not isinstance(caught.value, OutcomeUnknownError)
+    assert caught.value.found == "EIO: Input/output error"
+    assert completed.latest == RestorePoint(1, 1)
+
+
+def test_nothing_is_deleted_while_the_outcome_is_unknown(
+    files: Files, lease: Lease, completed: CompletedCheckpoints, fail: Callable[..., list[str]]
+) -> None:
+    completed.add(metadata(files, lease, "a"))
+    fail("storage.publish.after-link", "storage.read", on="chk-2")
+    with pytest.raises(OutcomeUnknownError, match="must say whether"):
+        completed.add(metadata(files, lease, "b"))
+    faults.install(None)
+    completed.subsume(in_use=[], released=["shared/b"])
+    assert shared(files) == ["a", "b"]
+    # It did arrive, so a new attempt restores it; and once a later one is complete its files go.
+    assert read_lineage(files).latest == RestorePoint(2, 1)
+    completed.add(metadata(files, lease, "c"))
+    completed.subsume(in_use=["shared/c"])
+    assert shared(files) == ["c"]
+    assert files.list_names() == ["chk-3", "lease", "shared"]
+
+
+def test_settle_adopts_what_arrived(
+    files: Files, lease: Lease, completed: CompletedCheckpoints, fail: Callable[..., list[str]]
+) -> None:
+    completed.add(metadata(files, lease, "a"))
+    fail("storage.publish.after-link", "storage.read", on="chk-2")
+    with pytest.raises(OutcomeUnknownError):
+        completed.add(metadata(files, lease, "b"))
+    faults.install(None)
+    assert completed.settle() == RestorePoint(2, 1)
+    assert completed.settle() == RestorePoint(2, 1)
+
+
+def test_fenced_between_publish_and_commit(files: Files, lease: Lease, completed: CompletedCheckpoints) -> None:
+    ready = metadata(files, lease, "a")
+
+    def take_over(name: str, where: dict[str, Any]) -> None:
+        if name == "C6.published":
+            faults.install(None)
+            new_lease(files)
+
+    faults.install(take_over)
+    with pytest.raises(FencedError):
+        completed.add(ready)
+    assert completed.latest is None
+
+
+def test_failed_deletes_are_made_up_for(
+    files: Files, lease: Lease, completed: CompletedCheckpoints, fail: Callable[..., list[str]]
+) -> None:
+    completed.add(metadata(files, lease, "a"))
+    completed.add(metadata(files, lease, "b"))
+    fired = fail("storage.delete", on="shared/a")
+    assert completed.subsume(in_use=["shared/b"]) == [1]
+    assert fired
+    assert shared(files) == ["a", "b"]
+    faults.install(None)
+    completed.subsume(in_use=["shared/b"])
+    assert shared(files) == ["b"]
+
+
+def test_subsume_waits_for_its_record(
+    files: Files, lease: Lease, completed: CompletedCheckpoints, fail: Callable[..., list[str]]
+) -> None:
+    completed.add(metadata(files, lease, "a"))
+    completed.add(metadata(files, lease, "b"))
+    fail("storage.replace", on="live")
+    assert completed.subsume(in_use=["shared/b"]) == []
+    assert shared(files) == ["a", "b"]
+    faults.install(None)
+    assert completed.subsume(in_use=["shared/b"]) == [1]
+
+
+def test_sweep_leaves_what_is_referenced_and_nothing_else(files: Files, lease: Lease) -> None:
+    completed = CompletedCheckpoints(files, lease, retained=2)
+    completed.add(metadata(files, lease, "a"))
+    for stray in ("shared/torn", "chk-7/_metadata", "chk-8/x", ".history.json.1.tmp", "chk-1/._metadata.2.tmp"):
+        files.write(stray, b"x")
+    files.write("taskowned/sink/rows", b"kept: the sink's own")
+    files.write("lease/.00000001.live.json.1.tmp", b"the own heartbeat, just being written")
+    following = new_lease(files)
+    following.record_restored(RestorePoint(1, 1), [RestorePoint(1, 1)], [])
+    files.write("lease/.00000003.json.1.tmp", b"a newer claim, just being written")
+    deleted = CompletedCheckpoints(files, following, retained=2).sweep(in_use=["shared/a"])
+    assert {"chk-7", "chk-8", "shared/torn"} < set(deleted)
+    assert files.list() == [
+        "chk-1/_metadata",
+        "lease/.00000003.json.1.tmp",
+        "lease/00000001.json",
+        "lease/00000002.json",
+        "lease/00000002.live.json",
+        "lease/00000002.restored.json",
+        "shared/a",
+        "taskowned/sink/rows",
+    ]
+
+
+def test_an_unreadable_kept_checkpoint_stops_deleting_shared_files(files: Files, lease: Lease) -> None:
+    completed = CompletedCheckpoints(files, lease, retained=2)
+    completed.add(metadata(files, lease, "a"))
+    completed.add(metadata(files, lease, "b"))
+    files.replace("chk-1/_metadata", b"tidegate-metadata torn")
+    following = new_lease(files)
+    following.record_restored(RestorePoint(2, 1), completed.retained, [])
+    CompletedCheckpoints(files, following, retained=2).sweep(in_use=["shared/b"])
+    assert shared(files) == ["a", "b"]
+
+
+@pytest.mark.parametrize("status", [AttemptStatus.FINISHED, AttemptStatus.CANCELLED])
+def test_discard_all(files: Files, lease: Lease, completed: CompletedCheckpoints, status: AttemptStatus) -> None:
+    completed.add(metadata(files, lease, "a"))
+    files.write("shared/unreferenced", b"x")
+    files.write("taskowned/sink/rows", b"x")
+    completed.discard_all(status)
+    assert [path for path in files.list() if not path.startswith("lease/")] == []
+    assert read_lineage(files).status is status
+    assert read_lineage(files).latest is None
+
+
+def test_discard_all_leaves_protected_checkpoints(files: Files, lease: Lease, completed: CompletedCheckpoints) -> None:
+    completed.add(metadata(files, lease, "a"))
+    following = new_lease(files)
+    following.record_restored(RestorePoint(1, 1), [], [RestorePoint(1, 1)])
+    following_completed = CompletedCheckpoints(files, following, retained=1)
+    following_completed.add(metadata(files, following, "b"))
+    following_completed.discard_all(AttemptStatus.CANCELLED)
+    assert shared(files) == ["a"]
+    assert files.exists("chk-1/_metadata")
+    assert not files.exists("chk-2")

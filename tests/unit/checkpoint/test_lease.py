@@ -1,0 +1,183 @@
+"""The lease: one driver at a time, said clearly; an older attempt is fenced whatever it does next."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tidegate.checkpoint.lease import Lease, acquire
+from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint, claim_path, live_path, newest_token
+from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.owner import Owner, is_alive, this_process
+from tidegate.common.clock import ManualClock
+from tidegate.common.errors import CorruptFileError, FencedError, InternalError, LeaseError, StorageError
+from tidegate.common.files import Files
+
+FAR = Owner("far-away", 77)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+def take(files: Files, clock: ManualClock, *, alive: bool | None = False, owner: Owner = FAR) -> Lease:
+    return acquire(files, clock, job_id="job", owner=owner, liveness=lambda _: alive)
+
+
+def test_tokens_grow(files: Files, clock: ManualClock) -> None:
+    assert [take(files, clock).token for _ in range(3)] == [1, 2, 3]
+    assert newest_token(files) == 3
+
+
+def test_a_second_driver_on_this_host_is_refused(files: Files, clock: ManualClock) -> None:
+    acquire(files, clock, job_id="job")
+    clock.advance(5_000)
+    with pytest.raises(LeaseError) as caught:
+        acquire(files, clock, job_id="job")
+    assert caught.value.where == files.root
+    assert f"process {os.getpid()} on" in str(caught.value.found)
+    assert "since 5 s and is alive" in str(caught.value.found)
+    assert f"kill {os.getpid()}" in str(caught.value.cure)
+    assert not isinstance(caught.value, FencedError)
+    assert newest_token(files) == 1
+
+
+def test_a_driver_of_another_host_is_believed_by_its_heartbeat(files: Files, clock: ManualClock) -> None:
+    lease = take(files, clock)
+    clock.advance(25_000)
+    lease.renew()
+    clock.advance(29_000)
+    with pytest.raises(LeaseError, match="last sign of life 29 s ago"):
+        take(files, clock, alive=None)
+    clock.advance(1_000)
+    assert take(files, clock, alive=None).token == 2
+    with pytest.raises(FencedError):
+        lease.renew()
+
+
+def test_a_released_lease_is_free_at_once(files: Files, clock: ManualClock) -> None:
+    take(files, clock).release()
+    assert take(files, clock, alive=True).token == 2
+
+
+def test_the_directory_of_another_job_is_refused(files: Files, clock: ManualClock) -> None:
+    take(files, clock).release()
+    with pytest.raises(LeaseError) as caught:
+        acquire(files, clock, job_id="other")
+    assert caught.value.found == "it is of job job, this is job other"
+    assert "execution.state-recovery.path" in str(caught.value.cure)
+
+
+def test_a_damaged_claim_is_taken_over(files: Files, clock: ManualClock) -> None:
+    first = take(files, clock)
+    files.replace(claim_path(1), b"tidegate-lease damaged")
+    assert take(files, clock, alive=True).token == 2
+    with pytest.raises(FencedError, match="token 2"):
+        first.check()
+
+
+def test_every_act_of_a_fenced_attempt_is_refused(files: Files, clock: ManualClock) -> None:
+    old = take(files, clock)
+    old.check()
+    take(files, clock, owner=Owner("new-host", 5))
+    for act in (old.check, old.renew, old.take_id, lambda: old.record_restored(None, [], [])):
+        with pytest.raises(FencedError) as caught:
+            act()
+        assert caught.value.found == "token 2, process 5 on new-host"
+        assert "must not publish, commit or delete" in caught.value.rule
+
+
+def test_a_directory_deleted_and_made_again_fences_too(files: Files, clock: ManualClock) -> None:
+    old = take(files, clock)
+    files.delete_tree("")
+    assert take(files, clock).token == old.token
+    with pytest.raises(FencedError, match="own claim is gone or changed"):
+        old.check()
+
+
+def test_ids_grow_over_attempts_even_if_nothing_else_was_written(files: Files, clock: ManualClock) -> None:
+    first = take(files, clock)
+    assert [first.take_id(), first.take_id()] == [1, 2]
+    second = take(files, clock)
+    assert second.take_id() == 3
+    assert second.take_id(at_least=10) == 10
+    files.make_directory("chk-20")
+    assert take(files, clock).take_id() == 21
+
+
+def test_an_id_whose_write_failed_is_not_given_again(
+    files: Files, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease = take(files, clock)
+
+    def fail(path: str, data: bytes) -> None:
+        raise StorageError("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "replace", fail)
+        with pytest.raises(StorageError):
+            lease.take_id()
+    assert lease.take_id() == 2
+
+
+def test_damaged_live_record_does_not_bring_ids_back(files: Files, clock: ManualClock) -> None:
+    lease = take(files, clock)
+    lease.take_id()
+    lease.record_restored(None, [], [])
+    files.publish("chk-1/_metadata", b"x")
+    files.replace(live_path(1), b"tidegate-live torn")
+    following = take(files, clock)
+    assert following.take_id() == 2
+    with pytest.raises(CorruptFileError, match=r"00000001\.live\.json"):
+        read_lineage(files, below=following.token)
+
+
+def test_the_restore_decision_is_recorded_once(files: Files, clock: ManualClock) -> None:
+    lease = take(files, clock)
+    lease.record_restored(None, [], [])
+    with pytest.raises(InternalError, match="decides once"):
+        lease.record_restored(RestorePoint(1, 1), [], [])
+
+
+def test_end_and_status_are_kept(files: Files, clock: ManualClock) -> None:
+    lease = take(files, clock)
+    lease.record_restored(None, [RestorePoint(1, 1)], [])
+    lease.record_end(AttemptStatus.CANCELLED, discarded=True)
+    lineage = read_lineage(files)
+    assert (lineage.latest, lineage.retained, lineage.status) == (None, [], AttemptStatus.CANCELLED)
+
+
+# -- owners --
+
+
+def test_this_process_is_alive() -> None:
+    assert is_alive(this_process()) is True
+
+
+def test_a_reused_pid_is_not_mistaken() -> None:
+    me = this_process()
+    assert is_alive(Owner(me.host, me.pid, "12345", me.boot)) is False
+
+
+def test_an_ended_process_is_dead_even_before_its_parent_looks() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    me = this_process()
+    with open(f"/proc/{child.pid}/stat") as stat:
+        started = stat.read().rpartition(")")[2].split()[19]
+    owner = Owner(me.host, child.pid, started, me.boot)
+    assert is_alive(owner) is True
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet reaped
+    assert is_alive(owner) is False
+    child.communicate()
+    assert is_alive(owner) is False
+
+
+def test_other_hosts_and_boots_cannot_be_seen() -> None:
+    me = this_process()
+    assert is_alive(Owner("far-away", me.pid, me.started, me.boot)) is None
+    assert is_alive(Owner(me.host, me.pid, me.started, "another boot")) is None

@@ -1,0 +1,126 @@
+"""``_metadata``: round trip, human readable, and every damage with a clear error."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tidegate.checkpoint.envelope import seal
+from tidegate.checkpoint.metadata import (
+    MAGIC,
+    CheckpointMetadata,
+    OperatorState,
+    SubtaskState,
+    decode_metadata,
+    encode_metadata,
+    metadata_path,
+    read_metadata,
+)
+from tidegate.common.errors import CorruptFileError, InternalError, RestoreError, StorageError
+from tidegate.common.files import Files
+from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
+
+WHERE = "/job/chk-7/_metadata"
+
+
+def example(root: str = "") -> CheckpointMetadata:
+    groups = KeyGroupRange(0, 63)
+    operator = OperatorState(
+        uid_hash="a" * 32,
+        uid="totals",
+        name="running totals",
+        parallelism=2,
+        max_parallelism=128,
+        keyed=[SubtaskState(groups, [StateFile("shared/1-1.seg", 10, "ab", "1-1", groups, 3, root)])],
+        schemas=[StateSchema("total", "value", "LONG")],
+        source={"splits": [1, 2.5, None, "x"]},
+        splits={"s-0": [12, 5, 0]},
+        generators=[[12, 5], [11, 6]],
+        watermarks=[12, -(2**63)],
+        writer_states=[b"\x00\xff"],
+        committables=[b"\x93\x01\x02\x03"],
+    )
+    return CheckpointMetadata(
+        checkpoint_id=7, job_id="f" * 32, job_name="orders ä", token=3, trigger_ms=1, complete_ms=2, round=41,
+        operators=[operator], properties={"tidegate": "0.1.0"},
+    )  # fmt: skip
+
+
+def test_round_trip() -> None:
+    assert decode_metadata(WHERE, encode_metadata(example())) == example()
+
+
+def test_the_body_is_plain_indented_json() -> None:
+    header, _, body = encode_metadata(example()).partition(b"\n")
+    assert header.startswith(b"tidegate-metadata version=1 bytes=")
+    assert json.loads(body)["operators"][0]["keyed"][0]["files"][0]["path"] == "shared/1-1.seg"
+    assert body.count(b"\n") > 20
+
+
+def test_every_truncation_is_found() -> None:
+    content = encode_metadata(example())
+    for length in range(len(content)):
+        with pytest.raises(CorruptFileError):
+            decode_metadata(WHERE, content[:length])
+
+
+def test_every_flipped_byte_is_found() -> None:
+    content = encode_metadata(example())
+    for index in range(len(content)):
+        damaged = bytearray(content)
+        damaged[index] ^= 0x04
+        with pytest.raises(CorruptFileError):
+            decode_metadata(WHERE, bytes(damaged))
+
+
+def test_truncated_names_file_expected_and_found() -> None:
+    content = encode_metadata(example())
+    with pytest.raises(CorruptFileError) as caught:
+        decode_metadata(WHERE, content[:-5])
+    size = len(content.partition(b"\n")[2])
+    assert caught.value.where == WHERE
+    assert f"{size - 5} bytes, xxh3-128" in str(caught.value.found)
+    assert f"expected {size} bytes after the header" in str(caught.value.found)
+    assert "execution.state-recovery.path" in str(caught.value.cure)
+
+
+def test_newer_version() -> None:
+    with pytest.raises(RestoreError) as caught:
+        decode_metadata(WHERE, seal(MAGIC, 2, {"anything": 1}))
+    assert caught.value.found == "tidegate-metadata version 2; this Tidegate reads 1"
+    assert "version that wrote it" in str(caught.value.cure)
+    assert not isinstance(caught.value, StorageError)
+
+
+def test_another_kind_of_file() -> None:
+    with pytest.raises(RestoreError, match="must be one that Tidegate wrote"):
+        decode_metadata(WHERE, b"\x49\x60\x67\x2d something of Flink")
+
+
+def test_missing_fields_are_damage() -> None:
+    with pytest.raises(CorruptFileError, match="checkpoint_id"):
+        decode_metadata(WHERE, seal(MAGIC, 1, {"job_id": "x"}))
+
+
+def test_references_into_another_directory_are_refused() -> None:
+    with pytest.raises(InternalError, match="files of its own directory only"):
+        encode_metadata(example(root="s3://elsewhere"))
+
+
+def test_read_from_storage(files: Files) -> None:
+    files.publish(metadata_path(7), encode_metadata(example()))
+    assert read_metadata(files, "chk-7/_metadata") == example()
+    with pytest.raises(CorruptFileError, match="no such file"):
+        read_metadata(files, metadata_path(8))
+
+
+def test_has_state() -> None:
+    def operator(**fields: object) -> OperatorState:
+        return OperatorState(uid_hash="x", name="x", parallelism=1, max_parallelism=1, **fields)
+
+    assert not operator(watermarks=[1]).has_state
+    assert not operator(keyed=[SubtaskState(KeyGroupRange(0, 1))]).has_state
+    assert operator(source=0).has_state
+    assert operator(committables=[b""]).has_state
+    assert example().operators[0].has_state
