@@ -1,0 +1,153 @@
+"""The engines of the keyed count: how each is started, and how many records it gets."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+BENCH = Path(__file__).resolve().parent
+REPO = BENCH.parent
+PARALLELISM = 2
+INTERVAL_MS = 1000
+LIMIT_SECONDS = 1800
+"""No run takes that long; one that does hangs and is ended."""
+JAVA_OPENS = ["--add-opens=java.base/java.util=ALL-UNNAMED", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
+
+
+class RunFailed(Exception):
+    """An engine's program did not end with its JSON line."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Records of the small and of the large run. The difference of their times is what counts, so start-up and warm-up belong
+    into the small one: it is large enough to reach the pace the engine keeps."""
+
+    small: int
+    large: int
+
+
+@dataclass(frozen=True)
+class Engine:
+    name: str
+    label: str
+    full: dict[str, Sizes]
+    """Scenario -> sizes; an engine takes part in the scenarios named here."""
+    quick: dict[str, Sizes]
+
+    def sizes(self, scenario: str, quick: bool) -> Sizes:
+        return (self.quick if quick else self.full)[scenario]
+
+
+def pyflink_venv() -> Path:
+    return Path(os.environ.get("TIDEGATE_PYFLINK_VENV", REPO / ".venv-pyflink"))
+
+
+def _common(records: int, keys: int, directory: Path) -> list[str]:
+    return [f"--records={records}", f"--keys={keys}", f"--parallelism={PARALLELISM}", f"--dir={directory}"]
+
+
+def _tidegate(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+    program = str(BENCH / "tidegate_jobs.py")
+    return [sys.executable, program, *_common(records, keys, directory), f"--interval-ms={INTERVAL_MS}"]
+
+
+def _flink_java(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+    jars = next(iter(pyflink_venv().glob("lib/python*/site-packages/pyflink/lib")), None)
+    if jars is None or not (BENCH / "build" / "FlinkKeyedCount.class").exists():
+        raise RunFailed(f"not set up in {pyflink_venv()} and bench/build; run bench/setup_peers.sh")
+    arguments = [str(records), str(keys), str(PARALLELISM), str(INTERVAL_MS), str(directory)]
+    return ["java", *JAVA_OPENS, "-cp", f"{BENCH / 'build'}:{jars}/*", "FlinkKeyedCount", *arguments]
+
+
+def _pyflink(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+    python = pyflink_venv() / "bin" / "python"
+    if not python.exists():
+        raise RunFailed(f"no PyFlink environment at {pyflink_venv()}; run bench/setup_peers.sh")
+    program = str(BENCH / "peers" / "pyflink_keyed_count.py")
+    return [str(python), program, *_common(records, keys, directory), f"--interval-ms={INTERVAL_MS}"]
+
+
+def _pyspark(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+    # The small run is one micro-batch, the large one several of that size. 250,000 records take far longer than a second, which
+    # favours PySpark: it reads and writes a key's state once per batch. With batches of a second it is several times slower.
+    program = str(BENCH / "peers" / "pyspark_keyed_count.py")
+    return [sys.executable, program, *_common(records, keys, directory), f"--batch={sizes.small}"]
+
+
+_COMMANDS = {"tidegate": _tidegate, "flink-java": _flink_java, "pyflink-thread": _pyflink, "pyspark-tws": _pyspark}
+
+ENGINES = [
+    Engine(
+        "tidegate",
+        "Tidegate, hashmap",
+        full={"keyed-count": Sizes(5_000_000, 20_000_000), "keyed-count-1m": Sizes(3_000_000, 9_000_000)},
+        quick={"keyed-count": Sizes(2_000_000, 6_000_000), "keyed-count-1m": Sizes(2_000_000, 4_000_000)},
+    ),
+    Engine(
+        "flink-java",
+        "Flink 2.3 in Java, hashmap",
+        full={"keyed-count": Sizes(10_000_000, 40_000_000), "keyed-count-1m": Sizes(5_000_000, 20_000_000)},
+        quick={"keyed-count": Sizes(5_000_000, 15_000_000), "keyed-count-1m": Sizes(3_000_000, 9_000_000)},
+    ),
+    Engine(
+        "pyflink-thread",
+        "PyFlink 2.3, thread mode, hashmap",
+        full={"keyed-count": Sizes(50_000, 250_000)},
+        quick={"keyed-count": Sizes(30_000, 100_000)},
+    ),
+    Engine(
+        "pyspark-tws",
+        "PySpark transformWithState (rows), RocksDB",
+        full={"keyed-count": Sizes(250_000, 750_000)},
+        quick={"keyed-count": Sizes(50_000, 150_000)},
+    ),
+]
+
+
+def run_program(command: list[str]) -> dict[str, Any]:
+    """Run a program of the bench, return the JSON of its last line. Its whole process group ends with it."""
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(BENCH)}
+    if command[0] != sys.executable:
+        environment.pop("PYSPARK_PYTHON")
+        environment.pop("PYTHONPATH")
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        output, errors = process.communicate(timeout=LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise RunFailed(f"no end after {LIMIT_SECONDS} s: {' '.join(command)}") from None
+    finally:
+        _end_group(process.pid)
+    line = next((line for line in reversed(output.splitlines()) if line.startswith("{")), None)
+    if process.returncode != 0 or line is None:
+        tail = "\n".join((errors.strip() or output.strip()).splitlines()[-15:])
+        raise RunFailed(f"exit code {process.returncode}: {' '.join(command)}\n{tail}")
+    result: dict[str, Any] = json.loads(line)
+    return result
+
+
+def _end_group(group: int) -> None:
+    """The child leads a group of its own (start_new_session), so this reaches what it started and nothing else."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def run_keyed_count(engine: Engine, records: int, keys: int, sizes: Sizes) -> dict[str, Any]:
+    """One run at one size in a fresh process, its checkpoints in a fresh directory on disk."""
+    directory = Path(tempfile.mkdtemp(prefix=f"bench-{engine.name}-"))
+    try:
+        return run_program(_COMMANDS[engine.name](records, keys, directory, sizes))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
