@@ -18,7 +18,7 @@ class FileCommitter(Committer):
     """
 
     def __init__(self, base_path: str, context: CommitterContext) -> None:
-        self._base_path = base_path
+        self._base_path, self._check_lease = base_path, context.check_lease
         self._names = HiddenNames(context.job_id, context.sink_id)
 
     def commit(self, committables: list[Any]) -> None:
@@ -85,9 +85,11 @@ class FileCommitter(Committer):
                 join(committable["directory"], name) for name in [committable["hidden"], *committable["obsolete"]]
             }
         files = Files(self._base_path)
-        for path in files.list():
-            name = path.rpartition("/")[2]
-            if self._names.owns(name) and join(self._base_path, path) not in wanted:
+        hidden = [path for path in files.list() if self._names.owns(path.rpartition("/")[2])]
+        faults.point("K2.file-sink.listed", base_path=self._base_path)
+        self._check_lease()
+        for path in hidden:
+            if join(self._base_path, path) not in wanted:
                 faults.point("K2.file-sink.before-delete", path=path)
                 files.delete(path)
 

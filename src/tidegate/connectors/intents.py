@@ -32,11 +32,13 @@ class Intents:
         names = [name for name in self._files.list(_DIRECTORY) if not name.endswith(_UNPUBLISHED)]
         return [self._files.location(name) for name in names]
 
-    def sweep(self) -> None:
-        """Remove what a crash in ``note`` has left: files that never became intents."""
-        for name in self._files.list(_DIRECTORY):
-            if name.endswith(_UNPUBLISHED):
-                self._files.delete(name)
+    def unpublished(self) -> list[str]:
+        """What a crash in ``note`` has left: files that never became intents."""
+        return [name for name in self._files.list(_DIRECTORY) if name.endswith(_UNPUBLISHED)]
+
+    def remove(self, names: list[str]) -> None:
+        for name in names:
+            self._files.delete(name)
 
     @staticmethod
     def handle(address: str) -> bytes | None:

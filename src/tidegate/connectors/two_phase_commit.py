@@ -126,6 +126,7 @@ class _TransactionWriter(SinkWriter):
 class _TransactionCommitter(Committer):
     def __init__(self, function: TwoPhaseCommitSinkFunction, context: CommitterContext) -> None:
         self._function, self._intents = function, Intents(context.staging)
+        self._check_lease = context.check_lease
         self._done: set[str] = set()
 
     def commit(self, committables: list[Any]) -> None:
@@ -155,9 +156,12 @@ class _TransactionCommitter(Committer):
             Intents.close(committable["intent"])
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
-        self._intents.sweep()
         wanted = {committable["intent"] for committable in committables}
-        for intent in self._intents.open():
+        left, listed = self._intents.unpublished(), self._intents.open()
+        faults.point("K2.two-phase.listed", intents=len(listed))
+        self._check_lease()
+        self._intents.remove(left)
+        for intent in listed:
             handle = Intents.handle(intent) if intent not in wanted else None
             if handle is not None:
                 faults.point("K2.two-phase.before-abort", intent=intent)

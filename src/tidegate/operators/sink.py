@@ -11,6 +11,7 @@ Committables and writer states are plain data (None, bool, int, float, str, byte
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -53,11 +54,17 @@ class WriterContext:
     """Directory on checkpoint storage for files of this sink (``taskowned/<sink_id>``); create it before use."""
 
 
+def _always_ours() -> None:
+    """There is no lease to lose (contract tests)."""
+
+
 @dataclass(frozen=True)
 class CommitterContext:
     job_id: str
     sink_id: str
     staging: str
+    check_lease: Callable[[], None] = _always_ours
+    """Raises FencedError if a newer attempt has taken the job over."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +108,12 @@ class Committer(ABC):
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
         """After a restore, before the first round: abort everything of this job and sink that earlier attempts prepared and that
-        is in neither list (``committables`` were committed just before, ``states`` go to the new writers). Found by name."""
+        is in neither list (``committables`` were committed just before, ``states`` go to the new writers). Found by name.
+
+        **List first, then ``CommitterContext.check_lease()``, then abort only what was listed.** An attempt that was paused
+        here and wakes up after a newer one has taken over must not see that one's transactions: if the check passes, the
+        newer attempt had not started when the list was made, so nothing in it can be its.
+        """
 
     def close(self) -> None: ...
 

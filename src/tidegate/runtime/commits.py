@@ -36,7 +36,8 @@ class SinkCommitters:
         self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks if isinstance(o.spec, SinkSpec)}
         self._committers: dict[int, Committer] = {}
         for operator in sinks:
-            context = CommitterContext(job_id, operator.uid_hash, f"{root}/taskowned/{operator.uid_hash}")
+            staging = f"{root}/taskowned/{operator.uid_hash}"
+            context = CommitterContext(job_id, operator.uid_hash, staging, check_lease)
             committer = self._sinks[operator.id].create_committer(context)
             if committer is not None:
                 self._committers[operator.id] = committer

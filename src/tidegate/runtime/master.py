@@ -39,6 +39,8 @@ from tidegate.state.local_dir import choose_root
 
 log = logging.getLogger(__name__)
 
+_POLL_MS = 100
+
 
 class JobMaster:
     """``run`` blocks until the job has ended and raises why it failed. ``cancel`` may be called from any thread.
@@ -67,7 +69,7 @@ class JobMaster:
         self.graph = self._build({})
         self._policy = CheckpointPolicy.from_configuration(self._conf)
         self._restarts = restart_strategy(self._conf, self._policy is not None)
-        self._local_root = local_root or choose_root(self._conf.get("tidegate.state.local-dir"))
+        self._local_root = local_root or choose_root(_local_directory(self._conf))
         self._files = Files(self._job_directory())
         self._stop = threading.Event()
         self._attempt: Attempt | None = None
@@ -174,6 +176,8 @@ class JobMaster:
             running.keep_lease(self._clock, self._engine.cancel)
             recovery = self._decide(lease, first)
             if recovery.previous is AttemptStatus.FINISHED and recovery.located is None:
+                recovery.record_finished(lease)
+                CompletedCheckpoints(self._files, lease, 1).sweep(())
                 running.finished_before = True
                 return running
             progress, sources = self._restored(recovery.located)
@@ -286,8 +290,11 @@ class JobMaster:
         return max(100, min(target, self._policy.interval_ms)) if self._policy else target
 
     def _poll_ms(self) -> int:
-        timeout = self._conf.get("execution.buffer-timeout.interval")
-        return min(100, max(1, int(timeout))) if timeout is not None and int(timeout) >= 0 else 100
+        """How often a source that cannot say when it has more is asked: a record waits no longer for its round."""
+        timeouts = [t.buffer_timeout_ms for t in self._program.transformations]
+        if self._conf.get("execution.buffer-timeout.enabled", True):
+            timeouts.append(self._conf.get("execution.buffer-timeout.interval"))
+        return min([_POLL_MS, *(max(1, t) for t in timeouts if t is not None and t >= 0)])
 
     def _settings(self) -> Settings:
         return Settings(
@@ -320,6 +327,11 @@ class JobMaster:
             step()
         except Exception as error:
             log.warning("job %s: could not %s: %s", self.job_id, what, error)
+
+
+def _local_directory(conf: Mapping[str, Any]) -> str | None:
+    own, shared = conf.get("tidegate.state.local-dir"), conf.get("io.tmp.dirs")
+    return own or (shared[0] if shared else None)
 
 
 def _declared(operator: Operator) -> ProgramOperator:

@@ -68,7 +68,7 @@ class _LedgerWriter(SinkWriter):
 
 class _LedgerCommitter(Committer):
     def __init__(self, directory: str, context: CommitterContext) -> None:
-        self._files, self._sink_id = Files(directory), context.sink_id
+        self._files, self._sink_id, self._check_lease = Files(directory), context.sink_id, context.check_lease
 
     def commit(self, committables: list[Any]) -> None:
         for committable in committables:
@@ -86,7 +86,10 @@ class _LedgerCommitter(Committer):
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
         wanted = {f"staged/{committable['page']}" for committable in committables}
-        for path in self._files.list(f"staged/{self._sink_id}"):
+        listed = self._files.list(f"staged/{self._sink_id}")
+        faults.point("K2.ledger.listed", pages=len(listed))
+        self._check_lease()
+        for path in listed:
             if path not in wanted:
                 self._files.delete(path)
 

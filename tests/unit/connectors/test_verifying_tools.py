@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tidegate.common.errors import CommitError
-from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.sink import CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.operators.source import Boundedness, Source, SplitInterval
 from tidegate.testing.plain_data import find_other
 from tidegate.testing.sink_contract import SinkContract
@@ -104,7 +104,7 @@ class Careless(LedgerSink):
 
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
         inner = super().create_writer(context, state)
-        committer = self.create_committer(context)  # type: ignore[arg-type]
+        committer = self.create_committer(CommitterContext(context.job_id, context.sink_id, context.staging))
 
         class Writer(SinkWriter):
             def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
