@@ -70,7 +70,10 @@ def test_another_parallelism_means_rebalance() -> None:
     assert g.chains[1].inputs[0].partitioning.ship is Ship.REBALANCE
 
 
-@pytest.mark.parametrize(("upstream", "own"), [(ChainingStrategy.NEVER, ChainingStrategy.ALWAYS), (ChainingStrategy.ALWAYS, ChainingStrategy.HEAD)])
+@pytest.mark.parametrize(
+    ("upstream", "own"),
+    [(ChainingStrategy.NEVER, ChainingStrategy.ALWAYS), (ChainingStrategy.ALWAYS, ChainingStrategy.HEAD)],
+)
 def test_chaining_controls_cut_chains(upstream: ChainingStrategy, own: ChainingStrategy) -> None:
     assert len(graph(source(1, chaining=upstream), step(2, 1, chaining=own)).chains) == 2
 

@@ -1,0 +1,86 @@
+"""Round sizes adapt to the target time; a discarded round is planned again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.graph.plan import Operator
+from tidegate.graph.transformation import SourceSpec
+from tidegate.runtime.planner import SourcePlanner
+
+
+def planner(*, most: int | None = None, target_ms: int = 1000, end: int = 10**9, restored: Any = None) -> SourcePlanner:
+    source = NumberSequenceSource(0, end)
+    operator = Operator(1, "numbers", None, "hash", SourceSpec(source), 2, 128, None)
+    return SourcePlanner([operator], target_ms, {1: restored} if restored is not None else {}, most)
+
+
+def units(p: SourcePlanner) -> int:
+    return sum(interval.units for interval in p.plan(0)[1].intervals)
+
+
+def test_a_fast_round_is_followed_by_a_larger_one_at_most_twice_as_large() -> None:
+    p = planner()
+    first = units(p)
+    p.accept(0.01)
+    assert units(p) == pytest.approx(2 * first, rel=0.01)
+
+
+def test_a_slow_round_is_followed_by_a_smaller_one() -> None:
+    p = planner()
+    first = units(p)
+    p.accept(1.25)
+    assert units(p) == pytest.approx(first / 1.25, rel=0.01)
+
+
+def test_sizes_settle_where_rounds_take_the_target_time() -> None:
+    p, speed = planner(target_ms=500), 1_000_000  # records a second
+    for _ in range(40):
+        size = units(p)
+        p.accept(size / speed)
+    assert size == pytest.approx(500_000, rel=0.05)
+
+
+def test_the_most_records_of_a_round_are_kept() -> None:
+    p = planner(most=1000)
+    for _ in range(5):
+        assert units(p) <= 1000
+        p.accept(0.001)
+
+
+def test_a_discarded_round_is_planned_again_from_the_same_place() -> None:
+    p = planner()
+    first = p.plan(0)[1]
+    before_accept = p.snapshots()
+    p.discard()
+    again = p.plan(0)[1]
+    assert again == first
+    assert p.snapshots() == before_accept
+
+
+def test_positions_continue_behind_accepted_rounds_only() -> None:
+    p = planner(end=199_999)
+    seen: list[tuple[Any, Any]] = []
+    turn = 0
+    while not p.finished:
+        plan = p.plan(0)[1]
+        turn += 1
+        if turn % 3 == 0:
+            p.discard()
+            continue
+        seen += [(i.start, i.end) for i in plan.intervals]
+        p.accept(0.5)
+    numbers = sorted(n for start, end in seen for n in range(start, end))
+    assert numbers == list(range(200_000))
+
+
+def test_a_restored_planner_continues() -> None:
+    p = planner(end=299_999)
+    first = p.plan(0)[1]
+    p.accept(0.5)
+    resumed = planner(end=299_999, restored=p.snapshots()[1])
+    taken = {(i.split, i.end) for i in first.intervals}
+    assert all((i.split, i.start) in taken for i in resumed.plan(0)[1].intervals)
