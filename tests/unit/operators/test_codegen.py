@@ -1,0 +1,153 @@
+"""Generated loops: what they compute, and what their errors say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tidegate.common.errors import StateAccessError, UserCodeError
+from tidegate.graph.output_tag import OutputTag
+from tidegate.graph.plan import ChainNode, Operator
+from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
+from tidegate.operators.codegen import Loop
+from tidegate.operators.functions import callable_of
+
+LATE = OutputTag("late")
+
+
+class Bindings:
+    """Sinks collect into lists; functions are taken from the specs."""
+
+    backend = None
+
+    def __init__(self, root: ChainNode) -> None:
+        self.nodes = {node.operator.id: node for node in root.walk()}
+        self.values: dict[int, list[Any]] = {n: [] for n in self.nodes}
+        self.times: dict[int, list[Any]] = {n: [] for n in self.nodes}
+        self.contexts: dict[int, Any] = {n: type("Context", (), {"ts": None})() for n in self.nodes}
+
+    def function(self, operator_id: int) -> Callable[..., Any]:
+        return callable_of(self.nodes[operator_id].operator.spec)
+
+    def context(self, operator_id: int) -> Any:
+        return self.contexts[operator_id]
+
+    def reduce_state(self, operator_id: int) -> Any:
+        raise AssertionError
+
+    def collector(self, operator_id: int) -> Any:
+        return self.values[operator_id].append, self.times[operator_id].append
+
+    def output(self, edge_id: int) -> Any:
+        raise AssertionError
+
+
+def node(n: int, spec: Any, *children: ChainNode | tuple[str, ChainNode], name: str = "") -> ChainNode:
+    below = tuple(c if isinstance(c, tuple) else (None, c) for c in children)
+    return ChainNode(Operator(n, name or f"op{n}", None, str(n), spec, 1, 128, None), below, ())
+
+
+def run(root: ChainNode, values: list[Any], times: list[Any] | None = None) -> Bindings:
+    bindings = Bindings(root)
+    Loop(root, bindings, into=False)(values, times)
+    return bindings
+
+
+def test_a_chain_of_all_kinds_computes_what_it_says() -> None:
+    class Twice:
+        def process_element(self, value: int, ctx: Any) -> Any:
+            yield value
+            yield value + ctx.ts
+
+    sink = node(5, SinkSpec(None))
+    chain = node(4, ProcessSpec(Twice()), sink)
+    chain = node(3, FlatMapSpec(lambda v: range(v)), chain)
+    chain = node(2, FilterSpec(lambda v: v % 2 == 0), chain)
+    root = node(0, SourceSpec(None), node(1, MapSpec(lambda v: v + 1), chain))
+    got = run(root, [1, 2, 3], [10, 20, 30])
+    assert got.values[5] == [0, 10, 1, 11, 0, 30, 1, 31, 2, 32, 3, 33]
+    assert got.times[5] == [10] * 4 + [30] * 8
+
+
+def test_a_stream_without_timestamps_has_none() -> None:
+    root = node(0, SourceSpec(None), node(1, SinkSpec(None)))
+    got = run(root, [1, 2])
+    assert (got.values[1], got.times[1]) == ([1, 2], [])
+
+
+def test_a_fan_out_gives_every_branch_all_records() -> None:
+    root = node(0, SourceSpec(None), node(1, SinkSpec(None)), node(2, MapSpec(str), node(3, SinkSpec(None))))
+    got = run(root, [1, 2])
+    assert (got.values[1], got.values[3]) == ([1, 2], ["1", "2"])
+
+
+def test_side_outputs_go_to_their_readers_and_are_dropped_without_one() -> None:
+    class Split:
+        def process_element(self, value: int, ctx: Any) -> Any:
+            yield (LATE if value % 2 else OutputTag("nobody reads this")), value
+            if value > 2:
+                yield value
+
+    process = node(1, ProcessSpec(Split()), node(2, SinkSpec(None)), ("late", node(3, SinkSpec(None))))
+    got = run(node(0, SourceSpec(None), process), [1, 2, 3, 4])
+    assert (got.values[2], got.values[3]) == ([3, 4], [1, 3])
+
+
+def test_a_process_function_may_return_nothing() -> None:
+    class Silent:
+        def process_element(self, value: int, ctx: Any) -> None:
+            return None
+
+    root = node(0, SourceSpec(None), node(1, ProcessSpec(Silent()), node(2, SinkSpec(None))))
+    assert run(root, [1]).values[2] == []
+
+
+def test_an_error_names_operator_user_line_and_record() -> None:
+    def boom(value: dict[str, int]) -> int:
+        return value["missing"]
+
+    root = node(0, SourceSpec(None), node(1, MapSpec(boom), node(2, SinkSpec(None)), name="enrich"))
+    with pytest.raises(UserCodeError) as caught:
+        run(root, [{"present": 1}])
+    message = str(caught.value)
+    assert "operator 'enrich'" in message
+    assert f"{__file__}:" in message and "in boom" in message
+    assert "KeyError: 'missing'" in message
+    assert "record {'present': 1}" in message
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_the_error_names_the_operator_that_raised_not_the_one_before() -> None:
+    root = node(
+        0, SourceSpec(None), node(1, MapSpec(lambda v: v * 10), node(2, FlatMapSpec(lambda v: (1 / 0,)), name="second"))
+    )
+    with pytest.raises(UserCodeError, match=r"'second'[\s\S]*ZeroDivisionError[\s\S]*record 70"):
+        run(root, [7])
+
+
+def test_a_long_record_is_cut_in_the_message() -> None:
+    root = node(0, SourceSpec(None), node(1, MapSpec(lambda v: v.nothing)))
+    with pytest.raises(UserCodeError) as caught:
+        run(root, ["x" * 100_000])
+    assert len(str(caught.value)) < 2_000
+
+
+def test_a_record_whose_repr_fails_does_not_hide_the_error() -> None:
+    class Nasty:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    root = node(0, SourceSpec(None), node(1, MapSpec(lambda v: v.nothing)))
+    with pytest.raises(UserCodeError, match="AttributeError"):
+        run(root, [Nasty()])
+
+
+def test_errors_of_ours_keep_their_class_and_gain_the_place() -> None:
+    def asks(value: int) -> int:
+        raise StateAccessError("no key here")
+
+    root = node(0, SourceSpec(None), node(1, MapSpec(asks), name="asking"))
+    with pytest.raises(StateAccessError, match=r"no key here[\s\S]*operator 'asking'"):
+        run(root, [1])
