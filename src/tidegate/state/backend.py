@@ -9,6 +9,7 @@ from tidegate.common import faults
 from tidegate.common.arguments import shown
 from tidegate.common.errors import ArgumentTypeError, InternalError, StateAccessError, TidegateError
 from tidegate.common.files import Files
+from tidegate.common.ids import new_token
 from tidegate.state import keyed, ttl_states
 from tidegate.state.codecs import codec_for, expiry_of, list_codec_for
 from tidegate.state.compaction import Expired, merge_files
@@ -210,8 +211,7 @@ class KeyedBackend:
         else:
             drop = run[0] == 0
             writer = merge_files(self._files, merged, self.groups, drop_deletions=drop, expired=self._expired())
-        groups = KeyGroupRange(min(ref.groups.first for ref in merged), max(ref.groups.last for ref in merged))
-        return writer.write(self._files, version_path, version=merged[-1].upto, groups=groups)
+        return writer.write(self._files, version_path, version=_merged_version(merged), groups=_hull(merged))
 
     def end(self) -> None:
         """Close the round, whatever happened in it. What it did not write is forgotten."""
@@ -294,6 +294,18 @@ def _schema(descriptor: StateDescriptor) -> StateSchema:
     key_type = codec_for(descriptor.key_type_info).describe if isinstance(descriptor, MapStateDescriptor) else ""
     ttl_ms = 0 if descriptor.ttl is None else descriptor.ttl.ttl_ms
     return StateSchema(descriptor.name, descriptor.kind, codec_for(descriptor.type_info).describe, key_type, ttl_ms)
+
+
+def _hull(files: list[StateFile]) -> KeyGroupRange:
+    return KeyGroupRange(min(file.groups.first for file in files), max(file.groups.last for file in files))
+
+
+def _merged_version(files: list[StateFile]) -> str:
+    """The version a merged file brings its groups to: that of its last file. After a rescale the groups of a run may be at
+    different versions; then a new one, for the last file's own would promise too little or too much of the others."""
+    last = files[-1]
+    mixed = any(file.groups != last.groups for file in files)
+    return f"{last.upto}~{new_token()}" if mixed else last.upto
 
 
 def _without(flat: list[Any], expired: Expired) -> list[Any]:

@@ -9,7 +9,8 @@ store, be they late, killed or of an old attempt, each moves it from one true ta
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 
 from tidegate.common import faults
 from tidegate.common.errors import StorageError
@@ -26,8 +27,8 @@ BLOCKS_PER_TRANSACTION = 16
 
 def bring_up(store: LocalStore, files: Files, refs: list[StateFile], groups: KeyGroupRange) -> Snapshot:
     """Bring the store to exactly this list and return a view of it."""
-    tags = [tag_of(ref, groups) for ref in refs]
-    target = tags[-1] if tags else empty_tag(groups)
+    tags = tags_of(refs, groups)
+    target = tags[-1]
     for _ in range(ATTEMPTS):
         snapshot = store.snapshot()
         if snapshot.tag == target:
@@ -42,15 +43,37 @@ def bring_up(store: LocalStore, files: Files, refs: list[StateFile], groups: Key
     )
 
 
-def tag_of(ref: StateFile, groups: KeyGroupRange) -> str:
-    """The tag of a store that holds a list up to this file. The file's own range is in it: after a rescale the files of two
-    former subtasks, of the same version, stand in one list."""
-    return f"{ref.upto}|{ref.groups.first}-{ref.groups.last}|{groups.first}-{groups.last}"
+def tags_of(refs: list[StateFile], groups: KeyGroupRange) -> list[str]:
+    """The tag of a store for each prefix of a list, the empty one first: the version of every key group in it.
+
+    Usually all groups have one version. After a rescale the files of former subtasks stand in one list, and neither their
+    versions nor their order tell what a prefix holds; but what a group holds, its own version does.
+    """
+    parts = [(groups, "")]
+    tags = [_tag(parts)]
+    for ref in refs:
+        clip = ref.groups.intersect(groups)
+        if clip is not None:
+            parts = _overlaid(parts, clip, ref.upto)
+        tags.append(_tag(parts))
+    return tags
 
 
-def empty_tag(groups: KeyGroupRange) -> str:
-    """The tag of an empty store, which is a prefix of every list."""
-    return f"|empty|{groups.first}-{groups.last}"
+def _overlaid(
+    parts: list[tuple[KeyGroupRange, str]], clip: KeyGroupRange, version: str
+) -> list[tuple[KeyGroupRange, str]]:
+    left = [
+        (KeyGroupRange(part.first, min(part.last, clip.first - 1)), v) for part, v in parts if part.first < clip.first
+    ]
+    right = [
+        (KeyGroupRange(max(part.first, clip.last + 1), part.last), v) for part, v in parts if part.last > clip.last
+    ]
+    return [*left, (clip, version), *right]
+
+
+def _tag(parts: list[tuple[KeyGroupRange, str]]) -> str:
+    runs = (list(run) for _, run in groupby(parts, key=itemgetter(1)))
+    return "|".join(f"{run[0][0].first}-{run[-1][0].last}:{run[0][1]}" for run in runs)
 
 
 def _advance(
@@ -59,13 +82,13 @@ def _advance(
     """Apply what is missing. Gives up when another process has moved the tag; the caller looks again."""
     if tag in tags:
         # the first of equal tags: applying a file again changes nothing, leaving one out would
-        start = tags.index(tag) + 1
+        start = tags.index(tag)
     else:
-        start, found, tag = 0, tag, empty_tag(groups)
-        faults.point("T5.rebuild", groups=groups, found=found)
-        if found != tag and not store.apply(found, [], tag, wipe=True):
+        faults.point("T5.rebuild", groups=groups, found=tag)
+        if not store.apply(tag, [], tags[0], wipe=True):
             return
-    for ref, next_tag in zip(refs[start:], tags[start:], strict=True):
+        start, tag = 0, tags[0]
+    for ref, next_tag in zip(refs[start:], tags[start + 1 :], strict=True):
         if not _apply_file(store, read(files, ref, groups), tag, next_tag):
             return
         tag = next_tag

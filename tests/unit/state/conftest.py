@@ -1,4 +1,4 @@
-"""A subtask on real files and a real local store, driven round by round."""
+"""Fixtures: subtasks on real files and a real local store."""
 
 from __future__ import annotations
 
@@ -7,64 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from state_subtask import MAX_PARALLELISM, Subtask
 
-from tidegate.common.files import Files
-from tidegate.common.ids import new_token
-from tidegate.state.backend import KeyedBackend
-from tidegate.state.codecs import encode_key
-from tidegate.state.key_groups import key_group, range_for
-from tidegate.state.refs import KeyGroupRange, StateFile
-
-MAX_PARALLELISM = 16
-
-
-class Subtask:
-    """One subtask with the driver's part: it keeps the accepted list and hands it to each round."""
-
-    def __init__(
-        self, directory: Path, groups: KeyGroupRange, files: list[StateFile] | None = None, **options: Any
-    ) -> None:
-        self.directory = directory
-        self.groups = groups
-        self.files = Files(str(directory / "storage"))
-        self.accepted = list(files or [])
-        self.options = options
-        self.local = str(directory / f"local-{groups.first}-{groups.last}")
-        self.backend = self.new_backend()
-
-    def new_backend(self, local: str | None = None) -> KeyedBackend:
-        """As another Python worker, on the same local store unless another is named."""
-        return KeyedBackend(
-            operator="op",
-            operator_name="totals",
-            groups=self.groups,
-            max_parallelism=MAX_PARALLELISM,
-            key_type=None,
-            local_path=local or self.local,
-            files=self.files,
-            **self.options,
-        )
-
-    def begin(self) -> KeyedBackend:
-        self.backend.begin(self.accepted)
-        return self.backend
-
-    def finish(self, *, accept: bool = True) -> StateFile | None:
-        token = new_token()
-        written = self.backend.write_segment(token, f"shared/{token}")
-        self.backend.end()
-        if written is not None and accept:
-            self.accepted.append(written)
-        return written
-
-    def round(self, work: Callable[[KeyedBackend], Any]) -> Any:
-        """A whole round, accepted."""
-        result = work(self.begin())
-        self.finish()
-        return result
-
-    def owns(self, key: Any) -> bool:
-        return key_group(encode_key(key), MAX_PARALLELISM) in self.groups
+from tidegate.state.key_groups import range_for
+from tidegate.state.refs import StateFile
 
 
 @pytest.fixture

@@ -1,0 +1,531 @@
+"""The backend over rounds: failed attempts, rebuilds, zombies, rescales, what is kept and what is read."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from state_subtask import Subtask
+
+from tidegate.common import faults
+from tidegate.common.errors import CorruptFileError, InternalError, StorageError
+from tidegate.common.ids import new_token
+from tidegate.common.typeinfo import Types
+from tidegate.state import materialize
+from tidegate.state.backend import KeyedBackend
+from tidegate.state.codecs import encode_key
+from tidegate.state.descriptors import MapStateDescriptor, ValueStateDescriptor
+from tidegate.state.key_groups import key_group
+from tidegate.state.keyed import SingleState
+from tidegate.state.refs import KeyGroupRange, StateFile
+from tidegate.state.store import LmdbSnapshot, LmdbStore, open_lmdb
+
+Make = Callable[..., Subtask]
+COUNT = ValueStateDescriptor("count", Types.LONG())
+
+
+def count(backend: KeyedBackend, *keys: Any) -> list[int]:
+    """Count the keys as a user function would; the counts."""
+    state = backend.state(COUNT)
+    counts = []
+    for key in keys:
+        backend.key = key
+        counts.append((state.value() or 0) + 1)
+        state.update(counts[-1])
+    return counts
+
+
+def read(backend: KeyedBackend, *keys: Any) -> list[int | None]:
+    state = backend.state(COUNT)
+    found = []
+    for key in keys:
+        backend.key = key
+        found.append(state.value())
+    return found
+
+
+def tag(subtask: Subtask) -> str:
+    snapshot = open_lmdb(subtask.local).snapshot()
+    snapshot.close()
+    return snapshot.tag
+
+
+@pytest.fixture
+def applied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """What is applied to local stores: (tag, wiped)."""
+    calls: list[tuple[str, bool]] = []
+    original = LmdbStore.apply
+
+    def counted(self: LmdbStore, expected: str, batches: Any, tag: str, *, wipe: bool = False) -> bool:
+        calls.append((tag, wipe))
+        return original(self, expected, batches, tag, wipe=wipe)
+
+    monkeypatch.setattr(LmdbStore, "apply", counted)
+    return calls
+
+
+def test_a_round_without_changes_writes_nothing(subtask: Subtask) -> None:
+    subtask.begin()
+    read(subtask.backend, "a")
+    assert subtask.finish() is None
+    subtask.round(lambda b: count(b, "a"))
+    subtask.begin()
+    assert read(subtask.backend, "a", "b") == [1, None]
+    assert subtask.finish() is None
+    assert len(subtask.accepted) == 1
+
+
+def test_the_store_never_holds_what_was_not_accepted(subtask: Subtask) -> None:
+    subtask.round(lambda b: count(b, "a"))
+    before = tag(subtask)
+    subtask.begin()
+    count(subtask.backend, "a", "b")
+    subtask.finish(accept=False)
+    assert tag(subtask) != before  # brought to the first round by the second
+    assert tag(subtask) == f"0-15:{subtask.accepted[0].upto}"
+    subtask.begin()
+    assert read(subtask.backend, "a", "b") == [1, None]
+    subtask.backend.end()
+
+
+def test_an_attempt_that_raises_leaves_nothing(subtask: Subtask) -> None:
+    subtask.round(lambda b: count(b, "a"))
+    subtask.begin()
+    count(subtask.backend, "a", "a", "b")
+    subtask.backend.event_timers.register(5)
+    subtask.backend.end()
+    backend = subtask.begin()
+    assert read(backend, "a", "b") == [1, None]
+    assert backend.event_timers.next_time() is None
+    assert subtask.finish() is None
+
+
+def test_only_missing_files_are_applied(subtask: Subtask, applied: list[tuple[str, bool]]) -> None:
+    for _ in range(3):
+        subtask.round(lambda b: count(b, "a"))
+    # the first wipes the unknown store, each later one applies the one file before it
+    assert [wiped for _, wiped in applied] == [True, False, False]
+    subtask.begin()
+    subtask.backend.end()
+    applied.clear()
+    subtask.begin()
+    assert applied == []
+    assert read(subtask.backend, "a") == [3]
+
+
+def test_another_worker_goes_on(subtask: Subtask, applied: list[tuple[str, bool]]) -> None:
+    subtask.round(lambda b: count(b, "a"))
+    subtask.backend = subtask.new_backend()
+    assert subtask.round(lambda b: count(b, "a")) == [2]
+    assert [wiped for _, wiped in applied] == [True, False]
+
+
+def test_a_lost_store_is_rebuilt(subtask: Subtask, applied: list[tuple[str, bool]]) -> None:
+    for _ in range(3):
+        subtask.round(lambda b: count(b, "a", "b"))
+    shutil.rmtree(subtask.local)
+    applied.clear()
+    subtask.begin()
+    assert read(subtask.backend, "a", "b") == [3, 3]
+    assert len(applied) == 4
+
+
+def test_a_store_of_another_history_is_wiped(subtask: Subtask) -> None:
+    subtask.round(lambda b: count(b, "a", "gone"))
+    subtask.round(lambda b: count(b, "a"))
+    subtask.begin()  # the store is now at the second file
+    subtask.backend.end()
+    subtask.accepted = subtask.accepted[:1]  # the job was restored from the first checkpoint ...
+    backend = subtask.backend
+    backend.begin([])
+    assert read(backend, "a", "gone") == [None, None]  # ... or from none
+    backend.end()
+    assert subtask.round(lambda b: read(b, "a", "gone")) == [1, 1]
+
+
+def test_the_cache_is_kept_only_while_this_worker_wrote_last(subtask: Subtask, monkeypatch: pytest.MonkeyPatch) -> None:
+    subtask.round(lambda b: count(b, "a"))
+    reads: list[bytes] = []
+    original = LmdbStore.snapshot
+
+    def counted(self: LmdbStore) -> LmdbSnapshot:
+        snapshot = original(self)
+        get = snapshot.get
+        snapshot.get = lambda key: (reads.append(key), get(key))[1]
+        return snapshot
+
+    monkeypatch.setattr(LmdbStore, "snapshot", counted)
+    assert subtask.round(lambda b: count(b, "a")) == [2]
+    assert reads == []
+    ours, subtask.backend = subtask.backend, subtask.new_backend()
+    assert subtask.round(lambda b: count(b, "a")) == [3]
+    assert len(reads) == 1
+    subtask.backend = ours  # behind by the other worker's round
+    assert subtask.round(lambda b: count(b, "a")) == [4]
+    assert len(reads) == 2
+
+
+def test_a_cache_of_a_discarded_segment_is_dropped(subtask: Subtask) -> None:
+    subtask.round(lambda b: count(b, "a"))
+    subtask.begin()
+    count(subtask.backend, "a", "a")
+    subtask.finish(accept=False)
+    assert subtask.round(lambda b: count(b, "a")) == [2]
+
+
+def test_a_cache_is_bounded(make_subtask: Make) -> None:
+    subtask = make_subtask(cache_entries=3)
+    state = subtask.backend.state(COUNT)
+    kept = []
+    for keys in ([1, 2], [2, 3], [3, 4, 5], []):
+        subtask.begin()
+        kept.append(dict(state._retained))
+        count(subtask.backend, *keys)
+        subtask.finish()
+    assert kept == [{}, {1: 1, 2: 1}, {}, {3: 2, 4: 1, 5: 1}]
+
+
+def test_values_that_can_change_in_place_are_not_kept(subtask: Subtask) -> None:
+    state = subtask.backend.state(ValueStateDescriptor("list", None))
+
+    def write(backend: KeyedBackend) -> None:
+        backend.key = "a"
+        state.update([1])
+
+    def change_in_secret(backend: KeyedBackend) -> None:
+        backend.key = "a"
+        state.value().append(2)
+
+    subtask.round(write)
+    subtask.round(change_in_secret)
+    backend = subtask.begin()
+    backend.key = "a"
+    assert state.value() == [1]
+    backend.end()
+
+
+@pytest.mark.parametrize("retain", [0, 1000])
+def test_prefetch_reads_what_the_records_will_miss(make_subtask: Make, retain: int) -> None:
+    subtask = make_subtask(cache_entries=retain)
+    keys = list(range(40))
+    subtask.round(lambda b: count(b, *keys[:30]))
+
+    def chunked(backend: KeyedBackend) -> list[int]:
+        state = backend.state(COUNT)
+        counts = []
+        for start in range(0, 40, 10):
+            chunk = keys[start : start + 10]
+            backend.prefetch(chunk)
+            if start:
+                assert all(key in state._cache for key in chunk)
+            counts += count(backend, *chunk)
+        return counts
+
+    assert subtask.round(chunked) == [2] * 30 + [1] * 10
+    assert subtask.round(lambda b: read(b, *keys)) == [2] * 30 + [1] * 10
+    assert len(subtask.accepted) == 2
+
+
+def test_prefetch_leaves_hot_keys_alone_and_probes_now_and_then(
+    subtask: Subtask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    original = SingleState.prefetch
+
+    def counted(self: SingleState, keys: Any) -> None:
+        calls.append(len(set(keys)))
+        original(self, keys)
+
+    monkeypatch.setattr(SingleState, "prefetch", counted)
+
+    def work(backend: KeyedBackend) -> None:
+        for _ in range(10):
+            backend.prefetch([1] * 10)
+            count(backend, *([1] * 10))
+        assert calls == []
+        for number in range(40):
+            chunk = list(range(10 * number, 10 * number + 10))
+            backend.prefetch(chunk)
+            count(backend, *chunk)
+        assert 35 <= len(calls) < 39
+
+    subtask.round(work)
+
+
+def test_a_zombie_cannot_damage_a_store(subtask: Subtask) -> None:
+    subtask.round(lambda b: count(b, "a"))
+    subtask.round(lambda b: count(b, "a", "b"))
+    zombie = subtask.new_backend()
+    old = subtask.accepted[:1]
+    subtask.begin()
+    zombie.begin(old)  # puts the store back; the running round does not notice
+    assert read(zombie, "a", "b") == [1, None]
+    assert count(subtask.backend, "a", "b") == [3, 2]
+    zombie.end()
+    subtask.finish()
+    assert subtask.round(lambda b: read(b, "a", "b")) == [3, 2]
+
+
+def test_a_store_moved_by_another_process_is_looked_at_again(subtask: Subtask) -> None:
+    for _ in range(3):
+        subtask.round(lambda b: count(b, "a"))
+    shutil.rmtree(subtask.local)
+    other = subtask.new_backend()
+    moved = []
+
+    def race(point: str, where: dict[str, Any]) -> None:
+        if point == "T2.apply" and not moved:
+            moved.append(where)
+            other.begin(subtask.accepted[:2])
+            other.end()
+
+    faults.install(race)
+    try:
+        subtask.begin()
+    finally:
+        faults.install(None)
+    assert moved
+    assert read(subtask.backend, "a") == [3]
+    subtask.backend.end()
+
+
+def test_a_store_moved_all_the_time_is_an_error(subtask: Subtask) -> None:
+    subtask.round(lambda b: count(b, "a"))
+    store = open_lmdb(subtask.local)
+
+    def always(point: str, where: dict[str, Any]) -> None:
+        if point == "T2.apply":
+            snapshot = store.snapshot()
+            snapshot.close()
+            assert store.apply(snapshot.tag, [], "of another", wipe=True)
+
+    faults.install(always)
+    try:
+        with pytest.raises(StorageError) as caught:
+            subtask.begin()
+    finally:
+        faults.install(None)
+    assert str(caught.value).startswith("A local store must not be rewritten by others all the time.")
+    assert "10 times" in str(caught.value)
+
+
+def test_a_rebuild_that_is_killed_begins_again(subtask: Subtask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(materialize, "BLOCKS_PER_TRANSACTION", 1)
+    monkeypatch.setattr("tidegate.state.segments.BLOCK_TARGET", 200)
+    subtask.round(lambda b: count(b, "x"))
+    subtask.round(lambda b: count(b, *range(20_000)))
+    subtask.round(lambda b: count(b, "x"))
+    shutil.rmtree(subtask.local)
+
+    class Killed(Exception):
+        pass
+
+    def kill(point: str, where: dict[str, Any]) -> None:
+        if point == "T5.partly-rebuilt":
+            raise Killed
+
+    faults.install(kill)
+    try:
+        with pytest.raises(Killed):
+            subtask.begin()
+    finally:
+        faults.install(None)
+    assert tag(subtask).startswith("|partial|")
+    subtask.begin()
+    assert read(subtask.backend, "x", 0, 19_999, "y") == [2, 1, 1, None]
+    subtask.backend.end()
+
+
+def test_a_missing_or_corrupt_file_is_an_error_and_no_state_is_used(subtask: Subtask) -> None:
+    subtask.round(lambda b: count(b, "a"))
+    subtask.round(lambda b: count(b, "a"))
+    path = subtask.directory / "storage" / subtask.accepted[1].path
+    good = path.read_bytes()
+    path.write_bytes(good[:-5])
+    with pytest.raises(CorruptFileError, match=r"A file on checkpoint storage is not what was written\."):
+        subtask.begin()
+    with pytest.raises(InternalError, match="State is read between begin and end of a round"):
+        read(subtask.new_backend(), "a")
+    path.write_bytes(good)
+    assert subtask.round(lambda b: count(b, "a")) == [3]
+
+
+@pytest.mark.parametrize("run", [(0, 4), (0, 2), (1, 3), (2, 4)])
+def test_compaction_changes_nothing_but_the_list(subtask: Subtask, run: tuple[int, int]) -> None:
+    table = MapStateDescriptor("m", None, None)
+
+    def work(backend: KeyedBackend, number: int) -> None:
+        count(backend, "all", number)
+        state = backend.state(table)
+        for key in ("m", number):
+            backend.key = key
+            state.put(number, number)
+            state.remove(number - 1)
+        backend.event_timers.register(number)
+        backend.key = number - 1
+        backend.event_timers.delete(number - 1)
+        if number:
+            backend.state(COUNT).clear()
+
+    for number in range(4):
+        subtask.round(lambda b, number=number: work(b, number))
+
+    def observe(backend: KeyedBackend) -> Any:
+        found = read(backend, "all", *range(4))
+        maps = []
+        for key in ("m", *range(4)):
+            backend.key = key
+            maps.append(sorted(backend.state(table).items()))
+        return found, maps, list(backend.event_timers.due(100))
+
+    def observed(files: list[StateFile], local: str) -> Any:
+        backend = subtask.new_backend(str(subtask.directory / local))
+        backend.begin(files)
+        result = observe(backend)
+        backend.end()
+        return result
+
+    before = observed(subtask.accepted, "fresh")
+    assert before[0] == [4, None, None, None, 1]
+    backend = subtask.begin()
+    merged = backend.compact(subtask.accepted, run, "shared/merged")
+    backend.end()
+    assert merged.upto == subtask.accepted[run[1] - 1].upto
+    files = [*subtask.accepted[: run[0]], merged, *subtask.accepted[run[1] :]]
+    assert observed(files, "again") == before
+    subtask.accepted = files
+    store_before = tag(subtask)
+    subtask.begin()
+    assert tag(subtask) == store_before  # known under the new list too: no rebuild
+    assert observe(subtask.backend) == before
+    subtask.backend.end()
+
+
+def test_a_base_has_no_deletions(subtask: Subtask) -> None:
+    subtask.round(lambda b: count(b, "a", "b"))
+
+    def clear(backend: KeyedBackend) -> None:
+        backend.key = "a"
+        backend.state(COUNT).clear()
+
+    subtask.round(clear)
+    backend = subtask.begin()
+    assert backend.compact(subtask.accepted, (0, 2), "shared/base").entries == 1
+    assert backend.compact(subtask.accepted, (1, 2), "shared/part").entries == 1
+    backend.end()
+
+
+def rescale(make: Make, subtasks: list[Subtask], parallelism: int) -> list[Subtask]:
+    """What the driver does: each new subtask gets all files that touch its range, clipped."""
+    made = []
+    for number in range(parallelism):
+        new = make(number, parallelism)
+        for old in subtasks:
+            for ref in old.accepted:
+                groups = ref.groups.intersect(new.groups)
+                if groups is not None:
+                    new.accepted.append(
+                        StateFile(ref.path, ref.size, ref.hash, ref.upto, groups, ref.entries, ref.root)
+                    )
+        made.append(new)
+    return made
+
+
+def test_rescales_split_and_merge_by_key_group(make_subtask: Make) -> None:
+    keys = [*range(50), "text", ("a", 1)]
+    subtasks = [make_subtask(0, 1)]
+    expected = 0
+    for parallelism in (1, 3, 2, 1, 4):
+        subtasks = rescale(make_subtask, subtasks, parallelism)
+        for _ in range(2):
+            expected += 1
+            for subtask in subtasks:
+                own = [key for key in keys if subtask.owns(key)]
+                assert subtask.round(lambda b, own=own: count(b, *own)) == [expected] * len(own)
+        for subtask in subtasks:  # a base of the new range
+            backend = subtask.begin()
+            run = (0, len(subtask.accepted))
+            merged = backend.compact(subtask.accepted, run, f"shared/{new_token()}")
+            backend.end()
+            if subtask.groups.first:
+                subtask.accepted = [merged]
+    assert sum(len(subtask.accepted) for subtask in subtasks) < 40
+
+
+def test_files_of_two_former_subtasks_with_one_version_are_told_apart(make_subtask: Make, tmp_path: Path) -> None:
+    halves = [make_subtask(number, 2) for number in range(2)]
+    keys = range(40)
+    for half in halves:
+        half.begin()
+        count(half.backend, *(key for key in keys if half.owns(key)))
+        written = half.backend.write_segment("same-version", f"shared/{half.groups.first}")
+        half.backend.end()
+        assert written is not None
+        half.accepted.append(written)
+    whole = make_subtask(0, 1)
+    whole.accepted = [*halves[0].accepted, *halves[1].accepted]
+
+    class Killed(Exception):
+        pass
+
+    seen = []
+
+    def kill(point: str, where: dict[str, Any]) -> None:
+        if point == "T2.apply":
+            seen.append(where["tag"])
+            if len(seen) == 2:
+                raise Killed
+
+    faults.install(kill)
+    try:
+        with pytest.raises(Killed):  # half of the list is in the store
+            whole.begin()
+    finally:
+        faults.install(None)
+    whole.begin()
+    assert read(whole.backend, *keys) == [1] * 40
+    whole.backend.end()
+
+
+def test_groups_of_keys_are_where_the_segment_says(make_subtask: Make) -> None:
+    half = make_subtask(1, 2)
+    own = [key for key in range(100) if half.owns(key)]
+    half.round(lambda b: count(b, *own))
+    (ref,) = half.accepted
+    assert (ref.groups, ref.entries) == (half.groups, len(own))
+    assert {key_group(encode_key(key), 16) in ref.groups for key in own} == {True}
+
+
+def ref(upto: str, first: int, last: int) -> StateFile:
+    return StateFile("path", 0, "", upto, KeyGroupRange(first, last))
+
+
+def test_a_tag_tells_the_version_of_every_group() -> None:
+    files = [ref("v1", 0, 9), ref("v2", 0, 4), ref("v2", 5, 9), ref("v3", 3, 3), ref("v4", 8, 20), ref("v5", 0, 9)]
+    assert materialize.tags_of(files, KeyGroupRange(0, 9)) == [
+        "0-9:",
+        "0-9:v1",
+        "0-4:v2|5-9:v1",
+        "0-9:v2",
+        "0-2:v2|3-3:v3|4-9:v2",
+        "0-2:v2|3-3:v3|4-7:v2|8-9:v4",
+        "0-9:v5",
+    ]
+    assert materialize.tags_of(files[:1], KeyGroupRange(20, 30)) == ["20-30:", "20-30:"]
+
+
+def test_merged_files_of_mixed_versions_get_a_new_one(make_subtask: Make) -> None:
+    halves = [make_subtask(number, 2) for number in range(2)]
+    for half in halves:
+        half.round(lambda b, half=half: count(b, *(key for key in range(20) if half.owns(key))))
+    whole = make_subtask(0, 1, [*halves[0].accepted, *halves[1].accepted])
+    backend = whole.begin()
+    merged = backend.compact(whole.accepted, (0, 2), "shared/mixed")
+    backend.end()
+    assert merged.upto.startswith(f"{halves[1].accepted[0].upto}~")
+    assert merged.groups == whole.groups
+    whole.accepted = [merged]
+    assert whole.round(lambda b: read(b, *range(20))) == [1] * 20
