@@ -77,8 +77,8 @@ def _pyflink(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str
 
 
 def _pyspark(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
-    # The small run is one micro-batch, the large one several of that size. 250,000 records take far longer than a second, which
-    # favours PySpark: it reads and writes a key's state once per batch. With batches of a second it is several times slower.
+    # The small run is one micro-batch, the large one several of that size. Large batches favour
+    # PySpark, which reads and writes a key's state once per batch (bench/README.md has figures), and break "a checkpoint a second".
     program = str(BENCH / "peers" / "pyspark_keyed_count.py")
     return [sys.executable, program, *_common(records, keys, directory), f"--batch={sizes.small}"]
 

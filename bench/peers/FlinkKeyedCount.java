@@ -17,7 +17,7 @@ import org.apache.flink.util.Collector;
  * The keyed count in Flink's Java API, hashmap state backend.
  *
  * <p>Arguments: records, keys, parallelism, checkpoint interval in ms, checkpoint directory. Prints one JSON line. The timed part is
- * {@code execute}. Object reuse is on: it is the faster setting, and the program allows it.
+ * {@code execute}. Object reuse is on: meant to favour Flink, and the program allows it.
  */
 public final class FlinkKeyedCount {
 
