@@ -192,9 +192,10 @@ class KeyedBackend:
                 for flat in changes.groups[self.groups.first : self.groups.last + 1]:
                     if flat:
                         writer.add(table, flat, deletes=changes.deletes)
-        self._expected = self._accepted
         if writer.empty:
+            self._expected = self._accepted
             return None
+        # until the file is there nothing is expected: what a failed write leaves in memory must not survive the round
         written = writer.write(self._files, path, version=version, groups=self.groups)
         faults.point("T2.after-segment", operator=self.operator, path=path)
         self._expected = (written.path, written.hash)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -174,6 +175,25 @@ def test_a_cache_of_a_discarded_segment_is_dropped(subtask: Subtask) -> None:
     count(subtask.backend, "a", "a")
     subtask.finish(accept=False)
     assert subtask.round(lambda b: count(b, "a")) == [2]
+
+
+def test_a_segment_that_cannot_be_written_leaves_nothing_in_the_cache(subtask: Subtask) -> None:
+    subtask.round(lambda b: count(b, "a"))
+    subtask.begin()
+    count(subtask.backend, "a", "b")
+
+    def full(point: str, where: dict[str, Any]) -> None:
+        if point == "storage.write":
+            raise OSError(errno.ENOSPC, "disk full")
+
+    faults.install(full)
+    try:
+        with pytest.raises(StorageError, match="ENOSPC"):
+            subtask.finish()
+    finally:
+        faults.install(None)
+    subtask.backend.end()
+    assert subtask.round(lambda b: count(b, "a", "b")) == [2, 1]
 
 
 def test_a_cache_is_bounded(make_subtask: Make) -> None:
