@@ -86,6 +86,7 @@ class _Source:
 
     def __init__(self, bindings: Bindings, timed: bool) -> None:
         self._bindings, self._timed = bindings, timed
+        self._once: list[str] = []
         self._lines: list[str] = []
         self._owners: list[tuple[str, str] | None] = []
         self._names: dict[str, Any] = {"OutputTag": OutputTag}
@@ -101,7 +102,6 @@ class _Source:
 
     def open(self, keyed: bool) -> None:
         columns = [("k", "keys")] * keyed + [("v", "values")] + [("t", "timestamps")] * self._timed
-        self.line(0, "def loop(values, timestamps, keys):", None)
         if len(columns) == 1:
             self.line(1, "for v in values:", None)
         else:
@@ -109,7 +109,11 @@ class _Source:
             self.line(1, f"for {', '.join(names)} in zip({', '.join(sources)}):", None)
 
     def compile(self) -> Callable[..., None]:
-        code = compile("\n".join(self._lines) + "\n", "<tidegate chain>", "exec")
+        # What the loop uses becomes a default argument: a local variable is cheaper to reach than a global one.
+        head = f"def loop(values, timestamps, keys, {', '.join(f'{name}={name}' for name in self._names)}):"
+        text = [head, *("    " + line for line in self._once), *self._lines]
+        self._owners[:0] = [None] * (len(text) - len(self._lines))
+        code = compile("\n".join(text) + "\n", "<tidegate chain>", "exec")
         exec(code, self._names)
         loop: Callable[..., None] = self._names["loop"]
         self._code = loop.__code__
@@ -141,7 +145,10 @@ class _Source:
         arguments = value
         if isinstance(spec, ProcessSpec):
             c = self.bind(f"c{n}", self._bindings.context(n))
-            self.line(depth, f"{c}.ts = {'t' if self._timed else None}", owner)
+            if self._timed:
+                self.line(depth, f"{c}.ts = t", owner)
+            else:
+                self._once.append(f"{c}.ts = None")
             arguments = f"{value}, {c}"
         assert isinstance(spec, ProcessSpec | FlatMapSpec), spec
         self.line(depth, f"r{n} = {f}({arguments})", owner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,9 @@ from tidegate.runtime.engine import RoundPlan
 from tidegate.spark.task import ForgetJob, LevelTask, identity
 
 
+_COLLECT_EVERY = 50
+
+
 class SparkEngine:
     """See runtime/engine.py for the contract. One object a job; ``run`` is called from one thread, ``cancel`` from any.
 
@@ -30,6 +34,7 @@ class SparkEngine:
         self._program: Any = None
         self._seed: Any = None
         self._group = ""
+        self._runs = 0
 
     @property
     def _sc(self) -> SparkContext:
@@ -63,6 +68,11 @@ class SparkEngine:
             ) from error
         finally:
             self._release_shuffles(last)
+            self._runs += 1
+            if self._runs % _COLLECT_EVERY == 0:
+                # RDD objects are cycles; until Python collects them, the JVM keeps its side of each round.
+                del last
+                gc.collect()
         return [pickle.loads(payload) for _, payload in rows]
 
     def _rdd(self, plan: RoundPlan, spec: JobSpec) -> RDD[Any]:

@@ -19,6 +19,11 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.shuffle.compress": "false",
     "spark.driver.maxResultSize": "0",
+    # A job runs for ever, a round is a Spark job: what Spark remembers of past ones must not grow.
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "40",
+    "spark.ui.retainedTasks": "400",
+    "spark.sql.ui.retainedExecutions": "5",
 }
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
