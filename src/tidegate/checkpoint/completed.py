@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
@@ -136,12 +136,17 @@ class CompletedCheckpoints:
         self._delete_files(victims)
         return [*(f"chk-{number}" for number in stray), *victims]
 
-    def discard_all(self, status: AttemptStatus) -> None:
-        """The job ended and its checkpoints are not kept. Protected ones stay, with their files."""
+    def discard_all(self, status: AttemptStatus, abort_output: Callable[[], None] = lambda: None) -> None:
+        """The job ended and its checkpoints are not kept. Protected ones stay, with their files.
+
+        ``abort_output`` aborts what sinks have prepared and nobody will commit. It runs behind the record of the end:
+        an attempt that still found a checkpoint to restore would need what is aborted here.
+        """
         numbers = [point.checkpoint_id for point in self._retained]
         self._lease.record_end(status, discarded=True)
         faults.point("C7.discard-recorded", dropped=numbers)
         self._lease.check()
+        abort_output()
         self._retained = []
         self._delete_checkpoints([*numbers, *self._attempted])
         self.sweep(())

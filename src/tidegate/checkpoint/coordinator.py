@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from tidegate.checkpoint.completed import CompletedCheckpoints, OutcomeUnknownError
 from tidegate.checkpoint.failures import CheckpointFailureReason, FailureCounter
@@ -142,11 +142,11 @@ class CheckpointCoordinator:
         faults.point("C2.aborted", checkpoint_id=pending.checkpoint_id)
         self._failures.failed(pending.checkpoint_id, reason, message)
 
-    def on_shutdown(self, status: AttemptStatus) -> None:
+    def on_shutdown(self, status: AttemptStatus, abort_output: Callable[[], None] = lambda: None) -> None:
         """The job has ended and committed all it ever will: keep or delete its checkpoints, end the lease.
 
         FINISHED deletes (the status stays, so that a restart knows), CANCELLED as the retention says, FAILED keeps.
-        RUNNING means that the job goes on in another attempt: all stays.
+        RUNNING means that the job goes on in another attempt: all stays. ``abort_output``: see ``discard_all``.
         """
         for pending in list(self._pending.values()):
             self.abort(pending, CheckpointFailureReason.JOB_STOPPING)
@@ -154,7 +154,7 @@ class CheckpointCoordinator:
         discard = status is AttemptStatus.FINISHED or (status is AttemptStatus.CANCELLED and not retain)
         try:
             if discard:
-                self.completed.discard_all(status)
+                self.completed.discard_all(status, abort_output)
             else:
                 self._lease.record_end(status, discarded=False)
             self._lease.release()

@@ -182,7 +182,7 @@ class Files:
 
     def check_writable(self) -> None:
         """Write, read and delete a probe file; raises ``ConfigurationError`` with directory, finding and cure."""
-        probe = f".probe-{new_token()}"
+        probe = f".probe-{new_token()}.tmp"  # as all temporary files, so that a sweep finds what a crash left
         try:
             self.make_directory()
             found = self.read(self.write(probe, b"tidegate"))

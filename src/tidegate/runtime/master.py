@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import tempfile
 import threading
@@ -18,7 +19,7 @@ from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import Located
 from tidegate.checkpoint.owner import is_alive
-from tidegate.checkpoint.policy import CheckpointPolicy, Retention
+from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import Recovery, decide
 from tidegate.common.clock import Clock, SystemClock
 from tidegate.common.errors import FencedError, JobCancelledError, TidegateError
@@ -35,7 +36,7 @@ from tidegate.runtime.engine import Engine
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.restart import from_configuration as restart_strategy
-from tidegate.state.local_dir import choose_root
+from tidegate.state.local_dir import choose_root, remove_job
 
 log = logging.getLogger(__name__)
 
@@ -155,9 +156,9 @@ class JobMaster:
     def _restart(self, error: Exception, delay_ms: int) -> None:
         self.status = JobStatus.RESTARTING
         log.warning("job %s: restart in %d ms from the latest checkpoint, after: %s", self.job_id, delay_ms, error)
-        if self._current is not None:
-            self._current.stop(AttemptStatus.RUNNING)
-            self._current = None
+        running, self._current = self._current, None
+        if running is not None:
+            self._quietly("release the lease", lambda: running.stop(AttemptStatus.RUNNING))
         self._clock.wait(self._stop, delay_ms / 1000)
         if self._stop.is_set():
             raise JobCancelledError("The job was cancelled")
@@ -176,9 +177,8 @@ class JobMaster:
             running.keep_lease(self._clock, self._engine.cancel)
             recovery = self._decide(lease, first)
             if recovery.previous is AttemptStatus.FINISHED and recovery.located is None:
-                recovery.record_finished(lease)
-                CompletedCheckpoints(self._files, lease, 1).sweep(())
                 running.finished_before = True
+                self._quietly("tidy up behind the finished job", lambda: self._tidy_up(running, recovery))
                 return running
             progress, sources = self._restored(recovery.located)
             recovery.record(lease)
@@ -225,16 +225,7 @@ class JobMaster:
         lease = running.lease
         completed = CompletedCheckpoints(self._files, lease, self._policy.retained if self._policy else 1)
         completed.sweep(progress.paths())
-        running.committers = SinkCommitters(
-            self.graph.sinks,
-            self.job_id,
-            self._files.root,
-            check_lease=lease.check,
-            clock=self._clock,
-            stop=self._stop,
-            attempts=int(self._conf.get("tidegate.commit.max-attempts") or 10),
-            backoff_ms=int(self._conf.get("tidegate.commit.backoff") or 200),
-        )
+        running.committers = self._new_committers(lease)
         running.committers.commit(progress.committables, recovering=True)
         running.committers.abort_lingering(progress.committables, progress.writer_states())
         progress.committables.clear()
@@ -251,6 +242,26 @@ class JobMaster:
         if recovery.located is not None:
             self._round = max(self._round, recovery.located.metadata.round)
         running.progress, running.sources = progress, sources
+
+    def _tidy_up(self, running: _Running, recovery: Recovery) -> None:
+        """The job finished in an earlier run, which was killed on its way out, or whose late tasks have left something."""
+        recovery.record_finished(running.lease)
+        running.committers = self._new_committers(running.lease)
+        abort_output = functools.partial(running.committers.abort_lingering, {}, {})
+        CompletedCheckpoints(self._files, running.lease, 1).discard_all(AttemptStatus.FINISHED, abort_output)
+        remove_job(self._local_root, self.job_id)  # other hosts' stores go with their next boot
+
+    def _new_committers(self, lease: Lease) -> SinkCommitters:
+        return SinkCommitters(
+            self.graph.sinks,
+            self.job_id,
+            self._files.root,
+            check_lease=lease.check,
+            clock=self._clock,
+            stop=self._stop,
+            attempts=int(self._conf.get("tidegate.commit.max-attempts") or 10),
+            backoff_ms=int(self._conf.get("tidegate.commit.backoff") or 200),
+        )
 
     def _run_attempt(self, running: _Running) -> None:
         assert running.progress is not None and running.committers is not None
@@ -278,11 +289,6 @@ class JobMaster:
         finally:
             self._round = self._attempt.round
             planner.close()
-
-    def _gives_up_output(self, status: JobStatus) -> bool:
-        """Nothing prepared will ever be committed: the job is finished, or cancelled and its checkpoints go."""
-        retained = self._policy is not None and self._policy.retention is Retention.RETAIN_ON_CANCELLATION
-        return status is JobStatus.FINISHED or (status is JobStatus.CANCELED and not retained)
 
     def _target_ms(self) -> int:
         """A checkpoint rides on a round, so rounds are not longer than the interval between two."""
@@ -312,9 +318,6 @@ class JobMaster:
         """What the job leaves behind, by how it ended. Never runs when the process dies: a restart finds all as it was."""
         running, self._current = self._current, None
         if running is not None:
-            committers = running.committers
-            if self._gives_up_output(status) and committers is not None:
-                self._quietly("abort what was prepared and not committed", lambda: committers.abort_lingering({}, {}))
             self._quietly("end the lease", lambda: running.stop(attempt_status))
         self._quietly("release what the executors hold", self._engine.stop)
         if self._policy is None:  # without checkpoints nothing in the directory can be restored
@@ -381,14 +384,20 @@ class _Running:
         self._released.set()
         if self._keeper is not None:
             self._keeper.join(timeout=5)
-        if self.committers is not None:
-            self.committers.close()
-        if self.finished_before:
-            return self.lease.release()
         try:
-            if self.coordinator is not None and status is not AttemptStatus.RUNNING:
-                self.coordinator.on_shutdown(status)
-            else:
+            if self.finished_before or status is AttemptStatus.RUNNING:
+                self.lease.release()
+            elif self.coordinator is not None:
+                self.coordinator.on_shutdown(status, self._abort_output)
+            else:  # without checkpoints nothing of it can ever be committed
+                self._abort_output()
                 self.lease.release()
         except FencedError as error:
             log.warning("%s", error)
+        finally:
+            if self.committers is not None:
+                self.committers.close()
+
+    def _abort_output(self) -> None:
+        if self.committers is not None:
+            self.committers.abort_lingering({}, {})

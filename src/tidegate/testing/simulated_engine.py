@@ -9,7 +9,9 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from tidegate.common.errors import RoundError
@@ -20,6 +22,20 @@ from tidegate.state.local_dir import remove_job
 
 _ATTEMPTS = 4
 
+Rows = Iterator[tuple[int, Any]]
+
+
+class WorkerDied(BaseException):
+    """Raised by a fault hook inside a task: the worker's process is gone, Spark tries the task again elsewhere."""
+
+
+class Inside(Enum):
+    """Whose code runs right now: fault hooks ask."""
+
+    DRIVER = "driver"
+    TASK = "task"
+    ZOMBIE = "zombie"
+
 
 @dataclass(frozen=True)
 class Chances:
@@ -29,6 +45,8 @@ class Chances:
     """The attempt's worker dies in the middle; Spark tries again elsewhere."""
     zombie: float = 0.0
     """The attempt runs to its end, but its output is lost and it is run again."""
+    late: float = 0.0
+    """As a zombie, but it goes on bit by bit while later rounds, and later attempts of the job, run."""
     rerun: float = 0.0
     """A finished task is run again and some receivers read the second run: tokens disagree, the round must fail."""
     lose_store: float = 0.0
@@ -36,13 +54,21 @@ class Chances:
 
 
 class SimulatedEngine:
-    """See runtime/engine.py for the contract. ``fired`` counts what was injected, by name."""
+    """See runtime/engine.py for the contract. ``fired`` counts what was injected, by name.
 
-    def __init__(self, seed: int, chances: Chances | None = None, workers: int = 3) -> None:
+    ``zombies``: a list to share with the engines of later drivers of the job, whose executors still run old tasks.
+    """
+
+    def __init__(
+        self, seed: int, chances: Chances | None = None, workers: int = 3, zombies: list[Rows] | None = None
+    ) -> None:
         self._random = random.Random(seed)
         self._chances = chances or Chances()
         self._workers: list[Job | None] = [None] * workers
+        self._used = 0
         self._spec: JobSpec | None = None
+        self._zombies = zombies if zombies is not None else []
+        self.inside = Inside.DRIVER
         self.fired: dict[str, int] = {}
 
     def start(self, spec: JobSpec) -> None:
@@ -65,7 +91,7 @@ class SimulatedEngine:
         assert self._spec is not None
         width = self._spec.widths[level + 1]
         arrived: list[list[Row]] = [[] for _ in range(width)]
-        again = self._maybe(self._chances.rerun, "rerun") and width > 1
+        again = width > 1 and self._maybe(self._chances.rerun, "rerun")
         second = self._task(level, 0, plan, incoming[0]) if again else []
         late = self._random.randrange(1, width) if again else width
         for sender, rows in enumerate(outputs):
@@ -79,30 +105,63 @@ class SimulatedEngine:
             self._random.shuffle(received)
         return arrived
 
+    # -- attempts of a task ----------------------------------------------------------------------------------------------
+
     def _task(self, level: int, partition: int, plan: RoundPlan, rows: list[Row]) -> list[tuple[int, Any]]:
+        self._haunt()
         if self._maybe(self._chances.zombie, "zombie"):
-            list(self._attempt(level, partition, plan, rows))
+            with self._as(Inside.ZOMBIE):
+                list(self._attempt(level, partition, plan, rows))
+        if self._maybe(self._chances.late, "late"):
+            assert self._spec is not None
+            self._zombies.append(
+                Job(self._spec).run_partition(level, partition, plan.context, *_sent(plan, level, partition, rows))
+            )
         for _ in range(_ATTEMPTS):
-            attempt = self._attempt(level, partition, plan, rows)
-            if not self._maybe(self._chances.die, "die"):
-                return list(attempt)
-            for _ in range(self._random.randrange(4)):
-                next(attempt, None)
-            attempt.close()
-            self._workers[self._random.randrange(len(self._workers))] = None
+            try:
+                with self._as(Inside.TASK):
+                    return self._run_attempt(level, partition, plan, rows)
+            except WorkerDied:
+                self._workers[self._used] = None
         raise RoundError("A simulated task failed, with all its retries", where=f"level {level}, partition {partition}")
+
+    def _run_attempt(self, level: int, partition: int, plan: RoundPlan, rows: list[Row]) -> list[tuple[int, Any]]:
+        attempt = self._attempt(level, partition, plan, rows)
+        if not self._maybe(self._chances.die, "die"):
+            return list(attempt)
+        for _ in range(self._random.randrange(4)):
+            next(attempt, None)
+        attempt.close()
+        raise WorkerDied
 
     def _attempt(self, level: int, partition: int, plan: RoundPlan, rows: list[Row]) -> Any:
         assert self._spec is not None
-        number = self._random.randrange(len(self._workers))
+        self._used = number = self._random.randrange(len(self._workers))
         job = self._workers[number]
         if job is None:
             job = self._workers[number] = Job(self._spec)
-        task: TaskPlan = pickle.loads(pickle.dumps(plan.tasks[level][partition], 5))
         if self._maybe(self._chances.lose_store, "lose_store"):
             self.lose_local_state()
             job = self._workers[number] = Job(self._spec)
-        return job.run_partition(level, partition, plan.context, task, _stream(rows))
+        return job.run_partition(level, partition, plan.context, *_sent(plan, level, partition, rows))
+
+    def _haunt(self, most: int = 3) -> None:
+        """Let a late attempt of an earlier round go on for some rows."""
+        if self._zombies and self._random.random() < 0.5:
+            zombie = self._random.choice(self._zombies)
+            with self._as(Inside.ZOMBIE):
+                for _ in range(self._random.randint(1, most)):
+                    if next(zombie, None) is None:
+                        self._zombies.remove(zombie)
+                        break
+
+    def lay_zombies(self) -> None:
+        """Late attempts run to their end, now."""
+        with self._as(Inside.ZOMBIE):
+            for zombie in self._zombies:
+                for _ in zombie:
+                    pass
+        self._zombies.clear()
 
     def lose_local_state(self) -> None:
         """A host is gone, with its stores and workers."""
@@ -110,6 +169,14 @@ class SimulatedEngine:
         self._workers = [None] * len(self._workers)
         settings = self._spec.settings
         remove_job(settings.local_root, settings.job_id)
+
+    @contextmanager
+    def _as(self, inside: Inside) -> Iterator[None]:
+        before, self.inside = self.inside, inside
+        try:
+            yield
+        finally:
+            self.inside = before
 
     def _maybe(self, chance: float, name: str) -> bool:
         if chance and self._random.random() < chance:
@@ -121,8 +188,11 @@ class SimulatedEngine:
         return None
 
     def stop(self) -> None:
-        self._workers = [None] * len(self._workers)
+        if self._spec is not None:
+            self.lose_local_state()
 
 
-def _stream(rows: list[Row]) -> Iterator[Row]:
-    yield from rows
+def _sent(plan: RoundPlan, level: int, partition: int, rows: list[Row]) -> tuple[TaskPlan, Iterator[Row]]:
+    """What reaches a task: a copy of its plan, and its rows."""
+    task: TaskPlan = pickle.loads(pickle.dumps(plan.tasks[level][partition], 5))
+    return task, iter(list(rows))
