@@ -17,7 +17,6 @@ from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.spark.task import ForgetJob, LevelTask, identity
 
-
 _COLLECT_EVERY = 50
 
 
