@@ -193,7 +193,9 @@ def test_an_edge_that_skips_levels_is_relayed(env: StreamExecutionEnvironment) -
     once = numbers.rebalance().map(lambda v: ("once", v))
     twice = once.rebalance().map(lambda v: ("twice", v[1]))
     thrice = twice.rebalance().map(lambda v: ("thrice", v[1]))
-    found = list(numbers.map(lambda v: ("never", v)).union(once, thrice).rebalance().map(lambda v: v).execute_and_collect())
+    found = list(
+        numbers.map(lambda v: ("never", v)).union(once, thrice).rebalance().map(lambda v: v).execute_and_collect()
+    )
     assert Counter(found) == Counter((name, v) for name in ("never", "once", "thrice") for v in range(50))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,13 +141,23 @@ def _own_rows(rows: Iterator[Row], level: int, relayed: list[Row]) -> Iterator[R
 
 
 _jobs: dict[str, Job] = {}
+"""By attempt, the one used last at the end."""
+_KEPT_JOBS = 8
 
 
-def job_in_this_worker(attempt: str, load: Any) -> Job:
-    """The cached job of this attempt; jobs of other attempts that this worker still holds are closed."""
-    job = _jobs.get(attempt)
+def job_in_this_worker(attempt: str, load: Callable[[], JobSpec]) -> Job:
+    """The cached job of this attempt. Its earlier attempts are closed, and of very many jobs those used longest ago."""
+    job = _jobs.pop(attempt, None)
     if job is None:
-        for old in list(_jobs):
+        job = Job(load())
+        close_job(job.spec.settings.job_id)
+        for old in list(_jobs)[: 1 - _KEPT_JOBS]:
             _jobs.pop(old).close()
-        job = _jobs[attempt] = Job(load())
+    _jobs[attempt] = job
     return job
+
+
+def close_job(job_id: str) -> None:
+    """Close what this worker holds of a job, all attempts of it."""
+    for attempt in [attempt for attempt, job in _jobs.items() if job.spec.settings.job_id == job_id]:
+        _jobs.pop(attempt).close()

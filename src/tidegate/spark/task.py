@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from tidegate.operators.level import JobSpec, job_in_this_worker
+from tidegate.operators.level import JobSpec, close_job, job_in_this_worker
 from tidegate.operators.rows import RoundContext, TaskPlan
 from tidegate.state.local_dir import remove_job
 
@@ -43,7 +43,7 @@ class LevelTask:
 
 
 class ForgetJob:
-    """Run on every host when a job ends: its local state goes."""
+    """Run on every host when a job ends: its functions are closed in the workers this reaches, its local state goes."""
 
     def __init__(self, local_root: str, job_id: str) -> None:
         self.local_root, self.job_id = local_root, job_id
@@ -51,5 +51,6 @@ class ForgetJob:
     def __call__(self, rows: Iterable[Any]) -> Iterator[int]:
         for _ in rows:
             pass
+        close_job(self.job_id)
         remove_job(self.local_root, self.job_id)
         yield 0

@@ -1,0 +1,58 @@
+"""The examples run and give what they promise, and so do the programs in README.md and docs/."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from snippets import blocks, promised_output
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def run(*arguments: object, cwd: Path) -> str:
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def test_keyed_totals_is_the_program_of_the_readme_and_prints_what_it_says(tmp_path: Path) -> None:
+    program = (ROOT / "examples" / "keyed_totals.py").read_text()
+    shown = next(text for language, text in blocks(ROOT / "README.md") if language == "python")
+    assert program.endswith(shown)
+    printed = run(ROOT / "examples" / "keyed_totals.py", cwd=tmp_path).splitlines()
+    assert sorted(printed) == sorted(promised_output(ROOT / "README.md"))
+
+
+def test_word_count_counts_the_words_of_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("tide in, tide out\n")
+    (tmp_path / "in" / "b.txt").write_text("Tide!\n")
+    run(ROOT / "examples" / "word_count.py", tmp_path / "in", tmp_path / "out", cwd=tmp_path)
+    lines = [line for part in (tmp_path / "out").iterdir() for line in part.read_text().splitlines()]
+    assert sorted(lines) == ["in 1", "out 1", "tide 3"]
+
+
+def test_two_phase_commit_has_every_order_once_although_the_job_failed(tmp_path: Path) -> None:
+    printed = run(ROOT / "examples" / "two_phase_commit.py", cwd=tmp_path)
+    assert "6000 rows, 6000 different orders of 6000" in printed
+    assert "0 rows left behind" in printed
+
+
+def test_programs_of_the_pages_run_and_print_what_the_pages_say(tmp_path: Path) -> None:
+    pages = [page for page in PAGES if any(language == "python" for language, _ in blocks(page))]
+    parts = run(Path(__file__).with_name("snippets.py"), *pages, cwd=tmp_path).split("--- end of ")
+    for page, printed in zip(pages, parts, strict=False):
+        missing = [line for line in promised_output(page) if line not in printed.splitlines()]
+        assert not missing, f"{page} promises {missing}, printed was:\n{printed}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_of_the_pages_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
