@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from tidegate.common.completable_future import CompletableFuture
@@ -28,6 +29,10 @@ class RunningJob(Protocol):
         """Wait for the end. JobFailedError, JobCancelledError, or TimeoutError after ``timeout`` seconds."""
         ...
 
+    def add_listener(self, listener: Callable[[Any], None]) -> None:
+        """Call ``listener`` with the statistics of every round from now on, in the job's thread."""
+        ...
+
 
 class JobClient:
     """Answers are futures, as in PyFlink."""
@@ -46,6 +51,14 @@ class JobClient:
         """Stop the job; its checkpoints stay or go as the configured retention says."""
         self._job.cancel()
         return CompletableFuture.completed(None)
+
+    def add_round_listener(self, listener: Callable[[Any], None]) -> None:
+        """Call ``listener`` after every accepted round with what it did: ``round``, ``checkpoint_id`` (None if it carried none),
+        ``seconds``, ``records_in``, ``records_out``, ``commit_seconds``. It runs in the job's thread, so it should be quick.
+
+        PyFlink has no counterpart.
+        """
+        self._job.add_listener(listener)
 
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
         """Known when the job is over; before, the future waits."""

@@ -1,0 +1,138 @@
+"""What the demo has seen so far: events of the attempts, kills, and the files a reader finds."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+STEPS = ["trigger", "cut", "run", "align", "snapshot", "acknowledge", "complete", "commit", "subsume"]
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A SIGKILL of the driver. ``point``: a fault point in Tidegate's own code, passed right behind step ``after``."""
+
+    point: str
+    after: int
+    found: str
+    meaning: str
+
+
+KILLS = [
+    Kill(
+        "C4.before-publish",
+        after=6,
+        found="state written, files prepared, checkpoint not published",
+        meaning="it never happened: its {orders:,} orders are read again",
+    ),
+    Kill(
+        "C6.published",
+        after=7,
+        found="checkpoint published, its files still hidden",
+        meaning="it counts: its {orders:,} orders become visible, none is read again",
+    ),
+]
+
+
+@dataclass
+class Reader:
+    """Looks at the output as any other program would: files without a dot in front are published, and never change again."""
+
+    output: Path
+    files: int = 0
+    orders: int = 0
+    hidden: int = 0
+    shrunk: bool = False
+    _counted: dict[Path, int] = field(default_factory=dict)
+
+    def look(self) -> None:
+        there = [path for path in self.output.rglob("*") if path.is_file()] if self.output.is_dir() else []
+        visible = {path for path in there if not path.name.startswith(".")}
+        self.shrunk |= not visible.issuperset(self._counted)
+        for path in visible - self._counted.keys():
+            self._counted[path] = path.read_bytes().count(b"\n") if path.parent.name == "totals" else 0
+        self.files, self.hidden = len(visible), len(there) - len(visible)
+        self.orders = sum(self._counted.values())
+
+    def prepared_orders(self) -> int:
+        """Different orders in hidden files: written, and nobody knows yet whether they will ever be visible."""
+        hidden = (self.output / "totals").glob(".*")
+        return len({line.partition(",")[0] for path in hidden for line in path.read_text().splitlines()})
+
+
+@dataclass
+class Story:
+    """Fed with the JSON lines of the attempts by the parent's loop; shown by ``view``."""
+
+    reader: Reader
+    orders: int
+    started: float = field(default_factory=time.monotonic)
+    attempt: int = 0
+    status: str = "starting"
+    round: int = 0
+    rounds: int = 0
+    checkpoint: int = 0
+    checkpoints: int = 0
+    state_bytes: int = 0
+    step: int = 0
+    kills: list[str] = field(default_factory=list)
+    killed_after: int | None = None
+    """The step behind which the latest kill struck, until the job runs again."""
+    explanation: str = ""
+    events: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=200))
+    per_second: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def note(self, text: str, style: str = "") -> None:
+        self.events.append((self.seconds, text, style))
+
+    def begin_attempt(self) -> None:
+        self.attempt += 1
+        self.status, self.step = "starting Spark", 0
+        self.note(f"attempt {self.attempt} starts: same program, same job", "bold")
+
+    def hear(self, event: dict[str, Any]) -> None:
+        if event["event"] == "round":
+            self._round(event)
+        elif event["event"] == "log":
+            self._log(event["text"])
+        elif event["event"] == "finished":
+            self.status = "finished"
+            self.note("all orders processed, last checkpoint committed", "green")
+
+    def _round(self, event: dict[str, Any]) -> None:
+        self.status, self.round, self.killed_after = "running", event["round"], None
+        self.rounds += 1
+        self.per_second[int(self.seconds)] += event["records"]
+
+    def _log(self, text: str) -> None:
+        if match := re.search(r"checkpoint (\d+): step (\d)", text):
+            self.step = int(match[2])
+        if match := re.search(r"checkpoint (\d+): step 7 complete, round \d+, (\d+) bytes, (\d+) ms", text):
+            self.checkpoint, self.state_bytes = int(match[1]), int(match[2])
+            self.checkpoints += 1
+            self.note(f"checkpoint {self.checkpoint}: {match[3]} ms, {self.state_bytes / 1e6:.1f} MB of state", "dim")
+        elif match := re.search(r"restores checkpoint (\d+) from", text):
+            self.note(f"attempt {self.attempt} continues from checkpoint {match[1]}", "green")
+
+    def killed(self, kill: Kill, checkpoint: str, orders: int) -> None:
+        """The process is gone, by the signal it was meant to get and at the point it was meant to be."""
+        self.status, self.killed_after = "killed", kill.after
+        self.kills.append(
+            f"checkpoint {checkpoint}, between step {kill.after} and {kill.after + 1}, {orders:,} orders in hidden files"
+        )
+        self.explanation = f"{kill.found}; {kill.meaning.format(orders=orders)}"
+        self.note(f"SIGKILL in checkpoint {checkpoint} behind step {kill.after}", "bold red")
+        self.note(f"  {self.explanation}", "red")
+
+    def throughput(self, width: int) -> list[int]:
+        """Orders read in each of the last ``width`` seconds."""
+        now = int(self.seconds)
+        return [self.per_second[second] for second in range(max(0, now - width), now)]
