@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from typing import Any
 
@@ -200,7 +201,7 @@ def test_an_edge_that_skips_levels_is_relayed(env: StreamExecutionEnvironment) -
 
 
 def test_a_diamond_computes_its_top_once(env: StreamExecutionEnvironment) -> None:
-    top = env.from_collection(range(10)).rebalance().map(lambda v: (v, id(object()) and __import__("uuid").uuid4().hex))
+    top = env.from_collection(range(10)).rebalance().map(lambda v: (v, uuid.uuid4().hex))
     left = top.rebalance().map(lambda v: ("left", *v))
     right = top.rebalance().map(lambda v: ("right", *v))
     found = list(left.union(right).execute_and_collect())

@@ -1,0 +1,153 @@
+"""Jobs as their program sees them: start, status, result, cancel, several at once, records of the user's script."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from job_tools import Count
+
+from tidegate.common import JobStatus, WatermarkStrategy
+from tidegate.common.errors import JobCancelledError, JobFailedError, ProgramError
+from tidegate.datastream import MapFunction
+from tidegate.datastream.connectors.datagen import DataGeneratorSource
+from tidegate.datastream.connectors.number_seq import NumberSequenceSource
+from tidegate.testing.sources import Pause, ScriptedSource
+from waiting import eventually
+
+NONE = WatermarkStrategy.no_watermarks()
+
+
+def test_execute_waits_and_the_result_names_the_job(make_env: Any) -> None:
+    env = make_env({"tidegate.job-id": "named"})
+    env.from_collection([1]).add_sink(lambda v: None)
+    result = env.execute("my job")
+    assert str(result.get_job_id()) == "named"
+    assert result.get_net_runtime() > 0
+
+
+def test_an_asynchronous_job_runs_until_it_is_cancelled(make_env: Any) -> None:
+    env = make_env()
+    env.from_source(ScriptedSource([1], ends=False), NONE, "s").add_sink(lambda v: None)
+    job = env.execute_async("endless")
+    eventually(lambda: job.get_job_status().result() is JobStatus.RUNNING)
+    result = job.get_job_execution_result()
+    assert not result.done()
+    job.cancel()
+    with pytest.raises(JobCancelledError, match="The job was cancelled"):
+        result.result()
+    assert job.get_job_status().result() is JobStatus.CANCELED
+    job.cancel()  # after the end it changes nothing
+    assert job.get_job_status().result() is JobStatus.CANCELED
+
+
+class Hang(MapFunction):
+    """Waits for a file that never comes: a round that would last for ever."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def map(self, value: Any) -> Any:
+        Path(self.path).touch()
+        return threading.Event().wait(600)
+
+
+def test_cancelling_ends_a_running_round(make_env: Any, tmp_path: Path) -> None:
+    env = make_env()
+    env.from_collection([1]).map(Hang(str(tmp_path / "hangs"))).add_sink(lambda v: None)
+    job = env.execute_async()
+    eventually(lambda: (tmp_path / "hangs").exists())
+    job.cancel()
+    with pytest.raises(JobCancelledError):
+        job.get_job_execution_result().result()
+
+
+def test_a_failed_job_says_so_and_raises_its_cause(make_env: Any) -> None:
+    env = make_env()
+    env.from_collection([0]).map(lambda v: 1 // v).add_sink(lambda v: None)
+    job = env.execute_async()
+    with pytest.raises(JobFailedError, match="ZeroDivisionError"):
+        job.get_job_execution_result().result()
+    assert job.get_job_status().result() is JobStatus.FAILED
+
+
+def test_an_environment_is_empty_again_after_execute(make_env: Any) -> None:
+    env = make_env()
+    env.from_collection([1]).add_sink(lambda v: None)
+    env.execute()
+    with pytest.raises(ProgramError, match="A job needs at least one operator"):
+        env.execute()
+
+
+def test_execute_and_collect_with_a_limit_ends_an_endless_job(make_env: Any) -> None:
+    env = make_env(parallelism=1)
+    endless = env.from_source(DataGeneratorSource(lambda index: index), NONE, "g")
+    assert endless.execute_and_collect("some", limit=5) == [0, 1, 2, 3, 4]
+
+
+def test_collecting_raises_the_error_behind_the_records(make_env: Any) -> None:
+    env = make_env(parallelism=1)
+    stream = env.from_source(ScriptedSource([1, Pause(1), 0]), NONE, "s").map(lambda v: 1 // v)
+    found = iter(stream.execute_and_collect())
+    assert next(found) == 1
+    with pytest.raises(JobFailedError, match="ZeroDivisionError"):
+        next(found)
+
+
+def test_two_jobs_share_the_session(make_env: Any) -> None:
+    first = make_env().from_source(ScriptedSource(["a", Pause(1), "a", Pause(1), "a"]), NONE, "s").key_by(lambda v: v)
+    second = make_env().from_source(NumberSequenceSource(1, 1_000), NONE, "n").key_by(lambda v: v % 2)
+    one, two = first.process(Count()).execute_and_collect(), second.process(Count()).execute_and_collect()
+    assert list(one) == [("a", 1), ("a", 2), ("a", 3)]
+    assert sorted(two) == sorted((key, n) for key in (0, 1) for n in range(1, 501))
+
+
+def test_a_record_does_not_wait_for_others(make_env: Any) -> None:
+    env = make_env().set_buffer_timeout(0)
+    script: list[Any] = [1, Pause(50), 2, Pause(3_600_000), 3]
+    with env.from_source(ScriptedSource(script, ends=False), NONE, "s").execute_and_collect() as found:
+        assert list(islice(found, 2)) == [1, 2]
+
+
+def test_listeners_see_every_round(make_env: Any) -> None:
+    env = make_env({"tidegate.round.max-records": 200})
+    env.from_source(NumberSequenceSource(1, 1_000), NONE, "n").rebalance().map(lambda v: v).add_sink(lambda v: None)
+    rounds: list[Any] = []
+    job = env.execute_async()
+    job.add_round_listener(rounds.append)
+    job.get_job_execution_result().result()
+    seen = [r.round for r in rounds]
+    assert seen == list(range(seen[0], seen[0] + len(seen)))
+    assert all(r.records_in == 200 and r.records_out == 200 and r.checkpoint_id is None for r in rounds if r.records_in)
+
+
+def test_records_and_functions_of_the_users_script_travel(make_env: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What `python job.py` makes of a class in job.py: it lives in __main__, which workers cannot import.
+    main = sys.modules["__main__"]
+    text = """
+class Order:
+    def __init__(self, city, amount):
+        self.city, self.amount = city, amount
+
+def doubled(order):
+    return Order(order.city, order.amount * 2)
+"""
+    for name in ("Order", "doubled"):
+        monkeypatch.setattr(main, name, None, raising=False)
+    exec(text, vars(main))
+    env = make_env()
+    orders = env.from_collection([main.Order("a", 1), main.Order("b", 2), main.Order("a", 3)])  # type: ignore[attr-defined]
+    stream = orders.rebalance().map(main.doubled).key_by(lambda order: order.city).sum("amount")  # type: ignore[attr-defined]
+    found = list(stream.execute_and_collect())
+    assert all(type(order) is main.Order for order in found)  # type: ignore[attr-defined]
+    assert sorted((order.city, order.amount) for order in found) == [("a", 2), ("a", 8), ("b", 4)]
+
+
+def test_local_state_and_job_directories_go_with_the_job(make_env: Any, tmp_path: Path) -> None:
+    list(make_env().from_collection(range(20)).key_by(lambda v: v).process(Count()).execute_and_collect())
+    assert [path for path in (tmp_path / "local").rglob("*") if path.is_file()] == []
+    assert [path for path in (tmp_path / "checkpoints").rglob("*") if path.is_file()] == []
