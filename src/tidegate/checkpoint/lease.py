@@ -180,11 +180,15 @@ def acquire(
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
     owner: Owner | None = None,
     liveness: Liveness = is_alive,
+    own_token: int = 0,
 ) -> Lease:
-    """Claim the next token of the job's directory. ``LeaseError`` if the newest attempt is alive or of another job."""
+    """Claim the next token of the job's directory. ``LeaseError`` if the newest attempt is alive or of another job.
+
+    ``own_token``: of the caller's own attempt before, which it has ended. It need not have been able to release it.
+    """
     while True:
         newest = newest_token(files)
-        if newest:
+        if newest and newest != own_token:
             _refuse_if_held(files, clock, newest, job_id, liveness)
         claim = Claim(newest + 1, new_token(), job_id, owner or this_process(), clock.now_ms(), timeout_ms)
         faults.point("C9.before-claim", token=claim.token)

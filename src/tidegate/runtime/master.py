@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import tempfile
@@ -22,7 +23,7 @@ from tidegate.checkpoint.owner import is_alive
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import Recovery, decide
 from tidegate.common.clock import Clock, SystemClock
-from tidegate.common.errors import FencedError, JobCancelledError, TidegateError
+from tidegate.common.errors import FencedError, JobCancelledError, StorageError, TidegateError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
@@ -76,6 +77,7 @@ class JobMaster:
         self._attempt: Attempt | None = None
         self._current: _Running | None = None
         self._round = 0
+        self._token = 0
 
     def _build(self, restored_max: Mapping[str, int]) -> JobGraph:
         parallelism = int(self._conf.get("parallelism.default") or 1)
@@ -148,10 +150,17 @@ class JobMaster:
             except (JobCancelledError, FencedError):
                 raise
             except Exception as error:
+                self._stop_if_fenced()
                 delay = self._restarts.next_delay_ms(error, self._clock.now_ms())
                 if delay is None or not getattr(error, "restart_helps", True):
                     raise
                 self._restart(error, delay)
+
+    def _stop_if_fenced(self) -> None:
+        """What failed may be a newer driver's tidying up: then that is the reason, and a restart would not help."""
+        if self._current is not None:
+            with contextlib.suppress(StorageError):
+                self._current.lease.check()
 
     def _restart(self, error: Exception, delay_ms: int) -> None:
         self.status = JobStatus.RESTARTING
@@ -171,7 +180,9 @@ class JobMaster:
             job_id=self.job_id,
             timeout_ms=int(self._conf.get("tidegate.checkpoint.lease-timeout") or 30_000),
             liveness=self._liveness,
+            own_token=self._token,
         )
+        self._token = lease.token
         running = _Running(lease)
         try:
             running.keep_lease(self._clock, self._engine.cancel)

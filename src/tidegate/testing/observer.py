@@ -154,6 +154,11 @@ class Outside:
     def pages(self) -> dict[str, list[Any]]:
         return dict(self.committed)
 
+    def write(self, transaction: str, value: Any) -> None:
+        if transaction in self.aborted or transaction in self.committed:
+            raise ConnectionError(f"{transaction} is over")
+        self.open.setdefault(transaction, []).append(value)
+
     def commit(self, transaction: str) -> None:
         if self.refusals:
             self.refusals -= 1
@@ -187,10 +192,11 @@ class OutsideTransactions(TwoPhaseCommitSinkFunction):
         return f"txn-{new_token()}"
 
     def invoke(self, transaction: Any, value: Any, context: Any) -> None:
-        Outside.at(self._address).open.setdefault(transaction, []).append(value)
+        Outside.at(self._address).write(transaction, value)
 
     def pre_commit(self, transaction: Any) -> None:
-        assert transaction in Outside.at(self._address).open
+        if transaction not in Outside.at(self._address).open:
+            raise ConnectionError(f"{transaction} is over")
 
     def commit(self, transaction: Any) -> None:
         Outside.at(self._address).commit(transaction)

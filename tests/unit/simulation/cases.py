@@ -1,0 +1,129 @@
+"""Cases of the simulation: what is run, spread over the machine's cores, and how a failing one is run again."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import random
+import shutil
+import tempfile
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from simulated_programs import SCENARIOS
+
+from tidegate.common.errors import FencedError, TidegateError
+from tidegate.testing.observer import Outside
+from tidegate.testing.simulated_engine import Chances
+from tidegate.testing.simulation import Fault, Kind, Simulation, seeded_tokens, simulate
+
+NO_CHANCES = Chances()
+FIRST_CRASH = Fault(0, "*", 150, Kind.CRASH)
+"""Ends the first life of a case early: faults of the second hit the restore as well as the run."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run. The text of a case is its arguments for ``reproduce.py``."""
+
+    scenario: str
+    seed: int
+    faults: tuple[Fault, ...] = ()
+    chances: Chances = NO_CHANCES
+    parallelism: tuple[int, ...] = (2,)
+    pause: int = 0
+    """A driver is stopped at this point of its second life and wakes up when its successor has ended."""
+
+    def __str__(self) -> str:
+        rates = [f"{name}={rate}" for name, rate in vars(self.chances).items() if rate]
+        widths = ",".join(map(str, self.parallelism))
+        pause = [f"pause={self.pause}"] if self.pause else []
+        return " ".join(
+            [self.scenario, str(self.seed), *map(str, self.faults), *rates, *pause, f"parallelism={widths}"]
+        )
+
+    @staticmethod
+    def parse(words: list[str]) -> Case:
+        given = dict(word.split("=") for word in words[2:] if ":" not in word)
+        widths = tuple(int(width) for width in given.pop("parallelism", "2").split(","))
+        pause = int(given.pop("pause", 0))
+        faults = tuple(Fault.parse(word) for word in words[2:] if ":" in word)
+        rates = Chances(**{name: float(rate) for name, rate in given.items()})
+        return Case(words[0], int(words[1]), faults, rates, widths, pause)
+
+
+def run_case(case: Case, root: str) -> Simulation:
+    """Run it and check everything; raises what is wrong."""
+    scenario = SCENARIOS[case.scenario]
+    if case.pause:
+        return _run_two_drivers(case, root)
+    simulation = simulate(scenario, root, case.seed, case.faults, chances=case.chances, parallelism=case.parallelism)
+    _check_failed_lives(simulation)
+    return simulation
+
+
+def _run_two_drivers(case: Case, root: str) -> Simulation:
+    """Fault C9: the old driver is stopped and taken for dead, its successor starts, then the old one goes on. Whether the
+    successor has ended by then, was killed, or is in the middle of its work, the seed decides."""
+    dice = random.Random(case.seed)
+    Outside.forget_all()
+    with seeded_tokens(case.seed):
+        simulation = Simulation(SCENARIOS[case.scenario], root, case.seed, chances=case.chances)
+        simulation.live(case.faults, case.parallelism[0])
+        old = simulation.new_life(parallelism=case.parallelism[0])
+        old.run_until(case.pause)
+        assert old.is_paused, f"I13: the driver never came to point {case.pause}"
+        simulation.alone = False
+        new = simulation.new_life(case.faults, case.parallelism[-1])
+        new.run_until(dice.choice((dice.randrange(40, 700), 1_000_000)))
+        simulation.look(new)
+        old.wake_up()
+        simulation.look(old)
+        if new.is_paused:
+            new.wake_up()
+            simulation.look(new)
+        assert new.error is None, f"the newer driver failed: {new.error!r}"
+        assert old.finished or isinstance(old.error, FencedError if old.starts else TidegateError), f"C9: {old.error!r}"
+        simulation.conclude(case.parallelism[0])
+    return simulation
+
+
+def _check_failed_lives(simulation: Simulation) -> None:
+    """I10: faults a restart cannot outlive end a life with an error of ours, before it has done anything."""
+    for life in simulation.lives:
+        if life.error is not None:
+            assert isinstance(life.error, TidegateError | OSError), f"I10: {life.error!r}"
+            assert not life.starts, f"a life failed that should have gone on: {life.error!r}"
+
+
+# -- many of them ------------------------------------------------------------------------------------------------------------
+
+
+def fails(case: Case) -> str | None:
+    """What is wrong with a case; None: nothing."""
+    root = tempfile.mkdtemp(prefix="tidegate-simulation-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    try:
+        simulation = run_case(case, root)
+        fired = [fault for life in simulation.lives for fault in life.fired]
+        wanted = [fault for fault in case.faults if fault.point != "*" and fault not in fired]
+        return f"{case}\n    I13: did not fire: {', '.join(map(str, wanted))}" if wanted else None
+    except BaseException as error:
+        return f"{case}\n    {type(error).__name__}: {error}\n{traceback.format_exc(limit=-3)}"
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def run_all(cases: Iterable[Case]) -> None:
+    """Run them on all cores; the assertion lists those that failed and how to run one again."""
+    listed = list(cases)
+    assert listed
+    logging.disable(logging.ERROR)  # injected faults are logged as they should be, by the thousand
+    try:
+        with multiprocessing.get_context("fork").Pool(os.cpu_count() or 1) as pool:
+            failures = [text for text in pool.imap_unordered(fails, listed, chunksize=8) if text is not None]
+    finally:
+        logging.disable(logging.NOTSET)
+    again = "\nrun one again: .venv/bin/python tests/unit/simulation/reproduce.py <the line>"
+    assert not failures, f"{len(failures)} of {len(listed)} cases failed\n" + "\n".join(sorted(failures)[:5]) + again

@@ -1,0 +1,94 @@
+"""Faults at every point: the driver crashes, a worker dies, an operation fails; then all invariants hold."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from cases import FIRST_CRASH, Case, run_all
+from simulated_programs import SCENARIOS
+
+import tidegate
+from tidegate.testing.observer import Outside
+from tidegate.testing.simulation import Fault, Kind, Life, Simulation, seeded_tokens
+
+CAN_FAIL = ("storage.", "T2.", "K1.", "K3.")
+"""Points where an operation outside is about to happen or has just happened."""
+
+NOT_PASSED = {
+    "C2.aborted": "only when a checkpoint fails",
+    "C5.publish-failed": "only when a publish fails",
+    "C5.settled": "only in a restart within an attempt, which the master does not do",
+    "T5.partly-rebuilt": "only for state files of many blocks",
+}
+
+
+@functools.cache
+def second_life(scenario: str, seed: int = 1) -> Life:
+    """A life without faults behind one that was killed early: the points it passes are those to inject faults at."""
+    root = tempfile.mkdtemp(dir="/dev/shm")
+    Outside.forget_all()
+    with seeded_tokens(seed):
+        simulation = Simulation(SCENARIOS[scenario], root, seed)
+        assert simulation.live([FIRST_CRASH]).crashed
+        life = simulation.live()
+        simulation.check_end()
+    shutil.rmtree(root)
+    return life
+
+
+def passings(count: int) -> list[int]:
+    return sorted({1, (count + 1) // 2, count})
+
+
+def cases_of(scenario: str, kind: Kind) -> list[Case]:
+    life = second_life(scenario)
+    points = [name for name in sorted(life.passed) if name != "*"]
+    if kind is Kind.KILL:
+        points = [name for name in points if name in life.in_tasks]
+    elif kind is Kind.ERROR:
+        points = [name for name in points if name.startswith(CAN_FAIL)]
+    return [
+        Case(scenario, 1, (FIRST_CRASH, Fault(1, name, passing, kind)))
+        for name in points
+        for passing in passings(life.passed[name])
+    ]
+
+
+def test_every_point_in_the_code_is_passed() -> None:
+    """Read from the sources: a new fault point must be passed by some program here, or be explained."""
+    root = Path(tidegate.__file__).parent
+    texts = [path.read_text() for path in root.rglob("*.py") if path.parent.name != "testing" or path.stem == "sinks"]
+    names = {name for text in texts for name in re.findall(r'faults\.point\(\s*"([^"]+)"', text)}
+    passed = {name for scenario in SCENARIOS for name in second_life(scenario).passed}
+    assert len(names) > 50
+    assert names - passed == set(NOT_PASSED)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("kind", Kind)
+def test_fault_at_every_point(scenario: str, kind: Kind) -> None:
+    run_all(cases_of(scenario, kind))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_driver_crashes_at_every_passing_of_every_point(scenario: str) -> None:
+    total = second_life(scenario).passed["*"]
+    crashes = [Fault(1, "*", number, Kind.CRASH) for number in range(1, total + 1)]
+    run_all(Case(scenario, 1, (FIRST_CRASH, crash)) for crash in crashes)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_crash_again_while_restoring(scenario: str) -> None:
+    """Fault C8: the third life dies where the second one was still restoring, the fourth finds the same."""
+    points = [name for name in second_life(scenario).passed if name.startswith(("C8", "C9")) or "listed" in name]
+    run_all(
+        Case(scenario, seed, (FIRST_CRASH, Fault(1, "*", 200 + 60 * seed, Kind.CRASH), Fault(2, name, 1, Kind.CRASH)))
+        for name in points
+        for seed in (1, 2)
+    )

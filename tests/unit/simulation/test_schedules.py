@@ -1,0 +1,60 @@
+"""Seeded random schedules: drivers and workers die, storage fails, zombies haunt, hosts lose their state, jobs rescale."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from cases import Case, run_all
+from simulated_programs import SCENARIOS
+from test_faults import second_life
+
+from tidegate.testing.simulated_engine import Chances
+from tidegate.testing.simulation import Fault, Kind
+
+KINDS = (Kind.CRASH, Kind.CRASH, Kind.KILL, Kind.ERROR)
+
+
+def random_case(seed: int) -> Case:
+    dice = random.Random(seed)
+    scenario = list(SCENARIOS)[seed % len(SCENARIOS)]
+    faults = []
+    for life in range(dice.randrange(4)):
+        faults.append(Fault(life, "*", dice.randrange(1, 700), dice.choice(KINDS)))
+        if dice.random() < 0.3:
+            faults.append(Fault(life, "*", dice.randrange(1, 700), Kind.ERROR))
+    names = ("die", "zombie", "late", "rerun", "lose_store")
+    chances = Chances(**{name: dice.choice((0, 0.02, 0.06)) for name in names})
+    return Case(scenario, seed, tuple(faults), chances, tuple(dice.choice((1, 2, 3)) for _ in range(4)))
+
+
+def paused_cases(scenario: str, every: int) -> list[Case]:
+    total = second_life(scenario).passed["*"]
+    dice = random.Random(every)
+    crash = Fault(0, "*", 250, Kind.CRASH)
+    later = [(), (Fault(2, "*", 300, Kind.CRASH),)]
+    return [
+        Case(scenario, point, (crash, *dice.choice(later)), parallelism=(2, dice.choice((1, 2, 3))), pause=point)
+        for point in range(1 + dice.randrange(every), total // 2, every)
+    ]
+
+
+def test_random_schedules() -> None:
+    run_all(random_case(seed) for seed in range(600))
+
+
+@pytest.mark.slow
+def test_random_schedules_by_the_thousand() -> None:
+    run_all(random_case(seed) for seed in range(1_000, 21_000))
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_an_old_driver_wakes_up(scenario: str) -> None:
+    """Fault C9: at any point it is fenced, and nothing it does is seen."""
+    run_all(paused_cases(scenario, every=9))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_an_old_driver_wakes_up_at_every_point(scenario: str) -> None:
+    run_all(paused_cases(scenario, every=1))
