@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+DETAIL = "detail"
+"""The style of a note that only the plain view shows: the picture has another place for it."""
 STEPS = ["trigger", "cut", "run", "align", "snapshot", "acknowledge", "complete", "commit", "subsume"]
 
 
@@ -96,7 +98,7 @@ class Story:
     def begin_attempt(self) -> None:
         self.attempt += 1
         self.status, self.step = "starting Spark", 0
-        self.note(f"attempt {self.attempt} starts: same program, same job", "bold")
+        self.note(f"attempt {self.attempt} starts", "bold")
 
     def hear(self, event: dict[str, Any]) -> None:
         if event["event"] == "round":
@@ -105,7 +107,7 @@ class Story:
             self._log(event["text"])
         elif event["event"] == "finished":
             self.status = "finished"
-            self.note("all orders processed, last checkpoint committed", "green")
+            self.note("all orders processed and committed", "green")
 
     def _round(self, event: dict[str, Any]) -> None:
         self.status, self.round, self.killed_after = "running", event["round"], None
@@ -118,9 +120,9 @@ class Story:
         if match := re.search(r"checkpoint (\d+): step 7 complete, round \d+, (\d+) bytes, (\d+) ms", text):
             self.checkpoint, self.state_bytes = int(match[1]), int(match[2])
             self.checkpoints += 1
-            self.note(f"checkpoint {self.checkpoint}: {match[3]} ms, {self.state_bytes / 1e6:.1f} MB of state", "dim")
+            self.note(f"checkpoint {self.checkpoint} done, {match[3]} ms", "dim")
         elif match := re.search(r"restores checkpoint (\d+) from", text):
-            self.note(f"attempt {self.attempt} continues from checkpoint {match[1]}", "green")
+            self.note(f"continues from checkpoint {match[1]}", "green")
 
     def killed(self, kill: Kill, checkpoint: str, orders: int) -> None:
         """The process is gone, by the signal it was meant to get and at the point it was meant to be."""
@@ -129,10 +131,14 @@ class Story:
             f"checkpoint {checkpoint}, between step {kill.after} and {kill.after + 1}, {orders:,} orders in hidden files"
         )
         self.explanation = f"{kill.found}; {kill.meaning.format(orders=orders)}"
-        self.note(f"SIGKILL in checkpoint {checkpoint} behind step {kill.after}", "bold red")
-        self.note(f"  {self.explanation}", "red")
+        self.note(f"SIGKILL in checkpoint {checkpoint}", "bold red")
+        step, following = STEPS[kill.after - 1], STEPS[kill.after]
+        self.note(
+            f"  between step {kill.after} ({step}) and {kill.after + 1} ({following}): {self.explanation}", DETAIL
+        )
 
-    def throughput(self, width: int) -> list[int]:
-        """Orders read in each of the last ``width`` seconds."""
-        now = int(self.seconds)
-        return [self.per_second[second] for second in range(max(0, now - width), now)]
+    def throughput(self, number: int, every: int = 1) -> list[int]:
+        """Orders read per second, over the last ``number`` spans of ``every`` seconds that are over."""
+        now = int(self.seconds) // every
+        spans = range(max(0, now - number), now)
+        return [sum(self.per_second[span * every + i] for i in range(every)) // every for span in spans]

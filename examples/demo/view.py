@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
-from story import STEPS, Story
+from story import DETAIL, STEPS, Story
 
 WHY = (
     "A barrier cuts the stream once, through every operator: source positions, totals, open windows and output files of a "
@@ -48,8 +48,8 @@ def figures(story: Story, width: int) -> RenderableType:
         ("rounds", f"{story.rounds:,}"),
         ("checkpoints", f"{story.checkpoints} complete, latest {story.checkpoint}"),
         ("state", f"{story.state_bytes / 1e6:.1f} MB"),
-        ("committed", f"{reader.orders:,} orders, {reader.files} files"),
-        ("prepared", f"{reader.hidden} hidden files"),
+        ("committed", f"{reader.orders:,} orders"),
+        ("files", f"{reader.files} visible, {reader.hidden} hidden"),
         ("kills", Text(str(len(story.kills)), style="red" if story.kills else "")),
     ]
     table = Table.grid(padding=(0, 2))
@@ -61,15 +61,15 @@ def figures(story: Story, width: int) -> RenderableType:
 
 
 def sparkline(story: Story, width: int) -> Text:
-    pace = story.throughput(width - 12)
+    pace = story.throughput(width - 12, every=2)
     top = max([*pace, 1])
     bars = "".join(_BARS[min(7, n * 8 // (top + 1))] if n else "·" for n in pace)
-    latest = next((n for n in reversed(pace) if n), 0)
+    latest = next((n for n in reversed(pace) if n), 0) if story.status == "running" else 0
     return Text.assemble((bars, "cyan"), f"  {latest:,}/s")
 
 
 def events(story: Story, lines: int) -> Text:
-    latest = list(story.events)[-lines:]
+    latest = [event for event in story.events if event[2] != DETAIL][-lines:]
     return Text("\n", no_wrap=True, overflow="ellipsis").join(
         Text.assemble((f"{seconds:5.1f} ", "dim"), (text, style)) for seconds, text, style in latest
     )
