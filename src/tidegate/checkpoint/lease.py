@@ -36,7 +36,7 @@ import contextlib
 import logging
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -180,17 +180,20 @@ def acquire(
     timeout_ms: int = DEFAULT_TIMEOUT_MS,
     owner: Owner | None = None,
     liveness: Liveness = is_alive,
-    own_token: int = 0,
+    own_claims: set[str] | None = None,
 ) -> Lease:
     """Claim the next token of the job's directory. ``LeaseError`` if the newest attempt is alive or of another job.
 
-    ``own_token``: of the caller's own attempt before, which it has ended. It need not have been able to release it.
+    ``own_claims``: nonces of the caller's claims before this one, which is added. It has ended those attempts and is not
+    in its own way, whether or not storage let it release them, or told it that a claim had been made.
     """
+    own = own_claims if own_claims is not None else set()
     while True:
         newest = newest_token(files)
-        if newest and newest != own_token:
-            _refuse_if_held(files, clock, newest, job_id, liveness)
+        if newest:
+            _refuse_if_held(files, clock, newest, job_id, liveness, own)
         claim = Claim(newest + 1, new_token(), job_id, owner or this_process(), clock.now_ms(), timeout_ms)
+        own.add(claim.nonce)
         faults.point("C9.before-claim", token=claim.token)
         with contextlib.suppress(FileExistsError):  # somebody was faster: look again, now it is the newest
             files.publish(claim_path(claim.token), encode(claim))
@@ -221,7 +224,9 @@ def highest_id(files: Files, below: int) -> int:
     return seen
 
 
-def _refuse_if_held(files: Files, clock: Clock, token: int, job_id: str, liveness: Liveness) -> None:
+def _refuse_if_held(
+    files: Files, clock: Clock, token: int, job_id: str, liveness: Liveness, own: Collection[str]
+) -> None:
     claim = read_undamaged(files, claim_path(token), Claim)
     if claim is None:  # damaged: fencing needs only its name
         logger.warning("job %s: %s is damaged and is taken over", job_id, files.location(claim_path(token)))
@@ -234,7 +239,7 @@ def _refuse_if_held(files: Files, clock: Clock, token: int, job_id: str, livenes
             cure="use another execution.checkpointing.dir; to start from its state, set execution.state-recovery.path",
         )
     live = read_undamaged(files, live_path(token), LiveRecord)
-    if live is not None and live.released:
+    if claim.nonce in own or (live is not None and live.released):
         return
     heartbeat_ms = max(claim.acquired_ms, live.heartbeat_ms if live else 0)
     silent_ms = clock.now_ms() - heartbeat_ms

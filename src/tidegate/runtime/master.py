@@ -77,7 +77,7 @@ class JobMaster:
         self._attempt: Attempt | None = None
         self._current: _Running | None = None
         self._round = 0
-        self._token = 0
+        self._claims: set[str] = set()
 
     def _build(self, restored_max: Mapping[str, int]) -> JobGraph:
         parallelism = int(self._conf.get("parallelism.default") or 1)
@@ -180,9 +180,8 @@ class JobMaster:
             job_id=self.job_id,
             timeout_ms=int(self._conf.get("tidegate.checkpoint.lease-timeout") or 30_000),
             liveness=self._liveness,
-            own_token=self._token,
+            own_claims=self._claims,
         )
-        self._token = lease.token
         running = _Running(lease)
         try:
             running.keep_lease(self._clock, self._engine.cancel)
