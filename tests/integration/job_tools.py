@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from tidegate.checkpoint.history import HistoryEntry, read_history
 from tidegate.common import Encoder, Types
 from tidegate.common.files import Files
 from tidegate.connectors.bucket_assigners import BucketAssigner
-from tidegate.datastream import KeyedProcessFunction
+from tidegate.datastream import KeyedProcessFunction, MapFunction, TwoPhaseCommitSinkFunction
 from tidegate.datastream.connectors.file_system import FileSink, RollingPolicy
 from tidegate.datastream.state import ValueStateDescriptor
 
@@ -58,3 +59,55 @@ class Count(KeyedProcessFunction):
         count = (self.count.value() or 0) + 1
         self.count.update(count)
         yield ctx.get_current_key(), count
+
+
+class RenamedFiles(TwoPhaseCommitSinkFunction):
+    """A transaction is a file in ``open/``; a commit moves it to ``committed/``. Every call leaves a line in ``calls``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def note(self, text: str) -> None:
+        with open(self.directory / "calls", "a") as file:
+            file.write(f"{text}\n")
+
+    def begin_transaction(self) -> str:
+        (self.directory / "open").mkdir(exist_ok=True, parents=True)
+        self.note("begin")
+        return uuid.uuid4().hex
+
+    def invoke(self, transaction: str, value: Any, context: Any) -> None:
+        with open(self.directory / "open" / transaction, "a") as file:
+            file.write(f"{value}\n")
+
+    def pre_commit(self, transaction: str) -> None:
+        self.note("pre_commit")
+
+    def commit(self, transaction: str) -> None:
+        (self.directory / "committed").mkdir(exist_ok=True)
+        source = self.directory / "open" / transaction
+        if source.exists():
+            source.rename(self.directory / "committed" / transaction)
+            self.note("commit")
+
+    def abort(self, transaction: str) -> None:
+        (self.directory / "open" / transaction).unlink(missing_ok=True)
+        self.note("abort")
+
+
+class FailOnce(MapFunction):
+    """Raises at the given values, at each of them once over all attempts: files in the directory remember."""
+
+    def __init__(self, directory: Path, *values: Any, times: int = 1) -> None:
+        self.directory, self.values, self.times = directory, values, times
+
+    def map(self, value: Any) -> Any:
+        if value in self.values:
+            self.directory.mkdir(exist_ok=True)
+            for number in range(self.times):
+                try:
+                    (self.directory / f"{value}-{number}").touch(exist_ok=False)
+                except FileExistsError:
+                    continue
+                raise ValueError(f"scripted failure at {value}")
+        return value

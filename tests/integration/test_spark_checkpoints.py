@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def test_the_interval_decides_which_rounds_carry_a_barrier(make_env: Any) -> Non
     carried = [r for r in rounds if r.checkpoint_id is not None]
     assert [r.checkpoint_id for r in carried] == list(range(1, len(carried) + 1))
     # A round may carry one up to half a round early; the first comes one interval after the start.
-    gaps = [later.started_ms - earlier.started_ms for earlier, later in zip(carried, carried[1:], strict=False)]
+    gaps = [later.started_ms - earlier.started_ms for earlier, later in pairwise(carried)]
     longest = max(r.seconds for r in rounds) * 1_000
     assert all(gap >= 400 - longest for gap in gaps)
     cancel(job)
@@ -82,7 +83,7 @@ def test_the_pause_between_two_checkpoints_is_kept(counting_env: Any, tmp_path: 
     job = start_counting(env, tmp_path / "out")
     eventually(lambda: len(history(job_directory)) >= 3)
     entries = history(job_directory)
-    assert all(b.trigger_ms - a.end_ms >= 249 for a, b in zip(entries, entries[1:], strict=False))
+    assert all(b.trigger_ms - a.end_ms >= 249 for a, b in pairwise(entries))
     cancel(job)
 
 

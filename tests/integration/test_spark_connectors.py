@@ -5,15 +5,14 @@ from __future__ import annotations
 import gzip
 import re
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import committed_files, committed_lines, file_sink, hidden_files
+from job_tools import RenamedFiles, committed_files, committed_lines, file_sink, hidden_files
 
 from tidegate.common import Duration, Encoder, JobStatus, Row, Types, WatermarkStrategy
-from tidegate.datastream import SinkFunction, StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
+from tidegate.datastream import SinkFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.datagen import DataGeneratorSource, RateLimiterStrategy
 from tidegate.datastream.connectors.file_system import (
     BucketAssigner,
@@ -232,40 +231,6 @@ def test_dates_as_buckets(make_env: Any, tmp_path: Path) -> None:
 
 
 # -- two-phase commit
-
-
-class RenamedFiles(TwoPhaseCommitSinkFunction):
-    """A transaction is a file in ``open/``; a commit moves it to ``committed/``. Every call leaves a line in ``calls``."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-
-    def note(self, text: str) -> None:
-        with open(self.directory / "calls", "a") as file:
-            file.write(f"{text}\n")
-
-    def begin_transaction(self) -> str:
-        (self.directory / "open").mkdir(exist_ok=True, parents=True)
-        self.note("begin")
-        return uuid.uuid4().hex
-
-    def invoke(self, transaction: str, value: Any, context: Any) -> None:
-        with open(self.directory / "open" / transaction, "a") as file:
-            file.write(f"{value}\n")
-
-    def pre_commit(self, transaction: str) -> None:
-        self.note("pre_commit")
-
-    def commit(self, transaction: str) -> None:
-        (self.directory / "committed").mkdir(exist_ok=True)
-        source = self.directory / "open" / transaction
-        if source.exists():
-            source.rename(self.directory / "committed" / transaction)
-            self.note("commit")
-
-    def abort(self, transaction: str) -> None:
-        (self.directory / "open" / transaction).unlink(missing_ok=True)
-        self.note("abort")
 
 
 @pytest.mark.parametrize("keys", [{}, {"execution.checkpointing.interval": "40 ms"}], ids=["plain", "checkpoints"])
