@@ -101,6 +101,12 @@ class RoundError(TidegateError):
     """A round failed: barriers or attempt tokens disagree, or a Spark job failed. Nothing of it was accepted."""
 
 
+class EngineLostError(RoundError):
+    """What runs the rounds is gone for good (Spark's JVM died). A new process has to go on from the last checkpoint."""
+
+    restart_helps = False
+
+
 class CommitError(TidegateError):
     """A sink could not commit what a completed checkpoint holds, after all retries. Names what is not committed."""
 

@@ -49,7 +49,8 @@ _BYTES = _units(
 def _quantity(raw: Any, units: dict[str, int], default_unit: str) -> int:
     match = _QUANTITY.match(str(raw))
     if match is None or isinstance(raw, bool):
-        raise ValueError("not a number with a unit")
+        negative = str(raw).strip().startswith("-")
+        raise ValueError("it is negative" if negative else "not a number with a unit")
     number, unit = match.groups()
     size = units.get(unit.lower() or default_unit)
     if size is None:

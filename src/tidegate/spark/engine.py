@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import gc
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 from pyspark.errors import PySparkException
 
-from tidegate.common.errors import RoundError
+from tidegate.common.errors import EngineLostError, RoundError
 from tidegate.operators.level import JobSpec
 from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.spark.task import ForgetJob, LevelTask, identity
 
 _COLLECT_EVERY = 50
+_SPARK_ERRORS = (Py4JError, PySparkException, OSError)
+"""OSError: the connection to a JVM that is gone."""
 
 
 class SparkEngine:
@@ -42,29 +45,26 @@ class SparkEngine:
         return self._context
 
     def start(self, spec: JobSpec) -> None:
-        self._forget_program()
         self._spec = spec
-        self._program = self._sc.broadcast(pickle.dumps(spec, 5))
-        width = spec.widths[0]
-        # Level 0 reads no rows; one RDD of empty partitions serves all rounds (making it anew costs some milliseconds).
-        self._seed = self._sc.parallelize([], width)
+        with self._errors("start of an attempt"):
+            self._forget_program()
+            self._program = self._sc.broadcast(pickle.dumps(spec, 5))
+            # Level 0 reads no rows; one RDD of empty partitions serves all rounds (a new one costs some milliseconds).
+            self._seed = self._sc.parallelize([], spec.widths[0])
         self._group = f"tidegate-{spec.settings.job_id}-{spec.attempt}"
 
     def run(self, plan: RoundPlan) -> list[Ack]:
         assert self._spec is not None
-        last = self._rdd(plan, self._spec)
         checkpoint = plan.context.checkpoint_id
         title = f"round {plan.context.round}" + (f", checkpoint {checkpoint}" if checkpoint is not None else "")
-        self._sc.setJobGroup(self._group, title, interruptOnCancel=True)
+        with self._errors(title):
+            self._sc.setJobGroup(self._group, title, interruptOnCancel=True)
+            rows = self._collect(self._rdd(plan, self._spec))
+        return [pickle.loads(payload) for _, payload in rows]
+
+    def _collect(self, last: RDD[Any]) -> list[Any]:
         try:
-            rows = last.collect()
-        except (Py4JJavaError, Py4JError, PySparkException) as error:
-            raise RoundError(
-                "A Spark job failed, with all its retries",
-                where=title,
-                found=_cause(error),
-                cure="the job restarts from its last checkpoint if its restart strategy allows",
-            ) from error
+            return last.collect()
         finally:
             self._release_shuffles(last)
             self._runs += 1
@@ -72,7 +72,31 @@ class SparkEngine:
                 # RDD objects are cycles; until Python collects them, the JVM keeps its side of each round.
                 del last
                 gc.collect()
-        return [pickle.loads(payload) for _, payload in rows]
+
+    @contextmanager
+    def _errors(self, where: str) -> Iterator[None]:
+        try:
+            yield
+        except _SPARK_ERRORS as error:
+            if self._is_lost():
+                raise EngineLostError(
+                    "Spark must stay as long as a job runs",
+                    where=where,
+                    found=f"its JVM or context is gone: {_cause(error)}",
+                    cure="start the program again: with a fixed tidegate.job-id it goes on from its last checkpoint",
+                ) from error
+            raise RoundError(
+                "A Spark job failed, with all its retries",
+                where=where,
+                found=_cause(error),
+                cure="the job restarts from its last checkpoint if its restart strategy allows",
+            ) from error
+
+    def _is_lost(self) -> bool:
+        try:
+            return self._context is not None and bool(self._context._jsc.sc().isStopped())
+        except Exception:  # no connection, or no context object any more
+            return True
 
     def _rdd(self, plan: RoundPlan, spec: JobSpec) -> RDD[Any]:
         context = pickle.dumps(plan.context, 5)
@@ -88,20 +112,21 @@ class SparkEngine:
         """Shuffle files of past rounds stay until a garbage collection of the driver's JVM: release them now."""
         try:
             rdd._jrdd.rdd().cleanShuffleDependencies(False)
-        except (Py4JError, AttributeError):
+        except (*_SPARK_ERRORS, AttributeError):
             return  # the context is stopping, and takes its files with it
 
     def cancel(self) -> None:
-        if self._group:
+        if self._group and not self._is_lost():
             self._sc.cancelJobGroup(self._group)
 
     def stop(self) -> None:
         spec = self._spec
-        if self._context is not None and spec is not None and not self._sc._jsc.sc().isStopped():
-            forget = ForgetJob(spec.settings.local_root, spec.settings.job_id)
-            hosts = max(1, self._sc.defaultParallelism)
-            self._sc.setJobGroup(f"{self._group}-end", "release local state", interruptOnCancel=False)
-            self._sc.parallelize(range(hosts), hosts).mapPartitions(forget).count()
+        if self._context is None or spec is None or self._is_lost():
+            return  # a context that is gone has taken its broadcasts with it
+        forget = ForgetJob(spec.settings.local_root, spec.settings.job_id)
+        hosts = max(1, self._sc.defaultParallelism)
+        self._sc.setJobGroup(f"{self._group}-end", "release local state", interruptOnCancel=False)
+        self._sc.parallelize(range(hosts), hosts).mapPartitions(forget).count()
         self._forget_program()
 
     def _forget_program(self) -> None:
@@ -119,6 +144,6 @@ def _cause(error: Exception) -> str:
             if inner:
                 return inner[0]
     for line in lines:
-        if "failed" in line and "Job aborted" in line:
-            return line.strip()
+        if line.startswith(": "):  # py4j: behind the name of the called method, the Java exception
+            return line.removeprefix(": ")
     return lines[0] if lines else repr(error)
