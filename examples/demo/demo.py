@@ -171,8 +171,8 @@ def follow(attempt: Attempt, story: Story, screen: Screen) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Kills a running job twice in mid-checkpoint and audits its output.")
-    parser.add_argument("--orders", type=int, default=300_000)
-    parser.add_argument("--rate", type=float, default=12_000, help="orders per second")
+    parser.add_argument("--orders", type=int, default=200_000)
+    parser.add_argument("--rate", type=float, default=10_000, help="orders per second")
     parser.add_argument("--plain", action="store_true", help="lines instead of the live picture")
     given = parser.parse_args()
     console = Console()

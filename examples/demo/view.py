@@ -15,9 +15,7 @@ WHY = (
     "checkpoint all hold the same orders. A restart takes all of them back together. Parts of different moments would "
     "lose orders or count them twice, and the audit at the end would see it."
 )
-LEGEND = (
-    "a crash before step 7 ends goes back to the checkpoint before; from then on this one is finished at the restart"
-)
+LEGEND = "killed before 7 is done: back to the checkpoint before; later: it is finished at the restart"
 _BARS = "▁▂▃▄▅▆▇█"
 _STATUS = {"running": "bold green", "killed": "bold red", "finished": "bold green"}
 
