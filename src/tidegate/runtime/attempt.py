@@ -80,7 +80,7 @@ class Attempt:
             now = self._clock.now_ms()
             sources = self._planner.plan(now)
             ending = all(plan.finished for plan in sources.values())
-            pending = self._trigger(ending)
+            pending = self._trigger(sources, ending)
             if self._has_work(sources, pending, now):
                 self._run_round(sources, pending, now)
             elif not (ending and self._planner.finished):
@@ -96,11 +96,11 @@ class Attempt:
 
     # -- when ----------------------------------------------------------------------------------------------------------
 
-    def _trigger(self, ending: bool) -> PendingCheckpoint | None:
+    def _trigger(self, sources: dict[int, SourcePlan], ending: bool) -> PendingCheckpoint | None:
         """Step 1. The last round always carries a barrier: it commits the last output."""
         if self._coordinator is None:
             return None
-        wanted = self._unsaved or self._keeps_writers
+        wanted = self._unsaved or self._keeps_writers or any(plan.intervals for plan in sources.values())
         # Rounds are the grid checkpoints lie on: the one nearest to the beat carries it, be it a little early.
         early_ms = self.statistics[-1].seconds * 500 if self.statistics else 0.0
         if (ending and self._unsaved) or (wanted and self._coordinator.due(early_ms)):
