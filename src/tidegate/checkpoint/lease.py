@@ -122,13 +122,14 @@ class Lease:
         protected: list[RestorePoint],
         *,
         finished: bool = False,
+        origin: str = "",
     ) -> None:
         """Fix what this attempt restores from. Once, after all checks, before a sink or a file is touched.
 
-        ``finished``: the job had finished before and this attempt only tidies up.
+        ``finished``: the job had finished before and this attempt only tidies up. ``origin``: see ``LiveRecord``.
         """
         status = AttemptStatus.FINISHED if finished else AttemptStatus.RUNNING
-        self._write_live(retained=retained, protected=protected, status=status, discarded=finished)
+        self._write_live(retained=retained, protected=protected, status=status, discarded=finished, origin=origin)
         faults.point("C8.before-record", token=self.token)
         try:
             self.files.publish(restored_path(self.token), encode(RestoredRecord(point)))

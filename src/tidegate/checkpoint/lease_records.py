@@ -64,7 +64,8 @@ class LiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``first_id`` to ``last_id`` are the checkpoint ids it has taken. ``retained`` are the completed checkpoints on its
     lineage, oldest first, also those of attempts before it. ``protected`` are checkpoints it must leave alone.
     ``given_up`` are ids whose metadata counts for nothing, should a delayed write bring it yet. ``discarded``: the
-    job ended and its checkpoints were given up. ``released``: the next attempt may claim at once.
+    job ended and its checkpoints were given up. ``released``: the next attempt may claim at once. ``origin``: the path
+    of the user's that the lineage began with; a driver started again with the same one goes on, and not back.
     """
 
     heartbeat_ms: int
@@ -76,6 +77,7 @@ class LiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     status: AttemptStatus = AttemptStatus.RUNNING
     discarded: bool = False
     released: bool = False
+    origin: str = ""
 
 
 def claim_path(token: int) -> str:

@@ -28,6 +28,7 @@ class Lineage(msgspec.Struct, frozen=True):
 
     ``token`` 0: no attempt ever did. ``latest`` is what the next attempt restores. ``retained`` are the completed
     checkpoints up to it that are kept, oldest first. ``status``: how that attempt ended, RUNNING if it did not say.
+    ``origin``: the path of the user's it began with.
     """
 
     token: int = 0
@@ -35,6 +36,7 @@ class Lineage(msgspec.Struct, frozen=True):
     retained: list[RestorePoint] = []
     protected: list[RestorePoint] = []
     status: AttemptStatus = AttemptStatus.RUNNING
+    origin: str = ""
 
 
 def read_lineage(files: Files, *, below: int | None = None) -> Lineage:
@@ -62,10 +64,10 @@ def _lineage_of(files: Files, token: int, restored: RestoredRecord) -> Lineage:
             cure="point execution.state-recovery.path at the checkpoint to restore",
         )
     if live.discarded:
-        return Lineage(token, None, [], live.protected, live.status)
+        return Lineage(token, None, [], live.protected, live.status, live.origin)
     retained = [*live.retained, *_unrecorded(files, token, live)]
     latest = retained[-1] if retained else restored.point
-    return Lineage(token, latest, retained, live.protected, live.status)
+    return Lineage(token, latest, retained, live.protected, live.status, live.origin)
 
 
 def _unrecorded(files: Files, token: int, live: LiveRecord) -> list[RestorePoint]:

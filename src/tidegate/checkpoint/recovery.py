@@ -9,6 +9,7 @@ from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
 from tidegate.checkpoint.lineage import Lineage, all_completed, read_lineage
 from tidegate.checkpoint.locate import Located, locate, locate_own
+from tidegate.checkpoint.metadata import FILE_NAME
 from tidegate.common import faults
 from tidegate.common.errors import CorruptFileError, RestoreError
 from tidegate.common.files import Files
@@ -29,16 +30,18 @@ class Recovery:
     retained: list[RestorePoint] = field(default_factory=list)
     protected: list[RestorePoint] = field(default_factory=list)
     previous: AttemptStatus | None = None
+    origin: str = ""
+    """The path of the user's the lineage began with."""
 
     def record(self, lease: Lease) -> None:
         """Fix the decision (fault C8): after every check of the program, before a sink or a file is touched."""
-        lease.record_restored(self.point, self.retained, self.protected)
+        lease.record_restored(self.point, self.retained, self.protected, origin=self.origin)
         what = self.located.address if self.located else "nothing, empty state"
         logger.info("job %s: lease %d restores %s", lease.claim.job_id, lease.token, what)
 
     def record_finished(self, lease: Lease) -> None:
         """The job had finished before: this attempt keeps that on record and may sweep what the end left."""
-        lease.record_restored(None, [], self.protected, finished=True)
+        lease.record_restored(None, [], self.protected, finished=True, origin=self.origin)
 
 
 def decide(files: Files, lease: Lease, path: str | None = None) -> Recovery:
@@ -46,7 +49,8 @@ def decide(files: Files, lease: Lease, path: str | None = None) -> Recovery:
 
     Without a path: the latest completed checkpoint by lineage, or empty state. ``path``
     (``execution.state-recovery.path``): that checkpoint; then whatever is in the job's directory is protected, so
-    going back by mistake loses nothing.
+    going back by mistake loses nothing. A path counts once: a driver that is started again with the same one goes on
+    with what has come of it, because that may be committed.
     """
     faults.point("C8.deciding", token=lease.token)
     try:
@@ -57,25 +61,30 @@ def decide(files: Files, lease: Lease, path: str | None = None) -> Recovery:
 
 
 def _decide(files: Files, lease: Lease, path: str | None) -> Recovery:
-    if path and Files(path).root != files.root:
-        return _explicit(files, lease, locate(path))
+    origin = Files(path).root.removesuffix(f"/{FILE_NAME}") if path else ""
+    if origin and origin != files.root:
+        before = _lineage_if_readable(files, lease)
+        goes_on = before.latest is not None or before.status is AttemptStatus.FINISHED
+        if before.origin != origin or not goes_on:
+            return _explicit(files, before, locate(origin), origin)
+        logger.warning("job %s began from %s before and goes on with what came of it", lease.claim.job_id, origin)
     lineage = read_lineage(files, below=lease.token)
     previous = lineage.status if lineage.token else None
     if lineage.latest is None:
-        return Recovery(None, None, [], lineage.protected, previous)
+        return Recovery(None, None, [], lineage.protected, previous, lineage.origin)
     located = locate_own(files, lineage.latest)
     _refuse_other_job(located, lease, lineage.latest)
-    return Recovery(located, lineage.latest, lineage.retained, lineage.protected, previous)
+    return Recovery(located, lineage.latest, lineage.retained, lineage.protected, previous, lineage.origin)
 
 
-def _explicit(files: Files, lease: Lease, located: Located) -> Recovery:
+def _explicit(files: Files, lineage: Lineage, located: Located, origin: str) -> Recovery:
     metadata = located.metadata
     own = located.root.root == files.root and bool(located.directory)
     point = RestorePoint(metadata.checkpoint_id, metadata.token, "" if own else located.address)
-    lineage = _lineage_if_readable(files, lease)
     protected = {kept.checkpoint_id: kept for kept in (*lineage.protected, *lineage.retained, *all_completed(files))}
     previous = lineage.status if lineage.token else None
-    return Recovery(located, point, [], sorted(protected.values(), key=lambda kept: kept.checkpoint_id), previous)
+    kept_for_good = sorted(protected.values(), key=lambda kept: kept.checkpoint_id)
+    return Recovery(located, point, [], kept_for_good, previous, origin)
 
 
 def _lineage_if_readable(files: Files, lease: Lease) -> Lineage:

@@ -64,15 +64,15 @@ class OutputObserver:
         self.output = output
         self._seen: dict[str, list[Any]] = {}
 
-    def look(self, published: Coverage, committed: Coverage, settled: bool) -> None:
-        """I5. ``published``: by the latest complete checkpoint; ``committed``: by the latest one that is committed as a
-        whole. ``settled``: no commit is under way or was cut short."""
+    def look(self, published: list[Coverage], committed: Coverage, settled: bool) -> None:
+        """I5. ``published``: by all complete checkpoints; ``committed``: by the latest one that is committed as a whole.
+        ``settled``: no commit is under way or was cut short."""
         pages = self.output.pages()
         for name, values in self._seen.items():
             assert pages.get(name) == values, f"I5: {self.output.name}: page {name} changed or disappeared"
         self._seen = pages
         visible = {c for values in pages.values() for v in values if (c := self.output.cause(v)) is not None}
-        early = [cause for cause in visible if not covers(published, cause)]
+        early = [cause for cause in visible if not any(covers(coverage, cause) for coverage in published)]
         assert not early, f"I5: {self.output.name}: visible before their checkpoint is complete: {early}"
         if self.output.every_checkpoint:
             wanted = {c for v in self.output.expected if (c := self.output.cause(v)) and covers(committed, c)}
@@ -81,8 +81,8 @@ class OutputObserver:
             extra = sorted(visible - wanted) if settled else []
             assert not extra, f"I5: {self.output.name}: a part of a checkpoint is visible: {extra}"
 
-    def check_end(self) -> None:
-        """I1 to I4, I6 and I12, when the job has finished."""
+    def check_records(self) -> None:
+        """I1 to I4 and I6, when the job has finished."""
         output, pages = self.output, self.output.pages()
         values = [value for page in pages.values() for value in page]
         groups = [values] if output.in_order else list(pages.values())
@@ -93,8 +93,11 @@ class OutputObserver:
         for group in groups:
             order = audit(group, group, key=output.key, order=output.order)
             assert not order.disordered, f"I3: {output.name}: out of order {order.disordered}"
-        left = output.leftovers()
-        assert not left, f"I12: {output.name}: left behind {left}"
+
+    def check_leftovers(self) -> None:
+        """I12."""
+        left = self.output.leftovers()
+        assert not left, f"I12: {self.output.name}: left behind {left}"
 
 
 # -- places to look at ---------------------------------------------------------------------------------------------------
@@ -257,7 +260,8 @@ def _check_state(located: Located, probe: StateProbe) -> None:
 def check_storage(directory: str, *, ended: bool) -> None:
     """I8 and I12: behind a sweep exactly what is referenced is there; behind the end of the job only its records."""
     files = Files(directory)
-    points = [] if ended else read_lineage(files).retained
+    lineage = read_lineage(files)
+    points = lineage.protected if ended else [*lineage.protected, *lineage.retained]
     referenced = {f"chk-{point.checkpoint_id}/_metadata" for point in points if not point.directory}
     for point in points:
         referenced |= locate_own(files, point).metadata.paths() if not point.directory else set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import random
 import re
+import shutil
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -19,6 +20,7 @@ from enum import Enum
 from typing import Any
 
 from tidegate.checkpoint.lease_records import RestoredRecord, read_record, restored_path
+from tidegate.checkpoint.locate import locate
 from tidegate.checkpoint.metadata import read_metadata
 from tidegate.checkpoint.owner import Owner
 from tidegate.common import faults, ids
@@ -41,7 +43,6 @@ from tidegate.testing.observer import (
 )
 from tidegate.testing.simulated_engine import Chances, Inside, Rows, SimulatedEngine, WorkerDied
 
-JOB = "simulated"
 MOST_ROUNDS = 150
 """A life that needs more is not getting on (I9)."""
 
@@ -84,6 +85,7 @@ class Place:
     """Directories of one run. ``outside``: where sinks write."""
 
     root: str
+    job_id: str = "simulated"
 
     @property
     def checkpoints(self) -> str:
@@ -91,7 +93,7 @@ class Place:
 
     @property
     def job(self) -> str:
-        return f"{self.checkpoints}/{JOB}"
+        return f"{self.checkpoints}/{self.job_id}"
 
     @property
     def local(self) -> str:
@@ -119,12 +121,11 @@ class Scenario(ABC):
 
     def program(self, place: Place, parallelism: int, settings: dict[str, Any]) -> Program:
         configuration = {**BASE_SETTINGS, **settings, "parallelism.default": parallelism}
-        configuration["execution.checkpointing.dir"] = place.checkpoints
+        configuration |= {"execution.checkpointing.dir": place.checkpoints, "tidegate.job-id": place.job_id}
         return Program(self.name, tuple(self.transformations(place)), configuration)
 
 
 BASE_SETTINGS: dict[str, Any] = {
-    "tidegate.job-id": JOB,
     "execution.checkpointing.interval": 100,
     "execution.checkpointing.tolerable-failed-checkpoints": 2,
     "execution.checkpointing.num-retained": 2,
@@ -165,11 +166,11 @@ class History:
         self.committed.append(checkpoint_id)
 
     @property
-    def published_coverage(self) -> Coverage:
-        return self.coverage[max(self.coverage)] if self.coverage else {}
+    def published(self) -> list[Coverage]:
+        return list(self.coverage.values())
 
     @property
-    def committed_coverage(self) -> Coverage:
+    def latest_committed(self) -> Coverage:
         return self.coverage.get(self.committed[-1], {}) if self.committed else {}
 
 
@@ -180,13 +181,14 @@ class Life:
         self.simulation, self.number, self.parallelism = simulation, number, parallelism
         self.planned = {(fault.point, fault.passing): fault for fault in planned if fault.life == number}
         self.passed: Counter[str] = Counter()
+        self.order: list[str] = []
         self.in_tasks: set[str] = set()
         self.fired: list[Fault] = []
         self.error: Exception | None = None
         self.crashed = self.finished = False
         self.rounds = self.starts = self.completed = 0
-        self.restored = 0
-        """The checkpoint it restored last; 0: none."""
+        self.restored: int | None = None
+        """The checkpoint it restored last; 0: one of another job."""
         self.pause_at = 0
         self._paused, self._go_on = threading.Semaphore(0), threading.Semaphore(0)
         self._thread: threading.Thread | None = None
@@ -266,6 +268,7 @@ class Life:
         self._observe(name, where)
         self.passed[name] += 1
         self.passed["*"] += 1
+        self.order.append(name)
         if inside is Inside.TASK:
             self.in_tasks.add(name)
         if self.passed["*"] == self.pause_at:
@@ -318,7 +321,7 @@ class _ObservedEngine(SimulatedEngine):
     def start(self, spec: JobSpec) -> None:
         self._life.starts += 1
         self._simulation.history.settled = True
-        if self._life.restored:
+        if self._life.restored is not None:
             self._simulation.history.commit(self._life.restored, self._simulation.alone)
         with unobserved():
             self._simulation.check_started()
@@ -348,8 +351,9 @@ class Simulation:
         *,
         chances: Chances | None = None,
         settings: dict[str, Any] | None = None,
+        job_id: str = "simulated",
     ) -> None:
-        self.scenario, self.place, self.seed = scenario, Place(root), seed
+        self.scenario, self.place, self.seed = scenario, Place(root, job_id), seed
         self.chances, self.settings = chances or Chances(), settings or {}
         self.random = random.Random(seed)
         self.clock = ManualClock()
@@ -358,7 +362,7 @@ class Simulation:
         self.lives: list[Life] = []
         self.alone = True
         """No other driver of this job is awake: then storage holds exactly what is referenced."""
-        self._observers = [OutputObserver(output) for output in scenario.outputs(self.place)]
+        self.observers = [OutputObserver(output) for output in scenario.outputs(self.place)]
 
     def new_life(self, planned: Iterable[Fault] = (), parallelism: int = 2) -> Life:
         life = Life(self, len(self.lives), planned, parallelism)
@@ -368,19 +372,26 @@ class Simulation:
     def live(self, planned: Iterable[Fault] = (), parallelism: int = 2) -> Life:
         """One driver from start to end in this thread, then a look from outside."""
         life = self.new_life(planned, parallelism)
+        self.run(life)
+        return life
+
+    def run(self, life: Life) -> None:
         with _current(life):
             life.run()
         self.look(life)
-        return life
+
+    def lose_local_state(self) -> None:
+        """No host has the job's stores any more."""
+        shutil.rmtree(self.place.local, ignore_errors=True)
 
     # -- looking -----------------------------------------------------------------------------------------------------------
 
     def look(self, life: Life) -> None:
         """I5 on all outputs; I6 and I7 on retained checkpoints, now and then."""
         with unobserved():
-            for observer in self._observers:
+            for observer in self.observers:
                 settled = self.history.settled and self.alone
-                observer.look(self.history.published_coverage, self.history.committed_coverage, settled)
+                observer.look(self.history.published, self.history.latest_committed, settled)
             if not life.finished and self.random.random() < 0.3:
                 check_retained(self.place.job, self.scenario.probe())
 
@@ -390,27 +401,38 @@ class Simulation:
             metadata = read_metadata(Files(directory), f"{name}/_metadata")
             self.history.coverage[metadata.checkpoint_id] = coverage_of(metadata)
 
-    def restored(self, token: int) -> int:
+    def restored(self, token: int) -> int | None:
+        """The checkpoint the attempt with this token says it restores; 0: one of another job."""
         with unobserved():
             record = read_record(Files(self.place.job), restored_path(token), RestoredRecord)
-        assert record is not None or not self.alone  # a newer driver may have swept it
-        return record.point.checkpoint_id if record is not None and record.point is not None else 0
+            assert record is not None or not self.alone  # a newer driver may have swept it
+            if record is None or record.point is None:
+                return None
+            if not record.point.directory:
+                return record.point.checkpoint_id
+            self.history.coverage[0] = coverage_of(locate(record.point.directory).metadata)
+            return 0
 
     def check_started(self) -> None:
         if self.alone and not self.zombies:
-            check_storage(self.place.job, ended=False)
+            self.check_storage(ended=False)
+
+    def check_storage(self, *, ended: bool) -> None:
+        """I8 and I12."""
+        check_storage(self.place.job, ended=ended)
+        local = Files(self.place.local).list() if ended else []
+        assert not local, f"I12: local state left behind: {local}"
 
     def check_end(self) -> None:
         """All invariants, when the last life has finished."""
         life = self.lives[-1]
         assert life.finished, f"I9: the last life did not finish: {life.error}"
         with unobserved():
-            for observer in self._observers:
-                observer.check_end()
+            for observer in self.observers:
+                observer.check_records()
+                observer.check_leftovers()
             if self.alone and not self.zombies:
-                check_storage(self.place.job, ended=True)
-                local = Files(self.place.local).list()
-                assert not local, f"I12: local state left behind: {local}"
+                self.check_storage(ended=True)
 
     def conclude(self, parallelism: int = 2) -> None:
         """A driver without faults brings the job to its end; late tasks end, and a last start sweeps what they left."""
