@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any, Protocol
 
-from tidegate.common.errors import TidegateError, UserCodeError
+from tidegate.common.errors import ProgramError, TidegateError, UserCodeError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode, Edge
 from tidegate.graph.transformation import (
@@ -49,6 +49,11 @@ class Bindings(Protocol):
     @property
     def backend(self) -> Any: ...
 
+    @property
+    def side_outputs(self) -> bool:
+        """Whether any output can carry a tag."""
+        ...
+
 
 class Loop:
     """One entry into a chain. ``into`` True: the values are inputs of ``node``; False: they are its outputs."""
@@ -62,10 +67,18 @@ class Loop:
         if timed not in self._variants:
             self._variants[timed] = self._compile(timed)
         run, source = self._variants[timed]
+        tags = OutputTag.created
         try:
             run(values, timestamps, keys)
         except Exception as error:
             raise source.blame(error) from error
+        if OutputTag.created != tags and not self._bindings.side_outputs:
+            raise ProgramError(
+                "Side outputs nobody can read are refused: their records would be taken for main output",
+                where=f"operator '{self._node.operator.name}' or one behind it",
+                found="an OutputTag made while a record was processed, and none in the program",
+                cure="make the OutputTag where the program is built, and read it with get_side_output(tag)",
+            )
 
     def _compile(self, timed: bool) -> tuple[Callable[..., None], _Source]:
         source = _Source(self._bindings, timed)
@@ -158,7 +171,7 @@ class _Source:
 
     def emitted(self, node: ChainNode, value: str, depth: int) -> None:
         """Code that passes an output of the node on: to a side output if it is tagged (process functions only)."""
-        if isinstance(node.operator.spec, ProcessSpec):
+        if isinstance(node.operator.spec, ProcessSpec) and self._bindings.side_outputs:
             tags = sorted({tag for tag, _ in node.children if tag} | {edge.tag for edge in node.edges if edge.tag})
             self.line(depth, f"if {value}.__class__ is tuple and {value} and {value}[0].__class__ is OutputTag:", None)
             side = f"x{node.operator.id}"

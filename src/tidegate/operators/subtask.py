@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,8 +63,10 @@ class Settings:
     chunk_records: int = 4096
     map_size: int | None = None
     parameters: dict[str, str] = field(default_factory=dict)
+    side_outputs: bool = True
+    """False: the driver has never made an OutputTag."""
     batch: bool = False
-    """Batch mode: no watermark before the one at the end of input."""
+    """Batch mode: no watermark before the one at the end of input, where the timers of both kinds fire."""
     now_ms: Callable[[], int] = _system_now_ms
 
 
@@ -77,7 +79,9 @@ class Subtask:
         self.chain, self.index, self.settings = chain, index, settings
         self._channels = [(e, s) for e in chain.inputs for s in range(senders[e.source])]
         self._nodes = list(chain.head.walk())
+        self.backend = self._create_backend(chain.head.operator)
         self.domain = Domain()
+        self._above: dict[int, Domain] = {}
         self._below: dict[int, Domain] = {}
         self._spread_domains(chain.head, self.domain)
         self._outputs = [
@@ -85,7 +89,6 @@ class Subtask:
             for node in self._nodes
             for e in node.edges
         ]
-        self.backend = self._create_backend(chain.head.operator)
         self._functions: dict[int, Callable[..., Any]] = {}
         self._contexts: dict[int, ProcessContext] = {}
         self._hooks: list[Hooks] = []
@@ -102,8 +105,11 @@ class Subtask:
     # -- set-up ------------------------------------------------------------------------------------------------------
 
     def _spread_domains(self, node: ChainNode, domain: Domain) -> None:
-        below = Domain() if isinstance(node.operator.spec, TimestampsSpec) else domain
-        self._below[node.operator.id] = below
+        """An operator sees the watermark above it. Below a keyed one it advances only after the timers it is due to have fired:
+        what they emit is not late for anybody."""
+        has_timers = node is self.chain.head and self.backend is not None
+        below = Domain() if has_timers or isinstance(node.operator.spec, TimestampsSpec) else domain
+        self._above[node.operator.id], self._below[node.operator.id] = domain, below
         for _, child in node.children:
             self._spread_domains(child, below)
 
@@ -128,7 +134,7 @@ class Subtask:
             if not isinstance(spec, SourceSpec | SinkSpec | TimestampsSpec):
                 backend = self.backend if node is self.chain.head else None
                 self._functions[operator.id] = callable_of(spec)
-                service = SubtaskTimerService(operator, self._below[operator.id], backend, self.settings.now_ms)
+                service = SubtaskTimerService(operator, self._above[operator.id], backend, self.settings.now_ms)
                 self._contexts[operator.id] = ProcessContext(service, backend)
                 self._open(spec.function, operator, backend, f"operator '{operator.name}'")
             for edge in node.edges:
@@ -162,6 +168,10 @@ class Subtask:
             self._reader.close()
 
     # -- what the generated code asks for (codegen.Bindings) -----------------------------------------------------------
+
+    @property
+    def side_outputs(self) -> bool:
+        return self.settings.side_outputs
 
     def function(self, operator_id: int) -> Callable[..., Any]:
         return self._functions[operator_id]
@@ -248,7 +258,7 @@ class Subtask:
             self.backend.now_ms = now
             if self._plan.compact is not None:
                 self._compact(self.backend, self._plan.compact)
-            self._fire(self.backend.processing_timers, now, TimeDomain.PROCESSING_TIME)
+            self._fire_due(self.backend.processing_timers, now, TimeDomain.PROCESSING_TIME)
 
     def _check_schemas(self, backend: KeyedBackend) -> None:
         """A state declared otherwise than it is stored is never decoded by guess."""
@@ -277,8 +287,10 @@ class Subtask:
     def _compact(self, backend: KeyedBackend, run: tuple[int, int]) -> None:
         try:
             self.ack.compacted = backend.compact(self._plan.files, run, self._state_path("base"))
-        except StorageError:
-            self.ack.compacted = None  # the old files are as good; a later round tries again
+        except StorageError as error:
+            if any(file.root for file in self._plan.files):
+                self._decline(error)  # files of another job's directory may not get into a checkpoint of this one
+            self.ack.compacted = None  # otherwise the old files are as good; a later round tries again
 
     def _guard(self, step: Callable[..., None], *arguments: Any) -> None:
         """Run a step unless an earlier one failed."""
@@ -370,13 +382,17 @@ class Subtask:
         if watermark > self.domain.watermark:
             self.domain.watermark = watermark
         if self.backend is not None:
-            self._fire(self.backend.event_timers, self.domain.watermark, TimeDomain.EVENT_TIME)
-            self._fire(self.backend.processing_timers, self.settings.now_ms(), TimeDomain.PROCESSING_TIME)
+            self._fire_due(self.backend.event_timers, self.domain.watermark, TimeDomain.EVENT_TIME)
+            self._fire_due(self.backend.processing_timers, self.settings.now_ms(), TimeDomain.PROCESSING_TIME)
+            below = self._below[self.chain.head.operator.id]
+            below.watermark, below.idle = self.domain.watermark, self.domain.idle
 
-    def _fire(self, queue: Any, up_to: int, kind: TimeDomain) -> None:
+    def _fire_due(self, queue: Any, up_to: int, kind: TimeDomain) -> None:
         due = queue.next_time()
-        if due is None or due > up_to:
-            return
+        if due is not None and due <= up_to:
+            self._fire(queue.due(up_to), kind)
+
+    def _fire(self, timers: Iterable[tuple[int, Any]], kind: TimeDomain) -> None:
         assert self.backend is not None
         head = self.chain.head.operator
         context = self._contexts[head.id]
@@ -384,7 +400,7 @@ class Subtask:
         values: list[Any] = []
         times: list[int | None] = []
         context.domain = kind
-        for moment, key in queue.due(up_to):
+        for moment, key in timers:
             self.backend.key, context.ts = key, moment
             try:
                 values.extend((on_timer and on_timer(moment, context)) or ())
@@ -428,6 +444,9 @@ class Subtask:
         if self._finished:
             self.domain.idle = False
             self._advance(MAX_WATERMARK)
+            if self.settings.batch and self.backend is not None:
+                # Flink: with the input all time ends, and timers set from here on are ignored (so a periodic one ends)
+                self._fire(list(self.backend.processing_timers.due(MAX_WATERMARK)), TimeDomain.PROCESSING_TIME)
         else:
             self._advance(self.domain.watermark if self._source else self._input.watermarks.current())
         for assigner, _ in self._assigners:
@@ -460,9 +479,12 @@ class Subtask:
         except (UserCodeError, StateFormatError) as error:
             self._fail(error)
         except Exception as error:
-            place = f"'{self.chain.name}' ({self.index + 1}/{self.chain.parallelism})"
-            self.ack.declined = f"snapshot of {place}: {type(error).__name__}: {error}"
+            self._decline(error)
         self.ack.snapshot_seconds = time.perf_counter() - started
+
+    def _decline(self, error: Exception) -> None:
+        place = f"'{self.chain.name}' ({self.index + 1}/{self.chain.parallelism})"
+        self.ack.declined = f"snapshot of {place}: {type(error).__name__}: {error}"
 
     def _state_path(self, ending: str) -> str:
         """Unique for every attempt: a zombie can never write over the file of another one."""

@@ -27,6 +27,7 @@ from tidegate.common.errors import FencedError, JobCancelledError, StorageError,
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
+from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program, SinkSpec, SourceSpec
 from tidegate.operators.level import job_spec
@@ -320,6 +321,7 @@ class JobMaster:
             chunk_records=int(self._conf.get("tidegate.chunk.records") or 4096),
             map_size=self._conf.get("tidegate.state.map-size"),
             parameters={key: str(v) for key, v in (self._conf.get("pipeline.global-job-parameters") or {}).items()},
+            side_outputs=OutputTag.created > 0,
             batch=self._conf.get("execution.runtime-mode") == "BATCH",
             now_ms=self._clock.now_ms,
         )

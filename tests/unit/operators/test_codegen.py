@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.errors import StateAccessError, UserCodeError
+from tidegate.common.errors import ProgramError, StateAccessError, UserCodeError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode, Operator
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
@@ -22,7 +22,8 @@ class Bindings:
 
     backend = None
 
-    def __init__(self, root: ChainNode) -> None:
+    def __init__(self, root: ChainNode, side_outputs: bool = True) -> None:
+        self.side_outputs = side_outputs
         self.nodes = {node.operator.id: node for node in root.walk()}
         self.values: dict[int, list[Any]] = {n: [] for n in self.nodes}
         self.times: dict[int, list[Any]] = {n: [] for n in self.nodes}
@@ -49,8 +50,8 @@ def node(n: int, spec: Any, *children: ChainNode | tuple[str, ChainNode], name: 
     return ChainNode(Operator(n, name or f"op{n}", None, str(n), spec, 1, 128, None), below, ())
 
 
-def run(root: ChainNode, values: list[Any], times: list[Any] | None = None) -> Bindings:
-    bindings = Bindings(root)
+def run(root: ChainNode, values: list[Any], times: list[Any] | None = None, side_outputs: bool = True) -> Bindings:
+    bindings = Bindings(root, side_outputs)
     Loop(root, bindings, into=False)(values, times)
     return bindings
 
@@ -151,3 +152,14 @@ def test_errors_of_ours_keep_their_class_and_gain_the_place() -> None:
     root = node(0, SourceSpec(None), node(1, MapSpec(asks), name="asking"))
     with pytest.raises(StateAccessError, match=r"no key here[\s\S]*operator 'asking'"):
         run(root, [1])
+
+
+def test_tags_made_on_the_way_are_refused_where_no_side_output_can_be_read() -> None:
+    class Sneaky:
+        def process_element(self, value: int, ctx: Any) -> Any:
+            yield OutputTag("made here"), value
+
+    root = node(0, SourceSpec(None), node(1, ProcessSpec(Sneaky()), node(2, SinkSpec(None)), name="sneaky"))
+    with pytest.raises(ProgramError, match=r"Side outputs nobody can read[\s\S]*get_side_output"):
+        run(root, [1], side_outputs=False)
+    assert run(root, [1]).values[2] == []
