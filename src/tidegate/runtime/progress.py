@@ -44,11 +44,24 @@ class Progress:
     # -- planning ----------------------------------------------------------------------------------------------------
 
     def plan(self, context: RoundContext, sources: Mapping[int, SourcePlan]) -> RoundPlan:
+        self._follow_splits(sources)
         tasks = [
             [self._task(chain, subtask, sources) for chain in level for subtask in range(chain.parallelism)]
             for level in self.graph.levels
         ]
         return RoundPlan(context, tasks)
+
+    def _follow_splits(self, sources: Mapping[int, SourcePlan]) -> None:
+        """After a rescale the enumerator gives splits to other subtasks: their watermark generators go with them."""
+        for operator_id, plan in sources.items():
+            for interval in plan.intervals:
+                split, place = interval.split, (operator_id, interval.subtask)
+                if split not in self.splits.get(place, {}):
+                    owners = [p for p, held in self.splits.items() if p[0] == operator_id and split in held]
+                    for owner in owners:
+                        held = dict(self.splits[owner])
+                        self.splits[place] = {**self.splits.get(place, {}), split: held.pop(split)}
+                        self.splits[owner] = held
 
     def _task(self, chain: Chain, subtask: int, sources: Mapping[int, SourcePlan]) -> TaskPlan:
         head = chain.head.operator
@@ -182,6 +195,7 @@ class Progress:
         for subtask, part in enumerate(keyed):
             if part.files:
                 self.files[operator.id, subtask] = part.files
+                self.wake_ups[operator.id, subtask] = 0  # which timers wait in the files the first round tells
         self.schemas[operator.id] = list(state.schemas)
         if state.watermarks:
             self.statuses[operator.id] = [Status(w) for w in assign_watermarks(state.watermarks, n)]

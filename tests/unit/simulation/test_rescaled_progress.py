@@ -1,0 +1,82 @@
+"""What a restored job starts with when its parallelism has changed, or when nothing but a timer waits."""
+
+from __future__ import annotations
+
+from simulated_programs import KeyedCount, ProcessingTimers, source_of
+
+from tidegate.checkpoint.assign import assign_keyed
+from tidegate.graph.plan import build
+from tidegate.graph.transformation import Program
+from tidegate.operators.rows import Generator, RoundContext
+from tidegate.operators.source import SourcePlan
+from tidegate.runtime.progress import Progress
+from tidegate.state.refs import KeyGroupRange, StateFile
+from tidegate.testing.simulation import Fault, Kind, Place, Scenario, Simulation, simulate
+
+CONTEXT = RoundContext(round=1, version="v", checkpoint_id=None, now_ms=0)
+
+
+def progress_of(scenario: Scenario, parallelism: int) -> Progress:
+    program = Program("p", tuple(scenario.transformations(Place("/nowhere"))), {})
+    return Progress(build(program, parallelism, 16, {}))
+
+
+def test_the_watermark_generator_of_a_split_goes_where_the_split_is_read() -> None:
+    """Splits 0 to 2 at parallelism 3, then 2, then 3 again: what stays behind would hold back event time for ever."""
+    scenario = KeyedCount()
+    scenario.source = source_of("s", splits=3, records=4, limit=3)
+    source = scenario.source.create_enumerator(3, None)
+    at_three = progress_of(scenario, 3)
+    at_three.splits = {(0, split): {str(split): Generator(split * 10, 0)} for split in range(3)}
+    restored = at_three
+    for parallelism in (2, 3):
+        state = restored.operator_states({0: source.snapshot()})[0]
+        restored = progress_of(scenario, parallelism)
+        restored.restore(restored.graph.operator(0), state, assign_keyed(state, parallelism))
+        plan = scenario.source.create_enumerator(parallelism, source.snapshot()).plan(3, 0)
+        tasks = restored.plan(CONTEXT, {0: plan}).tasks[0]
+        held = {split: generator for task in tasks for split, generator in task.splits.items()}
+        assert held == {str(split): Generator(split * 10, 0) for split in range(3)}
+        for task in tasks:
+            assert set(task.splits) == {interval.split for interval in task.intervals}
+
+
+def test_a_split_that_is_not_read_now_keeps_its_generator() -> None:
+    progress = progress_of(KeyedCount(), 2)
+    progress.splits = {(0, 0): {"0": Generator(5, 0)}, (0, 1): {"1": Generator(7, 0)}}
+    tasks = progress.plan(CONTEXT, {0: SourcePlan()}).tasks[0]
+    assert [task.splits for task in tasks] == [{"0": Generator(5, 0)}, {"1": Generator(7, 0)}]
+
+
+def test_restored_state_is_looked_at_in_a_first_round_for_timers() -> None:
+    """Which timers wait in state files nobody knows before; without input or a checkpoint no round would tell."""
+    progress = progress_of(ProcessingTimers(), 1)
+    operator = progress.graph.operator(1)
+    file = StateFile("shared/x", 1, "", "v", KeyGroupRange(0, 15))
+    progress.files[1, 0] = [file]
+    state = next(s for s in progress.operator_states({}) if s.uid == "delayed")
+    restored = progress_of(ProcessingTimers(), 1)
+    assert restored.next_wake_up_ms is None
+    restored.restore(operator, state, assign_keyed(state, 1))
+    assert restored.next_wake_up_ms == 0
+
+
+def test_timers_fire_soon_after_a_restore(root: str) -> None:
+    """The next checkpoint is hours away and the source pauses: timers that are due must not wait for either."""
+    simulation = Simulation(ProcessingTimers(), root, 5)
+    assert simulation.live([Fault(0, "C7.subsumed", 2, Kind.CRASH)]).crashed
+    simulation.settings["execution.checkpointing.interval"] = 10_000_000
+    life = simulation.new_life()
+    started = simulation.clock.now_ms()
+    times = []
+    run = life.engine.run
+    life.engine.run = lambda plan: times.append(simulation.clock.now_ms() - started) or run(plan)
+    simulation.run(life)
+    assert life.finished
+    assert times[0] == 0
+
+
+def test_event_time_goes_on_after_rescales(root: str) -> None:
+    scenario = KeyedCount()
+    crashes = [Fault(life, "C7.subsumed", 1, Kind.CRASH) for life in range(3)]
+    simulate(scenario, root, 5, crashes, parallelism=(3, 2, 3, 1))
