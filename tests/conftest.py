@@ -30,12 +30,12 @@ def fault_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(fault_directory: Path) -> Iterator[Any]:
-    """The session all tests run in, with the settings jobs get without one. Two cores, tasks are tried four times."""
-    from tidegate.spark.session import session
+    """The Spark context all tests run in, with the settings jobs get without one. Two cores, tasks are tried four times."""
+    from tidegate.spark.session import spark_context
 
     # Workers get the driver's sys.path: what test modules define is imported there when functions are unpickled.
     sys.path[:] = dict.fromkeys([str(HERE / "integration"), *sys.path])
-    created = session(
+    created = spark_context(
         {
             "spark.master": "local[2,4]",
             "spark.executorEnv.TIDEGATE_FAULT_HOOK": "fault_switch:hook",

@@ -7,14 +7,14 @@ from tidegate.runtime.attempt import Listener
 from tidegate.runtime.handle import JobHandle
 from tidegate.runtime.master import JobMaster
 from tidegate.spark.engine import SparkEngine
-from tidegate.spark.session import session
+from tidegate.spark.session import spark_context
 
 
 class SparkExecutor:
-    """Runs jobs in the active Spark session, or in one it creates. Several jobs may run at once."""
+    """Runs jobs in the active Spark context, or in one it creates. Several jobs may run at once."""
 
     def execute_async(self, program: Program) -> JobHandle:
         """Everything wrong with the program or its configuration is raised here; the job then runs in the background."""
         listeners: list[Listener] = []
-        engine = SparkEngine(lambda: session(program.configuration).sparkContext)
+        engine = SparkEngine(lambda: spark_context(program.configuration))
         return JobHandle(JobMaster(program, engine, listeners=listeners), listeners)
