@@ -30,22 +30,31 @@ def this_process() -> Owner:
 
 
 def is_alive(owner: Owner) -> bool | None:
-    """True or False if that can be seen from this process, None for a process of another host."""
+    """True or False if that can be seen from this process. None for a process of another host, or one that is stopped
+    (SIGSTOP): then its heartbeat tells how long it has been silent.
+    """
     if (owner.host, owner.boot) != (socket.gethostname(), _boot()):
         return None
     if not owner.started:
         return None if _exists(owner.pid) else False
-    return _started(owner.pid) == owner.started
+    if _started(owner.pid) != owner.started:
+        return False
+    return None if _stat(owner.pid)[:1] == ["T"] else True
 
 
 def _started(pid: int) -> str | None:
     """The start time in ticks since boot; None for no process, or one that has ended and waits for its parent."""
+    fields = _stat(pid)
+    return None if not fields or fields[0] in "ZX" else fields[19]
+
+
+def _stat(pid: int) -> list[str]:
+    """What the system tells of a process, from its state on; empty if there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return None
-    fields = stat.rpartition(")")[2].split()  # the name before may hold blanks and brackets
-    return None if fields[0] in "ZX" else fields[19]
+        return []
+    return stat.rpartition(")")[2].split()  # the name before may hold blanks and brackets
 
 
 @functools.cache

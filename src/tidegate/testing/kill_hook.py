@@ -1,14 +1,15 @@
-"""A fault hook for real processes: SIGKILL at the n-th passing of a fault point, once per plan, whatever restarts
-there are.
+"""A fault hook for real processes: SIGKILL at the n-th passing of a fault point, once per plan, whatever restarts there are.
 
 Set in the environment of the job, so that driver and Python workers have it::
 
-TIDEGATE_FAULT_HOOK=tidegate.testing.kill_hook:hook TIDEGATE_KILL_DIR=/some/dir counters and markers live here
-TIDEGATE_KILL_PLAN=C6.published@2=self;T2.after-segment@5=self;C3.acks-in@9=jvm;C3.acks-in@4=workers;C6.completed@1=pause:3000
+    TIDEGATE_FAULT_HOOK=tidegate.testing.kill_hook:hook
+    TIDEGATE_KILL_DIR=/some/dir                          counters and markers live here
+    TIDEGATE_KILL_PLAN=C6.published@2=self;T2.after-segment@5=driver;storage.publish[_metadata]@3=self
 
-Targets: ``self`` the process that passes the point; ``jvm`` the Java process below it (the driver's); ``workers``
-all Python workers below it; ``pause:ms`` stops the process for that long (an attempt that wakes up later);
-``raise`` an OSError (disk full).
+An entry is ``point@n=target``, or ``point[text]@n=target`` to count only passings whose whereabouts have the text. Targets:
+``self`` the process that passes the point; ``driver`` the one above the worker that passes it; ``jvm`` the Java process below the
+driver that passes it; ``workers`` all Python workers below it; ``stop`` SIGSTOP, until somebody continues the process;
+``pause:ms`` the passing thread waits for that long; ``raise`` an OSError (disk full).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def hook(name: str, where: dict[str, Any]) -> None:
     directory = Path(os.environ["TIDEGATE_KILL_DIR"])
     for number, entry in enumerate(os.environ.get("TIDEGATE_KILL_PLAN", "").split(";")):
         point, _, rest = entry.partition("@")
-        if point == name:
+        point, _, text = point.partition("[")
+        if point == name and text.removesuffix("]") in str(where):
             wanted, _, target = rest.partition("=")
             if _passings(directory, number) == int(wanted):
                 (directory / f"fired-{number}").write_text(f"{entry} pid {os.getpid()} {where}\n")
@@ -40,13 +42,14 @@ def fired(directory: Path) -> list[str]:
 
 
 def _passings(directory: Path, number: int) -> int:
-    """How often the point of this entry was passed, over all processes and restarts: one byte a time, appends are
-    atomic.
+    """How often the point of this entry was passed, over all processes and restarts: one byte a time, and where it ends.
+
+    Appends are atomic, and the position behind one's own byte is nobody else's.
     """
     fd = os.open(directory / f"count-{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         os.write(fd, b".")
-        return os.fstat(fd).st_size
+        return os.lseek(fd, 0, os.SEEK_CUR)
     finally:
         os.close(fd)
 
@@ -55,6 +58,10 @@ def _strike(target: str) -> None:
     kind, _, argument = target.partition(":")
     if kind == "self":
         os.kill(os.getpid(), signal.SIGKILL)
+    elif kind == "driver":
+        _kill_driver()
+    elif kind == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
     elif kind == "pause":
         time.sleep(int(argument) / 1000)
     elif kind == "raise":
@@ -63,6 +70,13 @@ def _strike(target: str) -> None:
         _kill_children("java")
     elif kind == "workers":
         _kill_children("python")
+
+
+def _kill_driver() -> None:
+    above = psutil.Process().parents()
+    java = next(index for index, process in enumerate(above) if "java" in process.name())
+    if "python" in above[java + 1].name():  # else it is dead already, and init has taken its JVM
+        above[java + 1].kill()
 
 
 def _kill_children(name: str) -> None:

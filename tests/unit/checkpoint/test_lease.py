@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -175,6 +176,18 @@ def test_an_ended_process_is_dead_even_before_its_parent_looks() -> None:
     assert is_alive(owner) is False
     child.communicate()
     assert is_alive(owner) is False
+
+
+def test_a_stopped_process_may_be_dead_or_not() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    me = this_process()
+    with open(f"/proc/{child.pid}/stat") as stat:
+        started = stat.read().rpartition(")")[2].split()[19]
+    child.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+    assert is_alive(Owner(me.host, child.pid, started, me.boot)) is None
+    child.kill()
+    child.communicate()
 
 
 def test_other_hosts_and_boots_cannot_be_seen() -> None:
