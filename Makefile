@@ -2,7 +2,6 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-export PYTHONDONTWRITEBYTECODE=1
 
 .PHONY: setup demo test check bench unit integration crash soak test-pyflink clean format
 
