@@ -251,11 +251,13 @@ def test_an_exception_elsewhere_in_user_code_names_its_place(make_env: Any, part
     where = {
         "key selector": "partitioning of the output of operator 'before'",
         "open": "open() of operator 'opener'",
-        "sink": "sink 'Sink: Unnamed'",
+        "sink": "operator 'Sink: Unnamed', sink function",
         "timestamp assigner": "timestamp assigner of operator 'Timestamps/Watermarks'",
         "partitioner": "partitioning of the output of operator 'before'",
     }
     assert where[part] in str(error)
+    assert f"{__file__}:" in str(error)
+    assert part == "open" or "; record 1" in str(error)
 
 
 def test_records_that_cannot_travel(make_env: Any) -> None:

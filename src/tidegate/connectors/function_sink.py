@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.common.errors import ArgumentTypeError
+from tidegate.operators.codegen import reprlib_repr, user_error
 from tidegate.operators.sink import Prepared, Sink, SinkGuarantee, SinkWriter, WriterContext
 
 
@@ -82,8 +83,11 @@ class _FunctionWriter(SinkWriter):
 
     def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
         invoke, context = self._invoke, self._context
-        for index, value in enumerate(values):
-            invoke(value, context.at(timestamps[index] if timestamps else None))
+        try:
+            for index, value in enumerate(values):
+                invoke(value, context.at(timestamps[index] if timestamps else None))
+        except Exception as error:
+            raise user_error(error, "sink function", reprlib_repr(value)) from error
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
         if hasattr(self._function, "flush"):

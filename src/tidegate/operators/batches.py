@@ -9,7 +9,8 @@ from tidegate.common import faults
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import SinkSpec, TimestampsSpec
-from tidegate.operators.codegen import user_error
+from tidegate.operators import watermarks
+from tidegate.operators.codegen import record_in, user_error, user_line
 from tidegate.operators.rows import MAX_WATERMARK, Generator
 from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
 from tidegate.operators.watermarks import Domain, Strategy
@@ -60,7 +61,8 @@ class TimestampAssigner(Collected):
         try:
             timestamps = self._strategy.timestamps(values, former or None)
         except Exception as error:
-            raise user_error(error, f"timestamp assigner of operator '{self.operator.name}'", None) from error
+            record = record_in(error, watermarks.__file__, "value")
+            raise user_error(error, f"timestamp assigner of operator '{self.operator.name}'", record) from error
         self.generator = self._strategy.seen(self.generator, timestamps, now_ms)
         return values, timestamps
 
@@ -120,10 +122,13 @@ class SinkOperator(Collected):
     def _attempt(self, step: Callable[[], None]) -> None:
         try:
             step()
-        except UserCodeError:
-            raise
+        except UserCodeError as error:
+            where = f"operator '{self.operator.name}', {error.where}"
+            raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error
         except Exception as error:
-            self.declined = f"sink '{self.operator.name}': {type(error).__name__}: {error}"
+            line = user_line(error)
+            place = f"sink '{self.operator.name}'" + (f", {line}" if line else "")
+            self.declined = f"{place}: {type(error).__name__}: {error}"
 
     def end(self, *, abort: bool) -> None:
         writer, self._writer = self._writer, None

@@ -256,11 +256,26 @@ def reprlib_repr(value: Any) -> str:
     return text if len(text) <= 500 else text[:497] + "..."
 
 
+def record_in(error: Exception, file: str, name: str) -> str | None:
+    """The record a loop of ours was at when user code raised: the variable ``name`` of the frame in ``file``."""
+    record = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == file and name in frame.f_locals:
+            record = reprlib_repr(frame.f_locals[name])
+    return record
+
+
+def user_line(error: Exception) -> str | None:
+    """File, line and function of the user's code the error came from; None if there is none."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_user_file(f.filename)]
+    return f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else None
+
+
 def user_error(error: Exception, where: str, record: str | None) -> Exception:
     """Wrap what user code raised; errors of ours keep their class and gain the place."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_user_file(f.filename)]
-    if frames:
-        where += f", {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}"
+    line = user_line(error)
+    if line is not None:
+        where += f", {line}"
     if isinstance(error, TidegateError):
         error.__init__(error.rule, where=error.where or where, found=error.found, cure=error.cure)  # type: ignore[misc]
         return error

@@ -18,8 +18,9 @@ from tidegate.common.files import Files
 from tidegate.common.ids import new_token
 from tidegate.graph.plan import Chain, ChainNode, Operator
 from tidegate.graph.transformation import ReduceSpec, SinkSpec, SourceSpec, TimestampsSpec
+from tidegate.operators import watermarks
 from tidegate.operators.batches import SinkOperator, TimestampAssigner
-from tidegate.operators.codegen import Loop, user_error
+from tidegate.operators.codegen import Loop, record_in, user_error
 from tidegate.operators.contexts import ProcessContext, SubtaskRuntimeContext, SubtaskTimerService
 from tidegate.operators.functions import Hooks, callable_of
 from tidegate.operators.inputs import ChannelInput
@@ -338,7 +339,7 @@ class Subtask:
             timestamps = self._strategy.timestamps(values, timestamps)
         except Exception as error:
             where = f"timestamp assigner of operator '{self.chain.head.operator.name}'"
-            raise user_error(error, where, None) from error
+            raise user_error(error, where, record_in(error, watermarks.__file__, "value")) from error
         self.ack.records_in += len(values)
         self._process(self._in, values, timestamps, None)
         self._marks.seen(split, timestamps, now)
