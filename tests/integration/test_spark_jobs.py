@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 from job_tools import Count
+from typer.testing import CliRunner
 
-from tidegate.common import JobStatus, WatermarkStrategy
+from tidegate.cli.main import app
+from tidegate.common import JobStatus, WatermarkStrategy, global_configuration
 from tidegate.common.errors import JobCancelledError, JobFailedError, ProgramError
 from tidegate.datastream import MapFunction
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
@@ -125,26 +127,51 @@ def test_listeners_see_every_round(make_env: Any) -> None:
     assert all(r.records_in == 200 and r.records_out == 200 and r.checkpoint_id is None for r in rounds if r.records_in)
 
 
-def test_records_and_functions_of_the_users_script_travel(make_env: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What `python job.py` makes of a class in job.py: it lives in __main__, which workers cannot import.
-    main = sys.modules["__main__"]
-    text = """
+SCRIPT = """
 class Order:
     def __init__(self, city, amount):
         self.city, self.amount = city, amount
 
-def doubled(order):
-    return Order(order.city, order.amount * 2)
+def scaled(order):
+    return Order(order.city, order.amount * FACTOR)
 """
-    for name in ("Order", "doubled"):
+
+
+@pytest.mark.parametrize("factor", [2, 3])  # twice: the second script brings another class of the same name
+def test_records_and_functions_of_the_users_script_travel(
+    make_env: Any, monkeypatch: pytest.MonkeyPatch, factor: int
+) -> None:
+    # What `python job.py` makes of a class in job.py: it lives in __main__, which workers cannot import.
+    main: Any = sys.modules["__main__"]
+    for name in ("Order", "scaled", "FACTOR"):
         monkeypatch.setattr(main, name, None, raising=False)
-    exec(text, vars(main))
-    env = make_env()
-    orders = env.from_collection([main.Order("a", 1), main.Order("b", 2), main.Order("a", 3)])  # type: ignore[attr-defined]
-    stream = orders.rebalance().map(main.doubled).key_by(lambda order: order.city).sum("amount")  # type: ignore[attr-defined]
+    exec(SCRIPT.replace("FACTOR", str(factor)), vars(main))
+    orders = make_env().from_collection([main.Order("a", 1), main.Order("b", 2), main.Order("a", 3)])
+    stream = orders.rebalance().map(main.scaled).key_by(lambda order: order.city).sum("amount")
     found = list(stream.execute_and_collect())
-    assert all(type(order) is main.Order for order in found)  # type: ignore[attr-defined]
-    assert sorted((order.city, order.amount) for order in found) == [("a", 2), ("a", 8), ("b", 4)]
+    assert all(type(order) is main.Order for order in found)
+    assert sorted((order.city, order.amount // factor) for order in found) == [("a", 1), ("a", 4), ("b", 2)]
+
+
+def test_a_script_run_by_the_command_line(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import sys\n"
+        "from tidegate.datastream import StreamExecutionEnvironment\n"
+        "class Word(str): pass\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "words = env.from_collection([Word(w) for w in sys.argv[1:]]).rebalance().map(lambda w: Word(w + '!'))\n"
+        "words.print()\n"
+        "env.execute()\n"
+    )
+    monkeypatch.setattr(global_configuration, "_dynamic", {})
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    keys = ["-D", "execution.checkpointing.interval=50 ms", "-D", f"execution.checkpointing.dir={tmp_path}/checkpoints"]
+    result = CliRunner().invoke(app, ["run", "-p", "2", *keys, str(script), "to", "be"])
+    assert result.exit_code == 0, result.output
+    assert sorted(line[3:] for line in result.output.splitlines() if line[1:3] == "> ") == ["be!", "to!"]
+    assert len(list((tmp_path / "checkpoints").glob("*/history.json"))) == 1  # the keys had their effect
 
 
 def test_local_state_and_job_directories_go_with_the_job(make_env: Any, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from tidegate.datastream import (
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
 )
+from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -303,3 +304,10 @@ def test_records_of_a_class_of_this_module_travel(env: StreamExecutionEnvironmen
 def test_keys_of_all_plain_types(env: StreamExecutionEnvironment, key: Any) -> None:
     stream = env.from_collection([(key, 1), ("other", 10), (key, 2)]).key_by(lambda v: v[0]).sum(1)
     assert sorted(v[1] for v in stream.execute_and_collect()) == [1, 3, 10]
+
+
+def test_the_order_of_a_key_survives_chunks_and_rounds(make_env: Any) -> None:
+    env = make_env({"tidegate.round.max-records": 15_000, "tidegate.chunk.records": 500})
+    numbers = env.from_source(NumberSequenceSource(0, 29_999), WatermarkStrategy.no_watermarks(), "n")
+    keyed = numbers.set_parallelism(1).key_by(lambda n: n % 11).map(lambda n: (n % 11, n))
+    assert by_key(keyed.execute_and_collect()) == {key: list(range(key, 30_000, 11)) for key in range(11)}

@@ -91,9 +91,14 @@ class Job:
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self._subtasks: dict[tuple[int, int], Subtask] = {}
+        self._main_classes: dict[str, type] = pickle.loads(spec.main_classes)
+        self.install_main_classes()
+
+    def install_main_classes(self) -> None:
+        """Records of these classes pickle by reference; another job of this worker may have brought others of the same name."""
         main = sys.modules["__main__"]
-        for name, cls in pickle.loads(spec.main_classes).items():
-            if not hasattr(main, name):
+        for name, cls in self._main_classes.items():
+            if getattr(main, name, cls).__module__ == "__main__":  # never what the worker's own program has imported
                 setattr(main, name, cls)
 
     def subtask(self, chain: int, index: int) -> Subtask:
@@ -147,8 +152,12 @@ _KEPT_JOBS = 8
 
 def job_in_this_worker(attempt: str, load: Callable[[], JobSpec]) -> Job:
     """The cached job of this attempt. Its earlier attempts are closed, and of very many jobs those used longest ago."""
+    if next(reversed(_jobs), None) == attempt:
+        return _jobs[attempt]
     job = _jobs.pop(attempt, None)
-    if job is None:
+    if job is not None:
+        job.install_main_classes()
+    else:
         job = Job(load())
         close_job(job.spec.settings.job_id)
         for old in list(_jobs)[: 1 - _KEPT_JOBS]:
