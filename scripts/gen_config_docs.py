@@ -26,7 +26,7 @@ order of weight:
 
 An unknown key is refused, with the nearest known one. Flink's keys that mean nothing on Spark (`taskmanager.*`, `python.*`,
 `state.backend.rocksdb.*` and the like) are accepted with one notice. Keys that begin with `spark.` go to Spark as they are, and
-count when Tidegate creates the session. `tidegate options` prints this list.
+count when Tidegate creates the Spark context. `tidegate options` prints this list.
 
 Durations are written `500 ms`, `10 s`, `5 min`, `1 h`, `1 d`, or as milliseconds; sizes `64 kb`, `128 mb`, `2 gb`, or as bytes.
 """
