@@ -111,6 +111,12 @@ class CommitError(TidegateError):
     """A sink could not commit what a completed checkpoint holds, after all retries. Names what is not committed."""
 
 
+class OutputLostError(CommitError):
+    """What a completed checkpoint holds is gone from the outside system: no retry and no restart brings it back."""
+
+    restart_helps = False
+
+
 class RetryableCommitError(TidegateError):
     """Raised by a committer: the outside system did not take the commit now; trying again may succeed."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.common import faults
-from tidegate.common.errors import CommitError, RetryableCommitError, StorageError
+from tidegate.common.errors import CommitError, OutputLostError, RetryableCommitError, StorageError
 from tidegate.common.files import Files
 from tidegate.connectors.file_parts import HiddenNames, Part, check_fragment
 from tidegate.connectors.filesystem import join, same_content
@@ -98,8 +98,8 @@ def _size(files: Files, name: str) -> int | None:
     return files.size(name) if files.exists(name) else None
 
 
-def _lost(files: Files, hidden: str, target: str, size: int, found: int | None) -> CommitError:
-    return CommitError(
+def _lost(files: Files, hidden: str, target: str, size: int, found: int | None) -> OutputLostError:
+    return OutputLostError(
         "a completed checkpoint holds a finished file that cannot be published",
         where=f"file {files.location(target)}",
         found=f"{hidden} has {found} bytes, expected {size}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,8 @@ from tidegate.operators.codegen import record_in, user_error, user_line
 from tidegate.operators.rows import MAX_WATERMARK, Generator
 from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
 from tidegate.operators.watermarks import Domain, Strategy
+
+log = logging.getLogger(__name__)
 
 
 class Collected:
@@ -76,7 +79,7 @@ class TimestampAssigner(Collected):
             self.below.watermark, self.below.idle = MAX_WATERMARK, False
             return None
         self.advance(now_ms)
-        return None if self.below.idle else self._strategy.idle_at(self.generator)
+        return None if self.below.idle or not self._strategy.emits else self._strategy.idle_at(self.generator)
 
 
 class SinkOperator(Collected):
@@ -131,10 +134,10 @@ class SinkOperator(Collected):
             self.declined = f"{place}: {type(error).__name__}: {error}"
 
     def end(self, *, abort: bool) -> None:
+        """The ack is out: what fails here is left to ``abort_lingering``, and must not kill the task behind it."""
         writer, self._writer = self._writer, None
-        if writer is not None:
+        for step in ([writer.abort] if abort else []) + [writer.close] if writer is not None else []:
             try:
-                if abort:
-                    writer.abort()
-            finally:
-                writer.close()
+                step()
+            except Exception as error:
+                log.warning("sink '%s': %s after the round failed: %s", self.operator.name, step.__name__, error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.common.errors import RoundError
-from tidegate.operators.rows import BARRIER, Barrier, Row, Status
+from tidegate.operators.rows import BARRIER, MIN_WATERMARK, Barrier, Row, Status
 from tidegate.operators.watermarks import ChannelWatermarks
 
 Channel = tuple[int, int]
@@ -17,8 +17,8 @@ class ChannelInput:
     channel, none, or chunks beyond the barrier's count mean that rows of different attempts were mixed: the round fails.
     """
 
-    def __init__(self, statuses: dict[Channel, Status]) -> None:
-        self.watermarks = ChannelWatermarks(statuses)
+    def __init__(self, statuses: dict[Channel, Status], before: int = MIN_WATERMARK) -> None:
+        self.watermarks = ChannelWatermarks(statuses, before)
         self.tokens: dict[Channel, str] = {}
         self.failed = False
         self._next = dict.fromkeys(statuses, 0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.common import faults
-from tidegate.common.errors import RestoreError, StateFormatError, StorageError, TidegateError, UserCodeError
+from tidegate.common.errors import StateFormatError, StorageError, TidegateError, UserCodeError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
 from tidegate.graph.plan import Chain, ChainNode, Operator
@@ -29,6 +29,7 @@ from tidegate.operators.rows import (
     ACK,
     BARRIER,
     MAX_WATERMARK,
+    MIN_WATERMARK,
     Ack,
     Barrier,
     RoundContext,
@@ -44,7 +45,6 @@ from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ValueStateDescriptor
 from tidegate.state.key_groups import range_for
 from tidegate.state.local_dir import store_path
-from tidegate.state.refs import schema_mismatch
 
 _FIRED_BATCH = 4096
 _Loop = Callable[[list[Any], list[Any] | None, list[Any] | None], None]
@@ -232,7 +232,9 @@ class Subtask:
             (e.id, s): context.statuses[e.source][s] if e.source in context.statuses else Status()
             for e, s in self._channels
         }
-        self._input = ChannelInput(starts)
+        head = self.chain.head.operator  # below an assigner there is another event time than above it
+        reached = MIN_WATERMARK if isinstance(head.spec, TimestampsSpec) else self._below[head.id].watermark
+        self._input = ChannelInput(starts, reached)
         self._marks = SplitWatermarks(self._strategy, plan.splits)
         if self._source is None:
             self.domain.watermark = self._input.watermarks.current()
@@ -241,36 +243,26 @@ class Subtask:
 
     def _prepare(self) -> None:
         """Functions open (once), notifications; then the state: the local store is brought to exactly the accepted files."""
+        if self.backend is not None:
+            self.backend.stored = self._plan.schemas
         if not self._is_open:
             self._open_functions()
             self._is_open = True
         if self._round.completed or self._round.aborted:
             for hooks in self._hooks:
                 hooks.notify(self._round.completed, self._round.aborted)
-        now = self.settings.now_ms()
+        now = self._now_ms()
         for assigner, _ in self._assigners:
             assigner.begin(self._plan.generators.get(assigner.operator.id), now)
         for sink in self._sinks:
             sink.begin(self._writer_context(sink.operator, now), self._plan.writers.get(sink.operator.id, []))
         faults.point("T1.before-state", **self._where)
         if self.backend is not None:
-            self._check_schemas(self.backend)
             self.backend.begin(self._plan.files)
             self.backend.now_ms = now
             if self._plan.compact is not None:
                 self._compact(self.backend, self._plan.compact)
             self._fire_due(self.backend.processing_timers, now, TimeDomain.PROCESSING_TIME)
-
-    def _check_schemas(self, backend: KeyedBackend) -> None:
-        """A state declared otherwise than it is stored is never decoded by guess."""
-        problems = [schema_mismatch(self._plan.schemas, declared) for declared in backend.schemas()]
-        if any(problems):
-            raise RestoreError(
-                "A state must be declared as it is stored",
-                where=f"operator '{self.chain.head.operator.name}'",
-                found="; ".join(problem for problem in problems if problem),
-                cure="declare it as it was, or give the changed state another name",
-            )
 
     def _writer_context(self, operator: Operator, now: int) -> WriterContext:
         return WriterContext(
@@ -292,6 +284,10 @@ class Subtask:
             if any(file.root for file in self._plan.files):
                 self._decline(error)  # files of another job's directory may not get into a checkpoint of this one
             self.ack.compacted = None  # otherwise the old files are as good; a later round tries again
+
+    def _now_ms(self) -> int:
+        """Processing time, never behind the driver's, which decided that a timer is due."""
+        return max(self._round.now_ms, self.settings.now_ms())
 
     def _guard(self, step: Callable[..., None], *arguments: Any) -> None:
         """Run a step unless an earlier one failed."""
@@ -321,7 +317,7 @@ class Subtask:
 
     def _open_split(self, interval: SplitInterval) -> None:
         assert self._source is not None
-        self._marks.start(interval.split, self.settings.now_ms())
+        self._marks.start(interval.split, self._now_ms())
         self._reader = self._reader or self._source.source.create_reader(self.index)
         self._batches = self._reader.read(interval)
 
@@ -334,7 +330,7 @@ class Subtask:
             self._source_batch(split, *batch)
 
     def _source_batch(self, split: str, values: list[Any], timestamps: list[int] | None) -> None:
-        now = self.settings.now_ms()
+        now = self._now_ms()
         try:
             timestamps = self._strategy.timestamps(values, timestamps)
         except Exception as error:
@@ -354,7 +350,7 @@ class Subtask:
                 values, keys, timestamps = pickle.loads(payload)
                 self.ack.records_in += len(values)
                 if self.backend is not None:
-                    self.backend.now_ms = self.settings.now_ms()
+                    self.backend.now_ms = self._now_ms()
                     self.backend.prefetch(keys)
                 self._process(self._in, values, timestamps, keys)
                 self._input.watermarks.update(edge, sender, watermark, False)
@@ -364,7 +360,7 @@ class Subtask:
     def _process(self, loop: _Loop, values: list[Any], timestamps: list[Any] | None, keys: list[Any] | None) -> None:
         self._run_loop(loop, values, timestamps, keys)
         for assigner, below in self._assigners:
-            now = self.settings.now_ms()
+            now = self._now_ms()
             batch = assigner.take(now)
             if batch is not None:
                 self._run_loop(below, *batch, None)
@@ -384,7 +380,7 @@ class Subtask:
             self.domain.watermark = watermark
         if self.backend is not None:
             self._fire_due(self.backend.event_timers, self.domain.watermark, TimeDomain.EVENT_TIME)
-            self._fire_due(self.backend.processing_timers, self.settings.now_ms(), TimeDomain.PROCESSING_TIME)
+            self._fire_due(self.backend.processing_timers, self._now_ms(), TimeDomain.PROCESSING_TIME)
             below = self._below[self.chain.head.operator.id]
             below.watermark, below.idle = self.domain.watermark, self.domain.idle
 
@@ -428,7 +424,7 @@ class Subtask:
 
     def _end_of_round(self) -> None:
         """Step 4: all barriers are in. Then the last timers, and the end of input if this is it."""
-        now = self.settings.now_ms()
+        now = self._now_ms()
         if self._source is not None:
             self._finished = self._plan.source_finished
             self.domain.watermark, self.domain.idle = self._marks.status(self.domain.watermark, now)
@@ -504,7 +500,7 @@ class Subtask:
             yield from output.barrier_rows(status.watermark, barrier)
 
     def _end(self) -> None:
-        if self.backend is not None:
-            self.backend.end()
         for sink in self._sinks:
             sink.end(abort=self._failed or self.ack.declined is not None)
+        if self.backend is not None:
+            self.backend.end()

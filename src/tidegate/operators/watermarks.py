@@ -88,9 +88,10 @@ class SplitWatermarks:
 class ChannelWatermarks:
     """The watermark of a chain's input: the least over all channels that are not idle; never falls."""
 
-    def __init__(self, channels: dict[tuple[int, int], Status]) -> None:
+    def __init__(self, channels: dict[tuple[int, int], Status], before: int = MIN_WATERMARK) -> None:
+        """``before``: what the chain had reached in earlier rounds; idle channels must not take it back."""
         self._channels = dict(channels)
-        self._current = MIN_WATERMARK
+        self._current = before
         self._stale = True
 
     def update(self, edge: int, subtask: int, watermark: int, idle: bool) -> None:

@@ -149,7 +149,7 @@ class Attempt:
         seconds = self._clock.monotonic() - started
         declined = next((ack for ack in acks if ack.declined is not None), None)
         if declined is not None:
-            return self._discard(declined, pending)
+            return self._discard(acks, declined, pending)
         self._accept(acks, plan, seconds, pending)
 
     def _plan(self, sources: dict[int, SourcePlan], pending: PendingCheckpoint | None, now: int) -> RoundPlan:
@@ -172,11 +172,13 @@ class Attempt:
             if ack.error is not None:
                 raise ack.error
 
-    def _discard(self, ack: Ack, pending: PendingCheckpoint | None) -> None:
+    def _discard(self, acks: list[Ack], ack: Ack, pending: PendingCheckpoint | None) -> None:
         """Nothing of the round happened; it is planned again. A checkpoint it carried has failed."""
         reason = ack.declined or ""
         log.warning("round %d declined: %s", self.round, reason)
         self._planner.discard()
+        written = (file for each in acks for file in (each.segment, each.compacted) if file is not None)
+        self.progress.replaced.update(file.path for file in written)
         # Other subtasks may have prepared; whatever neither the pending committables nor the writers' states name goes.
         self._committers.abort_lingering(self.progress.committables, self.progress.writer_states())
         if self._coordinator is None:
@@ -192,7 +194,7 @@ class Attempt:
 
     def _accept(self, acks: list[Ack], plan: RoundPlan, seconds: float, pending: PendingCheckpoint | None) -> None:
         prepared = self.progress.accept(acks, plan)
-        self._planner.accept(seconds)
+        self._planner.accept(self._busy_seconds(acks))
         self._unsaved = True
         self._completed.clear()
         self._aborted.clear()
@@ -207,6 +209,14 @@ class Attempt:
         if pending is not None:
             self._complete(pending, acks)
         self._report(acks, plan, seconds, self._clock.monotonic() - committing)
+
+    def _busy_seconds(self, acks: list[Ack]) -> float:
+        """The round's time that grows with its records: the slowest subtask of each level. Starting workers does not count."""
+        slowest: dict[int, float] = {}
+        for ack in acks:
+            level = self.progress.graph.chains[ack.chain].level
+            slowest[level] = max(slowest.get(level, 0.0), ack.seconds)
+        return sum(slowest.values())
 
     # -- steps 7 to 9 ----------------------------------------------------------------------------------------------------
 

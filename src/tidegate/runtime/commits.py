@@ -16,6 +16,8 @@ from tidegate.operators.sink import Committer, CommitterContext, Publication, Si
 
 log = logging.getLogger(__name__)
 
+_NEVER = threading.Event()
+
 
 class SinkCommitters:
     """The committers of a job. ``check_lease`` is called before every commit: an attempt that lost it must not commit."""
@@ -28,7 +30,6 @@ class SinkCommitters:
         *,
         check_lease: Callable[[], None],
         clock: Clock,
-        stop: threading.Event,
         attempts: int = 10,
         backoff_ms: int = 200,
     ) -> None:
@@ -41,7 +42,7 @@ class SinkCommitters:
             committer = self._sinks[operator.id].create_committer(context)
             if committer is not None:
                 self._committers[operator.id] = committer
-        self._check_lease, self._clock, self._stop = check_lease, clock, stop
+        self._check_lease, self._clock = check_lease, clock
         self._attempts, self._backoff_ms = attempts, backoff_ms
 
     def waits_for_checkpoint(self, operator_id: int, checkpointing: bool) -> bool:
@@ -70,7 +71,7 @@ class SinkCommitters:
                 log.warning("step 8: sink '%s', attempt %d: %s", self._names[operator_id], attempt, error)
                 last = error
             if attempt < self._attempts:
-                self._clock.wait(self._stop, delay / 1000)
+                self._clock.wait(_NEVER, delay / 1000)  # a cancellation waits: step 7 has promised this output
                 delay = min(delay * 2, 30_000)
         raise CommitError(
             "A sink did not take a commit that a completed checkpoint holds",

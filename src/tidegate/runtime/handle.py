@@ -23,6 +23,7 @@ class JobHandle:
     def __init__(self, master: JobMaster, listeners: list[Listener]) -> None:
         self._master, self._listeners = master, listeners
         self._error: BaseException | None = None
+        self._failure: TidegateError | None = None
         self._seconds = 0.0
         self._done = threading.Event()
         master.prepare()
@@ -35,13 +36,15 @@ class JobHandle:
             self._master.run()
         except BaseException as error:
             self._error = error
-        finally:
-            self._seconds = time.monotonic() - started
+        self._seconds = time.monotonic() - started
+        try:
+            self._failure = self._describe_failure()
             for operator in self._master.graph.sinks:
                 assert isinstance(operator.spec, SinkSpec)
                 channel = getattr(operator.spec.sink, "channel_id", None)
                 if channel is not None:
-                    collected(channel).close(self._failure())
+                    collected(channel).close(self._failure)
+        finally:
             self._done.set()
 
     @property
@@ -64,12 +67,11 @@ class JobHandle:
         """Wait for the end. Raises JobFailedError (the cause chained) or JobCancelledError; TimeoutError if it still runs."""
         if not self._done.wait(timeout):
             raise TimeoutError(f"job {self.job_id} is still {self.status().name}")
-        failure = self._failure()
-        if failure is not None:
-            raise failure from self._error
+        if self._failure is not None:
+            raise self._failure from self._error
         return JobExecutionResult(JobID(self.job_id), int(self._seconds * 1000))
 
-    def _failure(self) -> TidegateError | None:
+    def _describe_failure(self) -> TidegateError | None:
         if self._error is None or isinstance(self._error, JobCancelledError):
             return self._error if isinstance(self._error, JobCancelledError) else None
         return JobFailedError(
@@ -77,7 +79,10 @@ class JobHandle:
         )
 
     def _kept(self) -> str | None:
-        kept = self._master.kept_checkpoint()
+        try:
+            kept = self._master.kept_checkpoint()
+        except TidegateError as error:  # storage may be why the job failed: that must not hide it
+            return f"whether a checkpoint is kept could not be read: {error.rule}"
         return f"its latest checkpoint is kept: {kept}" if kept else None
 
     def collect(self, channel_id: str) -> Iterator[Any]:

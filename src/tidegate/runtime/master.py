@@ -23,7 +23,7 @@ from tidegate.checkpoint.owner import is_alive
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import Recovery, decide
 from tidegate.common.clock import Clock, SystemClock
-from tidegate.common.errors import FencedError, JobCancelledError, StorageError, TidegateError
+from tidegate.common.errors import FencedError, JobCancelledError, StorageError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
@@ -73,6 +73,9 @@ class JobMaster:
         self._policy = CheckpointPolicy.from_configuration(self._conf)
         self._restarts = restart_strategy(self._conf, self._policy is not None)
         self._local_root = local_root or choose_root(_local_directory(self._conf))
+        # Without checkpoints a run leaves nothing and restores nothing of its own: a directory and names no other run has,
+        # so that its end can delete them whatever else has been done under the same job id.
+        self._run_id = self.job_id if self._policy is not None else f"{self.job_id}-{new_token()}"
         self._files = Files(self._job_directory())
         self._stop = threading.Event()
         self._attempt: Attempt | None = None
@@ -88,7 +91,7 @@ class JobMaster:
     def _job_directory(self) -> str:
         base = self._conf.get("execution.checkpointing.dir")
         if base:
-            return f"{str(base).rstrip('/')}/{self.job_id}"
+            return f"{str(base).rstrip('/')}/{self._run_id}"
         return tempfile.mkdtemp(prefix="tidegate-job-")
 
     # -- from outside ----------------------------------------------------------------------------------------------------
@@ -166,19 +169,19 @@ class JobMaster:
     def _restart(self, error: Exception, delay_ms: int) -> None:
         self.status = JobStatus.RESTARTING
         log.warning("job %s: restart in %d ms from the latest checkpoint, after: %s", self.job_id, delay_ms, error)
+        self._clock.wait(self._stop, delay_ms / 1000)
+        if self._stop.is_set():  # the attempt still holds its lease: the end applies retention and aborts output
+            raise JobCancelledError("The job was cancelled")
         running, self._current = self._current, None
         if running is not None:
             self._quietly("release the lease", lambda: running.stop(AttemptStatus.RUNNING))
-        self._clock.wait(self._stop, delay_ms / 1000)
-        if self._stop.is_set():
-            raise JobCancelledError("The job was cancelled")
 
     def _start(self, *, first: bool) -> _Running:
         """Claim the directory, decide what to restore, check the program against it; nothing outside is touched before."""
         lease = acquire(
             self._files,
             self._clock,
-            job_id=self.job_id,
+            job_id=self._run_id,
             timeout_ms=int(self._conf.get("tidegate.checkpoint.lease-timeout") or 30_000),
             liveness=self._liveness,
             own_claims=self._claims,
@@ -265,11 +268,10 @@ class JobMaster:
     def _new_committers(self, lease: Lease) -> SinkCommitters:
         return SinkCommitters(
             self.graph.sinks,
-            self.job_id,
+            self._run_id,
             self._files.root,
             check_lease=lease.check,
             clock=self._clock,
-            stop=self._stop,
             attempts=int(self._conf.get("tidegate.commit.max-attempts") or 10),
             backoff_ms=int(self._conf.get("tidegate.commit.backoff") or 200),
         )
@@ -315,7 +317,7 @@ class JobMaster:
 
     def _settings(self) -> Settings:
         return Settings(
-            job_id=self.job_id,
+            job_id=self._run_id,
             root=self._files.root,
             local_root=self._local_root,
             chunk_records=int(self._conf.get("tidegate.chunk.records") or 4096),
@@ -385,10 +387,11 @@ class _Running:
             try:
                 self.lease.renew()
             except FencedError as error:
-                log.error("%s", error)
-                on_lost()
+                if not self._released.is_set():  # otherwise it is the next attempt of our own
+                    log.error("%s", error)
+                    on_lost()
                 return
-            except TidegateError as error:
+            except Exception as error:
                 log.warning("heartbeat not written, tried again: %s", error)
 
     def stop(self, status: AttemptStatus) -> None:

@@ -64,8 +64,8 @@ class SourcePlanner:
                 s.limit = self._adapted(s, seconds)
 
     def _adapted(self, s: _PlannedSource, seconds: float) -> int:
-        """Towards the target, at most by a factor of two a round: one slow round must not starve the next ones."""
-        factor = min(2.0, max(0.5, self._target_ms / max(1.0, seconds * 1000)))
+        """Towards the target: quickly up, because a start begins small; slowly down, because one slow round says little."""
+        factor = min(8.0, max(0.5, self._target_ms / max(1.0, seconds * 1000)))
         limit = max(_LEAST_LIMIT, int(s.limit * factor))
         return min(limit, s.most) if s.most else limit
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tidegate.common import faults
 from tidegate.common.arguments import shown
-from tidegate.common.errors import ArgumentTypeError, InternalError, StateAccessError, TidegateError
+from tidegate.common.errors import ArgumentTypeError, InternalError, RestoreError, StateAccessError, TidegateError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
 from tidegate.state import keyed, ttl_states
@@ -18,7 +18,7 @@ from tidegate.state.keyed import Changes, KeyedState, SingleState
 from tidegate.state.layout import EVENT, PROCESSING, STATE, TIMERS, state_name, timer_from_local
 from tidegate.state.map_state import KeyedMapState
 from tidegate.state.materialize import bring_up
-from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
+from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema, schema_mismatch
 from tidegate.state.segments import SegmentWriter
 from tidegate.state.store import LocalStore, Snapshot, open_lmdb
 from tidegate.state.timers import TimerQueue
@@ -83,6 +83,7 @@ class KeyedBackend:
         "operator_name",
         "processing_timers",
         "scan",
+        "stored",
     )
 
     key: Any
@@ -112,6 +113,7 @@ class KeyedBackend:
         self.cache_entries = cache_entries
         self._files, self._local_path, self._map_size = files, local_path, map_size
         self._states: dict[str, KeyedState] = {}
+        self.stored: list[StateSchema] = []
         self._snapshot: Snapshot | None = None
         self._accepted: tuple[str, str] | None = None
         self._expected: tuple[str, str] | None = None
@@ -128,6 +130,7 @@ class KeyedBackend:
         descriptor = expect_descriptor(descriptor, self.operator_name)
         known = self._states.get(descriptor.name)
         if known is None:
+            self._refuse_other_than_stored(_schema(descriptor))
             known = self._states[descriptor.name] = self._make(descriptor)
         elif _schema(known.descriptor) != _schema(descriptor):
             raise StateAccessError(
@@ -137,6 +140,17 @@ class KeyedBackend:
                 cure="give the second state another name",
             )
         return known
+
+    def _refuse_other_than_stored(self, declared: StateSchema) -> None:
+        """A state declared otherwise than it is stored is never decoded by guess."""
+        problem = schema_mismatch(self.stored, declared)
+        if problem is not None:
+            raise RestoreError(
+                "A state must be declared as it is stored.",
+                where=f"operator {self.operator_name!r}",
+                found=problem,
+                cure="declare it as it was, or give the changed state another name",
+            )
 
     def _make(self, descriptor: StateDescriptor) -> KeyedState:
         plain, with_ttl = _KINDS[descriptor.kind]

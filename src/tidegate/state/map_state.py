@@ -55,9 +55,9 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         entries.changed.add(key)
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
-        entries = self._current()
-        entries.update(dict_value)
-        entries.changed.update(dict_value)
+        entries, added = self._current(), dict(dict_value)  # PyFlink 2.3 takes pairs only, in process mode
+        entries.update(added)
+        entries.changed.update(added)
 
     def remove(self, key: Any) -> None:
         self.put(key, ABSENT)

@@ -64,6 +64,6 @@ def schema_mismatch(stored: Collection[StateSchema], declared: StateSchema) -> s
 
 
 def _type_text(schema: StateSchema) -> str:
-    return (
-        f"{schema.kind} of {schema.key_type} to {schema.type}" if schema.key_type else f"{schema.kind} of {schema.type}"
-    )
+    """TTL on or off is part of it: with it every entry carries its expiry. How long may change."""
+    of = f"{schema.key_type} to {schema.type}" if schema.key_type else schema.type
+    return f"{schema.kind} of {of}{' with time to live' if schema.ttl_ms else ''}"

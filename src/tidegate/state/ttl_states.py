@@ -172,7 +172,7 @@ class TtlMapState(KeyedMapState):
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
         expiry = self._life.expiry()
-        super().put_all({key: (value, expiry) for key, value in dict_value.items()})
+        super().put_all({key: (value, expiry) for key, value in dict(dict_value).items()})
 
     def contains(self, key: Any) -> bool:
         return self._read(self._current(), key) is not ABSENT

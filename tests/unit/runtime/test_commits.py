@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -50,7 +49,6 @@ def committers(*sinks: Sink, check: Any = lambda: None, clock: ManualClock | Non
         "/root",
         check_lease=check,
         clock=clock or ManualClock(),
-        stop=threading.Event(),
         attempts=4,
         backoff_ms=100,
     )
