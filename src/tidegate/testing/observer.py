@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.lineage import all_completed, read_lineage
 from tidegate.checkpoint.locate import Located, locate_own
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.common.files import Files
@@ -221,16 +221,18 @@ class StateProbe:
     key_type: Any = None
 
 
-def check_retained(directory: str, probe: StateProbe | None) -> int:
-    """I6 and I7: every retained checkpoint restores, and its state is the model's. Returns how many there are."""
+def check_retained(directory: str) -> None:
+    """I7: every checkpoint that can be read has all its files, also one on its way out (metadata goes first, C7)."""
     files = Files(directory)
-    points = read_lineage(files).retained
-    for point in points:
-        located = locate_own(files, point)
-        located.check_files()
-        if probe is not None:
-            _check_state(located, probe)
-    return len(points)
+    for point in all_completed(files):
+        locate_own(files, point).check_files()
+
+
+def check_state(directory: str, probe: StateProbe) -> None:
+    """I6 and I7: every retained checkpoint restores, and its state is the model's."""
+    files = Files(directory)
+    for point in read_lineage(files).retained:
+        _check_state(locate_own(files, point), probe)
 
 
 def _check_state(located: Located, probe: StateProbe) -> None:

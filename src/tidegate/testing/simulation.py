@@ -38,6 +38,7 @@ from tidegate.testing.observer import (
     Outside,
     StateProbe,
     check_retained,
+    check_state,
     check_storage,
     coverage_of,
 )
@@ -392,8 +393,11 @@ class Simulation:
             for observer in self.observers:
                 settled = self.history.settled and self.alone
                 observer.look(self.history.published, self.history.latest_committed, settled)
-            if not life.finished and self.random.random() < 0.3:
-                check_retained(self.place.job, self.scenario.probe())
+            if self.alone and not life.finished:
+                check_retained(self.place.job)
+                probe = self.scenario.probe()
+                if probe is not None and self.random.random() < 0.3:
+                    check_state(self.place.job, probe)
 
     def published(self, location: str) -> None:
         with unobserved():

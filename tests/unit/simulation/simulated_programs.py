@@ -168,9 +168,13 @@ class CountAndWindow:
         self.count = context.get_state(ValueStateDescriptor("count", Types.LONG()))
         self.total = context.get_state(ValueStateDescriptor("total", None))
         self.windows = context.get_map_state(MapStateDescriptor("windows", Types.LONG(), Types.LONG()))
+        self.watermark = context.get_state(ValueStateDescriptor("watermark", Types.LONG()))
 
     def process_element(self, value: list[Any], ctx: Any) -> Iterator[Any]:
         verified(value)
+        watermark = ctx.timer_service().current_watermark()
+        assert watermark >= (self.watermark.value() or watermark), "event time went back"
+        self.watermark.update(watermark)
         count, total = (self.count.value() or 0) + 1, (self.total.value() or 0) + value[AMOUNT]
         self.count.update(count)
         self.total.update(total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from simulated_programs import KeyedCount, ProcessingTimers, source_of
 
 from tidegate.checkpoint.assign import assign_keyed
@@ -76,7 +77,10 @@ def test_timers_fire_soon_after_a_restore(root: str) -> None:
     assert times[0] == 0
 
 
-def test_event_time_goes_on_after_rescales(root: str) -> None:
-    scenario = KeyedCount()
-    crashes = [Fault(life, "C7.subsumed", 1, Kind.CRASH) for life in range(3)]
-    simulate(scenario, root, 5, crashes, parallelism=(3, 2, 3, 1))
+@pytest.mark.parametrize("parallelism", [(3, 1), (3, 2, 3, 1), (1, 3)])
+def test_event_time_does_not_go_back_after_rescales(parallelism: tuple[int, ...], root: str) -> None:
+    """With two splits the third subtask of the source is idle: its watermark, of nothing, must not count. The program
+    itself notices when event time falls."""
+    crashes = [Fault(life, "C7.subsumed", 1, Kind.CRASH) for life in range(len(parallelism) - 1)]
+    simulation = simulate(KeyedCount(), root, 5, crashes, parallelism=parallelism)
+    assert simulation.lives[0].crashed
