@@ -182,7 +182,7 @@ def test_a_damaged_state_file_is_named(name: str, damage: str, root: str) -> Non
     DAMAGES[damage](Path(files.location(victim)))
     simulation.lose_local_state()
     life = simulation.new_life()
-    simulation.run(life)
+    simulation.run(life, look=False)
     assert isinstance(life.error, CorruptFileError)
     assert victim in str(life.error)
 
@@ -195,7 +195,7 @@ def test_damaged_metadata_is_named_and_no_older_checkpoint_taken(damage: str, ro
     victim = f"{simulation.place.job}/chk-{lineage.retained[-1].checkpoint_id}/_metadata"
     DAMAGES[damage](Path(victim))
     life = simulation.new_life()
-    simulation.run(life)
+    simulation.run(life, look=False)
     assert isinstance(life.error, CorruptFileError)
     assert victim in str(life.error)
 
