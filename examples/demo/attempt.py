@@ -40,6 +40,7 @@ def configuration(home: str) -> Configuration:
             "execution.checkpointing.dir": f"{home}/checkpoints",
             "tidegate.state.local-dir": f"{home}/state",
             "parallelism.default": 2,
+            "tidegate.round.max-records": 10_000,  # what piled up while Spark started is not read in one go
             "spark.master": "local[2,4]",
             "spark.local.dir": f"{home}/spark",
             "spark.python.unix.domain.socket.dir": f"{home}/spark",
