@@ -18,10 +18,10 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/unit tests/architecture tests/compat
+	$(BIN)/python -m pytest -m "not slow and not pyflink" tests/unit tests/architecture tests/compat
 
 unit: setup
-	$(BIN)/python -m pytest tests/unit tests/architecture tests/compat
+	$(BIN)/python -m pytest -m "not slow and not pyflink" tests/unit tests/architecture tests/compat
 
 integration: setup
 	$(BIN)/python -m pytest tests/integration

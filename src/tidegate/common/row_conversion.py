@@ -11,7 +11,7 @@ from typing import Any
 
 from tidegate.common.arguments import wrong
 from tidegate.common.typeinfo import ListTypeInfo, MapTypeInfo, ObjectArrayTypeInfo, RowTypeInfo, TupleTypeInfo
-from tidegate.common.types import Row
+from tidegate.common.types import Row, RowKind
 
 Converter = Callable[[Any], Any]
 
@@ -45,26 +45,32 @@ class _ToRow:
             raise wrong(
                 f"A row type of the fields {self._names}", "one value for each", value, "correct the output_type"
             )
+        return self._with_rows_inside(row) if self._nested else row
+
+    def _with_rows_inside(self, row: Row) -> Row:
+        values = row._values.copy()
         for index, part in self._nested:
-            row._values[index] = part(row._values[index])
+            values[index] = part(values[index])
+        return self._named(values, row.get_row_kind())
+
+    def _named(self, values: list[Any], kind: RowKind) -> Row:
+        """A new row, never the one given with other names: that may be part of a record another function sees."""
+        row = Row.of_kind(kind, *values)
+        row._fields = self._names
         return row
 
     def _row(self, value: Any) -> Row:
         if isinstance(value, Row):
             if value._fields == self._names:
                 return value
-            if value._fields is not None and sorted(value._fields) == sorted(self._names):
-                value._values = value.get_fields_by_names(self._names)
-            value._fields = self._names
-            return value
+            by_name = value._fields is not None and sorted(value._fields) == sorted(self._names)
+            values = value.get_fields_by_names(self._names) if by_name else value._values
+            return self._named(values, value.get_row_kind())
         if isinstance(value, dict):
-            row = Row(*[value.get(name) for name in self._names])
-        elif isinstance(value, tuple | list):
-            row = Row(*value)
-        else:
-            raise wrong(f"A row type of the fields {self._names}", "a Row, tuple, list or dict", value, "return a Row")
-        row._fields = self._names
-        return row
+            return self._named([value.get(name) for name in self._names], RowKind.INSERT)
+        if isinstance(value, tuple | list):
+            return self._named(list(value), RowKind.INSERT)
+        raise wrong(f"A row type of the fields {self._names}", "a Row, tuple, list or dict", value, "return a Row")
 
 
 class _InTuple:

@@ -10,7 +10,7 @@ from tidegate.common.errors import ProgramError
 from tidegate.common.execution_config import ExecutionConfig
 from tidegate.common.ids import new_token
 from tidegate.common.row_conversion import converter
-from tidegate.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation, Types
+from tidegate.common.typeinfo import TupleTypeInfo, TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.collect import CollectSink
 from tidegate.connectors.function_sink import FunctionSink
@@ -30,8 +30,9 @@ from tidegate.datastream.functions import (
 )
 from tidegate.datastream.operator_settings import OperatorSettings, StreamOperatorSettings
 from tidegate.datastream.output_tag import OutputTag
+from tidegate.datastream.printing import formatter
 from tidegate.datastream.selectors import key_callable, partition_callable
-from tidegate.datastream.typed_functions import Printed, TypedFlatMap, TypedMap, TypedProcess, typed
+from tidegate.datastream.typed_functions import TypedFlatMap, TypedMap, TypedProcess, typed
 from tidegate.graph.transformation import (
     FilterSpec,
     FlatMapSpec,
@@ -148,7 +149,8 @@ class DataStream(StreamOperatorSettings):
         from tidegate.datastream.keyed_stream import KeyedStream  # it extends this class
 
         expect_type("key_by", key_type)
-        keyed = Partitioning(Ship.HASH, selector=key_callable("key_by", key_selector), key_type=key_type)
+        selector = key_callable("key_by", key_selector, converter(key_type))
+        keyed = Partitioning(Ship.HASH, selector=selector, key_type=key_type)
         return KeyedStream(self, self._partitioned(keyed))
 
     def rebalance(self) -> DataStream:
@@ -201,9 +203,8 @@ class DataStream(StreamOperatorSettings):
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Every record as a line on the standard output of the program, behind the identifier if there is one."""
-        stream = self
-        if isinstance(self._type, RowTypeInfo | TupleTypeInfo):
-            stream = self._then("Format", MapSpec(Printed(isinstance(self._type, RowTypeInfo))), Types.STRING())
+        text = formatter(self._type)
+        stream = self if text is None else self._then("Format", MapSpec(text), Types.STRING())
         return stream._sink("Print to Std. Out", PrintSink(sink_identifier or ""))
 
     def execute_and_collect(

@@ -87,7 +87,7 @@ class StreamExecutionEnvironment:
         return CheckpointConfig(self._configuration)
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
-        """Subtasks of every operator that sets none itself."""
+        """Subtasks of every operator added from now on that sets none itself."""
         self.get_config().set_parallelism(parallelism)
         return self
 
@@ -278,7 +278,8 @@ class StreamExecutionEnvironment:
 
     def _add(self, name: str, spec: OperatorSpec, inputs: tuple[Input, ...], **fields: Any) -> Transformation:
         """The registry outlives ``execute``: a stream of an earlier program may be read by a later one, as in Flink."""
-        operator = Transformation(len(self._registry) + 1, name, spec, inputs, **fields)
+        parallelism = fields.pop("parallelism", self.get_parallelism())
+        operator = Transformation(len(self._registry) + 1, name, spec, inputs, parallelism=parallelism, **fields)
         self._registry[operator.id] = operator
         self._pending.append(operator.id)
         return operator

@@ -80,14 +80,3 @@ def typed(wrapper: Callable[[Any, Converter], Any], function: Any, info: TypeInf
     """The function itself where its type has no rows, so that it costs nothing."""
     convert = converter(info)
     return function if convert is None else wrapper(function, convert)
-
-
-class Printed:
-    """A record as Flink prints it when its type is known: ``+I[1,a]`` for a row, ``(1,a)`` for a tuple."""
-
-    def __init__(self, row: bool) -> None:
-        self._row = row
-
-    def __call__(self, value: Any) -> str:
-        fields = ",".join(map(str, value))
-        return f"{value.get_row_kind()}[{fields}]" if self._row else f"({fields})"

@@ -19,7 +19,7 @@ class OutputTag:
     """How many tags this process has made or unpickled. None in the driver: no program of it can read a side output, and
     loops need not look at every record for a tag (a tenth of a simple keyed loop)."""
 
-    def __new__(cls, *arguments: Any, **options: Any) -> OutputTag:
+    def __new__(cls, tag_id: str = "", type_info: Any = None) -> OutputTag:  # unpickled without arguments
         OutputTag.created += 1
         return super().__new__(cls)
 
