@@ -228,8 +228,10 @@ class Subtask:
         for operator_id, below in self._below.items():
             statuses = context.statuses.get(operator_id)
             below.watermark, below.idle = statuses[self.index] if statuses else Status()
+        # Every channel starts the round as active: only its barrier, behind all it sends, may say that it is idle.
+        # A sender that was idle and reads again would otherwise be overtaken, and its records be late.
         starts = {
-            (e.id, s): context.statuses[e.source][s] if e.source in context.statuses else Status()
+            (e.id, s): Status(context.statuses[e.source][s].watermark) if e.source in context.statuses else Status()
             for e, s in self._channels
         }
         head = self.chain.head.operator  # below an assigner there is another event time than above it
