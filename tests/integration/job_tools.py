@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate.checkpoint.history import HistoryEntry, read_history
 from tidegate.common import Encoder, Types
+from tidegate.common.errors import TidegateError
 from tidegate.common.files import Files
 from tidegate.connectors.bucket_assigners import BucketAssigner
 from tidegate.datastream import KeyedProcessFunction, MapFunction, TwoPhaseCommitSinkFunction
@@ -111,3 +112,13 @@ class FailOnce(MapFunction):
                     continue
                 raise ValueError(f"scripted failure at {value}")
         return value
+
+
+def check_message(
+    error: TidegateError, *, rule: str, where: str | None = None, found: str, cure: str | None = None
+) -> None:
+    """What the parts of an error say, and that its text has them all."""
+    for expected, part in ((rule, error.rule), (where, error.where), (found, error.found), (cure, error.cure)):
+        if expected is not None:
+            assert part is not None and expected in part, f"{expected!r} not in {part!r}"
+            assert part in str(error)

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import re
-import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import Count, checkpoints, committed_lines, file_sink, files_below
+from job_tools import check_message, file_sink
 
-from tidegate.checkpoint.envelope import seal
-from tidegate.common import JobStatus, Types, WatermarkStrategy
+from tidegate.common import Types, WatermarkStrategy
 from tidegate.common.errors import (
     ConfigurationError,
-    CorruptFileError,
-    JobCancelledError,
     JobFailedError,
-    LeaseError,
     ProgramError,
-    RestoreError,
     StateAccessError,
-    TidegateError,
     UserCodeError,
 )
 from tidegate.datastream import (
@@ -34,21 +26,12 @@ from tidegate.datastream import (
 )
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.testing.sources import ScriptedSource
-from waiting import eventually
 
 NONE = WatermarkStrategy.no_watermarks()
 RETAIN = {
     "execution.checkpointing.interval": "30 ms",
     "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
 }
-
-
-def check(error: TidegateError, *, rule: str, where: str | None = None, found: str, cure: str | None = None) -> None:
-    """All parts of the message, and that they are in it."""
-    for expected, part in ((rule, error.rule), (where, error.where), (found, error.found), (cure, error.cure)):
-        if expected is not None:
-            assert part is not None and expected in part, f"{expected!r} not in {part!r}"
-            assert part in str(error)
 
 
 # -- configuration and program: before anything starts
@@ -60,7 +43,7 @@ def test_an_interval_below_10_ms(make_env: Any, interval: int) -> None:
     with pytest.raises(ConfigurationError) as refused:
         env.enable_checkpointing(interval)
     rule = "'execution.checkpointing.interval' must be at least 10 ms"
-    check(refused.value, rule=rule, found=str(interval), cure="At least 10 ms")
+    check_message(refused.value, rule=rule, found=str(interval), cure="At least 10 ms")
     assert env.get_checkpoint_interval() == -1
 
 
@@ -68,19 +51,25 @@ def test_an_interval_below_10_ms(make_env: Any, interval: int) -> None:
 def test_a_negative_interval(make_env: Any, interval: Any) -> None:
     with pytest.raises(ConfigurationError) as refused:
         make_env({"execution.checkpointing.interval": interval})
-    check(refused.value, rule="must be a duration", found=f"{interval!r} (it is negative)", cure="interval: 10 s")
+    check_message(
+        refused.value, rule="must be a duration", found=f"{interval!r} (it is negative)", cure="interval: 10 s"
+    )
 
 
 def test_an_interval_that_is_no_time(make_env: Any) -> None:
     with pytest.raises(ConfigurationError) as refused:
         make_env({"execution.checkpointing.interval": "soon"})
-    check(refused.value, rule="must be a duration", found="'soon'", cure="for example execution.checkpointing.interval")
+    check_message(
+        refused.value, rule="must be a duration", found="'soon'", cure="for example execution.checkpointing.interval"
+    )
 
 
 def test_an_unknown_key(make_env: Any) -> None:
     with pytest.raises(ConfigurationError) as refused:
         make_env({"execution.checkpointing.intervall": "1 s"})
-    check(refused.value, rule="", found="execution.checkpointing.intervall", cure="execution.checkpointing.interval")
+    check_message(
+        refused.value, rule="", found="execution.checkpointing.intervall", cure="execution.checkpointing.interval"
+    )
 
 
 def test_parallelism_above_the_maximum(make_env: Any, tmp_path: Path) -> None:
@@ -88,7 +77,7 @@ def test_parallelism_above_the_maximum(make_env: Any, tmp_path: Path) -> None:
     env.from_collection([1]).rebalance().map(lambda v: v).name("widen").sink_to(file_sink(tmp_path / "out"))
     with pytest.raises(ProgramError) as refused:
         env.execute()
-    check(
+    check_message(
         refused.value,
         rule="The parallelism of an operator lies between 1 and its maximum parallelism",
         where="operator 'widen'",
@@ -104,7 +93,7 @@ def test_a_duplicate_uid(make_env: Any) -> None:
     stream.map(lambda v: v).name("second").uid("same").add_sink(lambda v: None)
     with pytest.raises(ProgramError) as refused:
         env.execute()
-    check(
+    check_message(
         refused.value,
         rule="Every operator needs a uid of its own",
         where="operators 'first' and 'second'",
@@ -126,7 +115,7 @@ def test_a_function_that_cannot_be_pickled(make_env: Any, tmp_path: Path) -> Non
     env.from_collection([1]).map(HoldsALock()).name("locked").sink_to(file_sink(tmp_path / "out"))
     with pytest.raises(ProgramError) as refused:
         env.execute()
-    check(refused.value, rule="must be picklable", where="operator 'locked'", found="lock", cure="in open()")
+    check_message(refused.value, rule="must be picklable", where="operator 'locked'", found="lock", cure="in open()")
     assert not (tmp_path / "out").exists()
 
 
@@ -135,7 +124,7 @@ def test_batch_mode_with_an_unbounded_source(make_env: Any) -> None:
     env.from_source(ScriptedSource([1], ends=False), NONE, "endless").add_sink(lambda v: None)
     with pytest.raises(ProgramError) as refused:
         env.execute()
-    check(
+    check_message(
         refused.value,
         rule="BATCH mode needs bounded sources",
         where="source 'endless'",
@@ -151,7 +140,7 @@ def test_a_sink_path_that_is_a_file(make_env: Any, tmp_path: Path) -> None:
     env.from_collection([1]).sink_to(file_sink(path))
     with pytest.raises(ConfigurationError) as refused:
         env.execute()
-    check(
+    check_message(
         refused.value,
         rule="a file sink writes into a directory",
         where=str(path),
@@ -168,7 +157,7 @@ def test_a_checkpoint_directory_that_cannot_be_written(make_env: Any, tmp_path: 
     env.from_collection([1]).sink_to(file_sink(tmp_path / "out"))
     with pytest.raises(ConfigurationError) as refused:
         env.execute()
-    check(
+    check_message(
         refused.value,
         rule="The checkpoint directory must be writable.",
         where=str(tmp_path / "file" / "below"),
@@ -200,7 +189,7 @@ def test_an_exception_in_user_code_names_operator_line_and_record(make_env: Any)
     error = failure_of(env)
     assert isinstance(error, UserCodeError)
     line = next(n for n, text in enumerate(Path(__file__).read_text().split("\n"), 1) if "1 // value[0]" in text)
-    check(
+    check_message(
         error,
         rule="A user function raised an exception",
         where=f"operator 'ratio', {__file__}:{line} in map",
@@ -219,7 +208,7 @@ def test_an_exception_in_a_timer_names_time_and_key(make_env: Any) -> None:
 
     env = make_env()
     env.from_collection(["k"]).key_by(lambda v: v).process(Late()).name("alarm").add_sink(lambda v: None)
-    check(failure_of(env), rule="", where="on_timer(77) of operator 'alarm', key 'k'", found="KeyError: 'gone'")  # type: ignore[arg-type]
+    check_message(failure_of(env), rule="", where="on_timer(77) of operator 'alarm', key 'k'", found="KeyError: 'gone'")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("part", ["key selector", "open", "sink", "timestamp assigner", "partitioner"])
@@ -265,7 +254,7 @@ def test_records_that_cannot_travel(make_env: Any) -> None:
     env.from_collection([1]).map(lambda v: threading.Lock()).rebalance().map(lambda v: v).name("receiver").add_sink(
         print
     )
-    check(
+    check_message(
         failure_of(env),  # type: ignore[arg-type]
         rule="Records that travel to another subtask must be picklable",
         where="records sent to operator 'receiver'",
@@ -287,7 +276,7 @@ def test_state_on_a_stream_without_key(make_env: Any) -> None:
     env.from_collection([1]).map(UsesState()).name("keyless").add_sink(lambda v: None)
     error = failure_of(env)
     assert isinstance(error, StateAccessError)
-    check(
+    check_message(
         error,
         rule="Keyed state can only be used in a function on a keyed stream",
         where="operator 'keyless', state 'total'",
@@ -308,7 +297,7 @@ def test_state_accessed_outside_a_record(make_env: Any) -> None:
     env.from_collection([1]).key_by(lambda v: v).process(StateInOpen()).name("early").add_sink(lambda v: None)
     error = failure_of(env)
     assert isinstance(error, StateAccessError)
-    check(error, rule="only available in a keyed context", found="no current key", cure="not in open or close")
+    check_message(error, rule="only available in a keyed context", found="no current key", cure="not in open or close")
 
 
 class SetsTimer(ProcessFunction):
@@ -321,194 +310,10 @@ def test_a_timer_on_a_stream_without_key(make_env: Any) -> None:
     env.from_collection([1]).process(SetsTimer()).name("clock").add_sink(lambda v: None)
     error = failure_of(env)
     assert isinstance(error, StateAccessError)
-    check(
+    check_message(
         error,
         rule="Timers can only be set on a keyed stream",
         where="operator 'clock'",
         found="not keyed",
         cure="call key_by(...) before process(...)",
     )
-
-
-# -- checkpoints that cannot be restored
-
-
-@pytest.fixture
-def stopped(make_env: Any, tmp_path: Path) -> Path:
-    """The directory of a job that was cancelled with a checkpoint."""
-    out = tmp_path / "out"
-    env = make_env({**RETAIN, "tidegate.job-id": "stopped"})
-    job = counting(env, out).execute_async()
-    eventually(lambda: len(committed_lines(out)) == 20)
-    job.cancel()
-    with pytest.raises(JobCancelledError):
-        job.get_job_execution_result().result()
-    return tmp_path / "checkpoints" / "stopped"
-
-
-def counting(env: StreamExecutionEnvironment, out: Path, *, ends: bool = False, function: Any = None) -> Any:
-    source = env.from_source(ScriptedSource(list(range(20)), ends=ends), NONE, "numbers").uid("source")
-    counted = source.key_by(lambda v: v).process(function or Count()).uid("count").name("Counter")
-    counted.sink_to(file_sink(out)).uid("sink")
-    return env
-
-
-def refused_restore(make_env: Any, stopped: Path, out: Path, **options: Any) -> TidegateError:
-    """The error of a restore, after which everything but the leases is as it was."""
-    watched = [stopped, out]
-    before = [files_below(directory) for directory in watched]
-    with pytest.raises(TidegateError) as refused:
-        counting(make_env({**RETAIN, "tidegate.job-id": "stopped"}), out, ends=True, **options).execute()
-    for directory, files in zip(watched, before, strict=True):
-        now = files_below(directory)
-        assert {n: c for n, c in now.items() if "lease" not in n} == {
-            n: c for n, c in files.items() if "lease" not in n
-        }
-    return refused.value
-
-
-def metadata_file(stopped: Path) -> Path:
-    (number,) = checkpoints(stopped)
-    return stopped / f"chk-{number}" / "_metadata"
-
-
-def check_still_restores(make_env: Any, out: Path) -> None:
-    counting(make_env({**RETAIN, "tidegate.job-id": "stopped"}), out, ends=True).execute()
-    assert sorted(committed_lines(out)) == sorted(str((n, 1)) for n in range(20))
-
-
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "newer", "missing"])
-def test_damaged_metadata(make_env: Any, tmp_path: Path, stopped: Path, damage: str) -> None:
-    path = metadata_file(stopped)
-    good = path.read_bytes()
-    damaged = {
-        "truncated": good[: len(good) // 2],
-        "flipped": good[:-40] + bytes([good[-40] ^ 1]) + good[-39:],
-        "empty": b"",
-        "newer": seal("tidegate-metadata", 99, {}),
-        "missing": None,
-    }[damage]
-    if damaged is None:
-        path.unlink()
-    else:
-        path.write_bytes(damaged)
-    error = refused_restore(make_env, stopped, tmp_path / "out")
-    assert isinstance(error, CorruptFileError | RestoreError)
-    assert str(path) in str(error) or str(path.parent) in str(error)
-    assert error.found and error.cure
-    if damage == "newer":
-        assert "version 99" in str(error)
-    path.write_bytes(good)
-    check_still_restores(make_env, tmp_path / "out")
-
-
-@pytest.mark.parametrize("damage", ["missing", "short", "flipped"])
-def test_damaged_state_file(make_env: Any, tmp_path: Path, stopped: Path, damage: str) -> None:
-    path = max((stopped / "shared").iterdir(), key=lambda p: p.stat().st_size)
-    good = path.read_bytes()
-    if damage == "missing":
-        path.unlink()
-    elif damage == "short":
-        path.write_bytes(good[:-7])
-    else:
-        path.write_bytes(good[:-7] + bytes([good[-7] ^ 1]) + good[-6:])
-    if damage == "flipped":  # the size is right: found when the file is read, and the hash is compared
-        with pytest.raises(JobFailedError) as failed:
-            counting(make_env({**RETAIN, "tidegate.job-id": "stopped"}), tmp_path / "out", ends=True).execute()
-        error = failed.value.__cause__
-    else:
-        error = refused_restore(make_env, stopped, tmp_path / "out")
-    assert isinstance(error, CorruptFileError)
-    found = {"missing": f"{path.name}: no such file", "short": f"{path.name}: {len(good) - 7} bytes", "flipped": "xxh3"}
-    where = str(path if damage == "flipped" else metadata_file(stopped).parent)
-    check(error, rule="A ", where=where, found=found[damage], cure="bring the file")
-    assert f"expected {len(good)}" in str(error.found)
-    path.write_bytes(good)
-    check_still_restores(make_env, tmp_path / "out")
-
-
-def test_a_path_that_is_no_checkpoint(make_env: Any, tmp_path: Path) -> None:
-    env = make_env({**RETAIN, "execution.state-recovery.path": str(tmp_path / "nowhere")})
-    counting(env, tmp_path / "out")
-    with pytest.raises(RestoreError) as refused:
-        env.execute()
-    check(
-        refused.value,
-        rule="The path to restore from must be a checkpoint.",
-        where=str(tmp_path / "nowhere"),
-        found="no such file or directory",
-        cure="give a chk-<n> directory",
-    )
-
-
-def test_a_directory_of_another_job(make_env: Any, tmp_path: Path, stopped: Path) -> None:
-    shutil.copytree(stopped, stopped.parent / "mine")
-    env = make_env({**RETAIN, "tidegate.job-id": "mine"})
-    counting(env, tmp_path / "out", ends=True)
-    with pytest.raises(LeaseError) as refused:
-        env.execute()
-    check(
-        refused.value,
-        rule="A checkpoint directory belongs to one job.",
-        where=str(stopped.parent / "mine"),
-        found="it is of job stopped, this is job mine",
-        cure="use another execution.checkpointing.dir",
-    )
-    assert files_below(stopped) == files_below(stopped.parent / "mine")
-
-
-class CountsInTexts(Count):
-    def open(self, runtime_context: Any) -> None:
-        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.STRING()))
-
-
-def test_a_state_whose_type_has_changed(make_env: Any, tmp_path: Path, stopped: Path) -> None:
-    before = committed_lines(tmp_path / "out")
-    env = make_env({**RETAIN, "tidegate.job-id": "stopped"})
-    counting(env, tmp_path / "out", ends=True, function=CountsInTexts())
-    with pytest.raises(TidegateError) as refused:
-        env.execute()
-    assert "'count'" in str(refused.value)
-    assert re.search(r"(?i)long", str(refused.value))
-    assert re.search(r"(?i)string", str(refused.value))
-    assert committed_lines(tmp_path / "out") == before
-    check_still_restores(make_env, tmp_path / "out")
-
-
-def test_state_of_an_operator_that_is_gone(make_env: Any, tmp_path: Path, stopped: Path) -> None:
-    def program(keys: dict[str, Any]) -> StreamExecutionEnvironment:
-        env: StreamExecutionEnvironment = make_env({**RETAIN, "tidegate.job-id": "stopped", **keys})
-        source = env.from_source(ScriptedSource(list(range(25)), ends=True), NONE, "numbers").uid("source")
-        source.sink_to(file_sink(tmp_path / "out")).uid("sink")
-        return env
-
-    with pytest.raises(RestoreError) as refused:
-        program({}).execute()
-    check(
-        refused.value,
-        rule="The program must fit the state it restores.",
-        where=str(stopped),
-        found="operator 'Counter' (uid count; states: count) is not in the program",
-        cure="execution.state-recovery.ignore-unclaimed-state: true",
-    )
-    program({"execution.state-recovery.ignore-unclaimed-state": True}).execute()
-    assert sorted(committed_lines(tmp_path / "out"))[-5:] == ["20", "21", "22", "23", "24"]
-
-
-def test_a_second_driver_on_the_same_job(make_env: Any, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    keys = {**RETAIN, "tidegate.job-id": "taken"}
-    first = counting(make_env(keys), out).execute_async()
-    eventually(lambda: checkpoints(tmp_path / "checkpoints" / "taken"))
-    with pytest.raises(LeaseError) as refused:
-        counting(make_env(keys), out).execute_async()
-    check(
-        refused.value,
-        rule="A job's directory is used by one driver at a time.",
-        where=str(tmp_path / "checkpoints" / "taken"),
-        found="and is alive",
-        cure="stop that driver",
-    )
-    eventually(lambda: len(committed_lines(out)) == 20)
-    assert first.get_job_status().result() is JobStatus.RUNNING
-    first.cancel()
