@@ -20,6 +20,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             marker = _FOLDER_MARKERS.get(item.path.relative_to(HERE).parts[0])
             if marker is not None:
                 item.add_marker(marker)
+            if marker == "crash":  # each starts a JVM several times; what hangs is found by the test itself
+                item.add_marker(pytest.mark.timeout(3_600))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from waiting import eventually
 HERE = Path(__file__).parent
 KILLED = -9
 PATIENCE = 240.0
-"""Seconds for one start of the job; some on a machine of its own."""
+"""Seconds without any sign of life; less than ten pass on a machine of its own."""
 
 
 class CrashRun:
@@ -47,19 +48,28 @@ class CrashRun:
             return subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
 
     def wait(self, driver: subprocess.Popen[bytes]) -> int:
-        """Until the driver has ended, looking at the output all the time."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
+        """Until the driver has ended."""
+        self.watch(driver, lambda: driver.poll() is not None)
+        self.exit_codes.append(driver.returncode)
+        return driver.returncode
+
+    def watch(self, driver: subprocess.Popen[bytes], until: Callable[[], bool]) -> None:
+        """Look at the output all the time until something has happened; a driver that stands still has failed."""
+        signs, since = -1, 0.0
+        while not until():
             self.observer.look()
-            try:
-                code = driver.wait(timeout=0.05)
-            except subprocess.TimeoutExpired:
-                if time.monotonic() > deadline:
-                    driver.kill()
-                    raise AssertionError(f"the driver hangs:\n{self.last_log()}") from None
-                continue
-            self.exit_codes.append(code)
-            return code
+            before, signs = signs, self._signs_of_life()
+            since = since if signs == before else time.monotonic()
+            if time.monotonic() > since + PATIENCE:
+                driver.kill()
+                raise AssertionError(f"the driver hangs:\n{self.last_log()}")
+            time.sleep(0.05)
+        self.observer.look()
+
+    def _signs_of_life(self) -> int:
+        """Grows while the job starts and runs: its logs, its fault points, its output."""
+        files = [*self.directory.glob("log-*"), *self.kills.iterdir()]
+        return sum(path.stat().st_size for path in files) + self.observer.count
 
     def run(self) -> CrashRun:
         """Start it until it ends well, as whoever supervises it would; at most once more than there are kills."""
@@ -112,6 +122,10 @@ class Observer:
     def __init__(self, directory: Path) -> None:
         self._places = [directory / "files", directory / "transactions" / "committed"]
         self._seen: dict[Path, bytes] = {}
+
+    @property
+    def count(self) -> int:
+        return len(self._seen)
 
     def look(self) -> None:
         now = {path for place in self._places if place.exists() for path in place.iterdir() if path.name[0] != "."}

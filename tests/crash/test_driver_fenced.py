@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from crash_run import CrashRun
 
-from waiting import eventually
+Crash = Callable[..., CrashRun]
 
 KEYS = {"tidegate.checkpoint.lease-timeout": "1 s"}
 
@@ -27,17 +27,17 @@ KEYS = {"tidegate.checkpoint.lease-timeout": "1 s"}
         pytest.param("K3.file-sink.before-rename", marks=pytest.mark.slow),
     ],
 )
-def test_a_driver_stopped_at(tmp_path: Path, point: str) -> None:
-    run = CrashRun(tmp_path, f"{point}@6=stop", keys=KEYS)
+def test_a_driver_stopped_at(crash: Crash, point: str) -> None:
+    run = crash(f"{point}@6=stop", keys=KEYS)
     first = run.start()
-    eventually(run.fired, "the driver is stopped", timeout=240)
+    run.watch(first, until=lambda: bool(run.fired()))
     # Refused while the other is not silent for long enough, as any second driver would be.
     while run.wait(run.start()) != 0:
         assert "A job's directory is used by one driver at a time." in run.last_log()
     run.observer.check_complete()
     first.send_signal(signal.SIGCONT)
     assert run.wait(first) == 1
-    log = (tmp_path / "log-0").read_text()
+    log = (run.directory / "log-0").read_text()
     assert "An attempt that lost its lease must not publish, commit or delete anything." in log
     # Metadata it was about to publish may be there, and counts for nothing: one more start finds a finished job and sweeps.
     assert run.wait(run.start()) == 0

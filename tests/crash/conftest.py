@@ -1,0 +1,24 @@
+"""The fixture of the crash tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from crash_run import CrashRun
+
+
+@pytest.fixture
+def crash(tmp_path: Path) -> Iterator[Callable[..., CrashRun]]:
+    """``crash(*plan)``: a run in the test's directory. Whatever a failed test leaves running ends with it."""
+    runs: list[CrashRun] = []
+
+    def make(*plan: str, **options: dict[str, str]) -> CrashRun:
+        runs.append(CrashRun(tmp_path, *plan, **options))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        for process in run.processes():
+            process.kill()
