@@ -145,7 +145,10 @@ def test_dropping_state_can_be_allowed_changing_types_cannot() -> None:
 
 def test_schema_mismatch() -> None:
     stored = [StateSchema("m", "map", "LONG", "STRING"), StateSchema("v", "value", "LONG")]
-    assert schema_mismatch(stored, StateSchema("v", "value", "LONG", ttl_ms=5)) is None
+    assert schema_mismatch(stored, StateSchema("v", "value", "LONG")) is None
+    assert schema_mismatch(stored, StateSchema("v", "value", "LONG", ttl_ms=5)) == (
+        "state 'v' is stored as value of LONG and declared as value of LONG with time to live"
+    )
     assert schema_mismatch(stored, StateSchema("new", "value", "LONG")) is None
     assert schema_mismatch(stored, StateSchema("m", "map", "LONG", "INT")) == (
         "state 'm' is stored as map of STRING to LONG and declared as map of INT to LONG"
