@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from simulated_programs import SCENARIOS
 
 from tidegate.common.errors import FencedError, TidegateError
+from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.observer import Outside
 from tidegate.testing.simulated_engine import Chances
-from tidegate.testing.simulation import Fault, Kind, Simulation, seeded_tokens, simulate
+from tidegate.testing.simulation import Simulation, seeded_tokens, simulate
 
 NO_CHANCES = Chances()
 FIRST_CRASH = Fault(0, "*", 150, Kind.CRASH)

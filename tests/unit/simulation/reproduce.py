@@ -12,7 +12,7 @@ from typing import Any
 
 from cases import Case, run_case
 
-from tidegate.testing.simulation import Life
+from tidegate.testing.lives import Life
 
 
 def main(arguments: list[str]) -> None:

@@ -50,7 +50,7 @@ from tidegate.testing.observer import (
     ledger_pages,
     staged_pages,
 )
-from tidegate.testing.simulation import Place, Scenario
+from tidegate.testing.scenario import Place, Scenario
 from tidegate.testing.sinks import LedgerSink
 from tidegate.testing.sources import At, Pause, ScriptedSource
 

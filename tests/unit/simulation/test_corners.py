@@ -14,8 +14,9 @@ from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate_own
 from tidegate.common.errors import CorruptFileError
 from tidegate.common.files import Files
+from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.observer import Outside
-from tidegate.testing.simulation import Fault, Kind, Simulation, seeded_tokens, simulate
+from tidegate.testing.simulation import Simulation, seeded_tokens, simulate
 
 RECOVERY = "execution.state-recovery.path"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
@@ -154,6 +155,7 @@ def test_killed_while_cancelling(name: str, root: str) -> None:
         simulation = Simulation(SCENARIOS[name], f"{root}/{back}", 5)
         life = cancelling(simulation, 5, [Fault(0, "*", total - back, Kind.CRASH)])
         assert life.crashed
+        simulation.may_begin_anew = True
         after = simulation.live()
         assert after.finished, f"killed {back} points before the end: {after.error!r}"
 

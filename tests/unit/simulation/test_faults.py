@@ -13,8 +13,9 @@ from cases import FIRST_CRASH, Case, run_all
 from simulated_programs import SCENARIOS
 
 import tidegate
+from tidegate.testing.lives import Fault, Kind, Life
 from tidegate.testing.observer import Outside
-from tidegate.testing.simulation import Fault, Kind, Life, Simulation, seeded_tokens
+from tidegate.testing.simulation import Simulation, seeded_tokens
 
 CAN_FAIL = ("storage.", "T2.", "K1.", "K3.")
 """Points where an operation outside is about to happen or has just happened."""
@@ -41,8 +42,9 @@ def second_life(scenario: str, seed: int = 1) -> Life:
     return life
 
 
-def passings(count: int) -> list[int]:
-    return sorted({1, (count + 1) // 2, count})
+def passings(count: int, kind: Kind) -> list[int]:
+    """The first, the last and, for crashes, one between."""
+    return sorted({1, (count + 1) // 2, count} if kind is Kind.CRASH else {1, count})
 
 
 def cases_of(scenario: str, kind: Kind) -> list[Case]:
@@ -55,7 +57,7 @@ def cases_of(scenario: str, kind: Kind) -> list[Case]:
     return [
         Case(scenario, 1, (FIRST_CRASH, Fault(1, name, passing, kind)))
         for name in points
-        for passing in passings(life.passed[name])
+        for passing in passings(life.passed[name], kind)
     ]
 
 

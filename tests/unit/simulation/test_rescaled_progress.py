@@ -12,7 +12,9 @@ from tidegate.operators.rows import Generator, RoundContext
 from tidegate.operators.source import SourcePlan
 from tidegate.runtime.progress import Progress
 from tidegate.state.refs import KeyGroupRange, StateFile
-from tidegate.testing.simulation import Fault, Kind, Place, Scenario, Simulation, simulate
+from tidegate.testing.lives import Fault, Kind
+from tidegate.testing.scenario import Place, Scenario
+from tidegate.testing.simulation import Simulation, simulate
 
 CONTEXT = RoundContext(round=1, version="v", checkpoint_id=None, now_ms=0)
 

@@ -9,8 +9,8 @@ from cases import Case, run_all
 from simulated_programs import SCENARIOS
 from test_faults import second_life
 
+from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.simulated_engine import Chances
-from tidegate.testing.simulation import Fault, Kind
 
 KINDS = (Kind.CRASH, Kind.CRASH, Kind.KILL, Kind.ERROR)
 
@@ -39,13 +39,15 @@ def paused_cases(scenario: str, every: int) -> list[Case]:
     ]
 
 
-def test_random_schedules() -> None:
-    run_all(random_case(seed) for seed in range(600))
+@pytest.mark.parametrize("first", range(0, 500, 100))
+def test_random_schedules(first: int) -> None:
+    run_all(random_case(seed) for seed in range(first, first + 100))
 
 
 @pytest.mark.slow
-def test_random_schedules_by_the_thousand() -> None:
-    run_all(random_case(seed) for seed in range(1_000, 21_000))
+@pytest.mark.parametrize("first", range(1_000, 21_000, 1_000))
+def test_random_schedules_by_the_thousand(first: int) -> None:
+    run_all(random_case(seed) for seed in range(first, first + 1_000))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
