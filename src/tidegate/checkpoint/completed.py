@@ -41,7 +41,9 @@ class CompletedCheckpoints:
         self._attempted: set[int] = set()
         """Publish failed or unknown; their files stay until a later checkpoint is complete."""
         self._candidates: set[str] = set()
-        """Files to look at when something is deleted: referenced once, by a checkpoint or the running state."""
+        """Files to look at when something is deleted: referenced once, by a checkpoint or the running state, or swept."""
+        self._undeleted: set[int] = set()
+        """Checkpoints that count no more and could not be deleted; every later step 9 tries again."""
         self._may_delete_shared = True
         for point in (*self._protected, *self._retained):
             self._load(point)
@@ -107,7 +109,8 @@ class CompletedCheckpoints:
         self._candidates.update(in_use, released)
         dropped, kept = self._retained[: -self._number], self._retained[-self._number :]
         abandoned = [number for number in self._attempted if kept and number < kept[-1].checkpoint_id]
-        if not dropped and not abandoned and not self._unreferenced(self._candidates, in_use):
+        gone = [*abandoned, *self._undeleted]
+        if not dropped and not gone and not self._unreferenced(self._candidates, in_use):
             return []
         try:
             self._lease.record_retained(kept)
@@ -118,12 +121,15 @@ class CompletedCheckpoints:
             return []
         self._retained = kept
         numbers = [point.checkpoint_id for point in dropped]
-        self._delete_checkpoints([*numbers, *abandoned])
+        self._delete_checkpoints([*numbers, *gone])
         self._delete_files(self._unreferenced(self._candidates, in_use))
         return numbers
 
     def sweep(self, in_use: Collection[str]) -> list[str]:
-        """Delete what crashes and fenced attempts have left: after the restore was recorded, with no round running."""
+        """Delete what crashes and fenced attempts have left: after the restore was recorded, with no round running.
+
+        What storage does not let go stays a candidate, so the next step 9 makes up for it.
+        """
         # Listed before the check: if it passes, no newer attempt had a file in this list (see lease.py).
         paths = self._files.list()
         numbers = (int(match[1]) for name in self._files.list_names() if (match := re.fullmatch(r"chk-(\d+)", name)))
@@ -133,6 +139,7 @@ class CompletedCheckpoints:
         shared = {path for path in paths if path.startswith(SHARED + "/")}
         victims = [path for path in paths if self._is_temporary(path) or self._is_old_record(path)]
         victims += sorted(self._unreferenced(shared, in_use))
+        self._candidates.update(shared, victims)
         self._delete_files(victims)
         return [*(f"chk-{number}" for number in stray), *victims]
 
@@ -204,15 +211,17 @@ class CompletedCheckpoints:
                 self._files.delete_tree(f"chk-{number}")
                 faults.point("C7.directory-deleted", checkpoint_id=number)
             except StorageError as error:
-                # Its metadata may be there: keep the files it refers to. The sweep of the next start tries again.
+                # Its metadata may be there: keep the files it refers to.
                 logger.warning("checkpoint %d not deleted: %s", number, error)
+                self._undeleted.add(number)
                 continue
             self._attempted.discard(number)
+            self._undeleted.discard(number)
             self._candidates |= self._references.pop(number, set())
 
     def _unreferenced(self, candidates: set[str], in_use: Collection[str]) -> set[str]:
-        if not self._may_delete_shared:
-            return set()
+        if not self._may_delete_shared or self._undeleted - self._references.keys():
+            return set()  # a checkpoint that can be read must restore, also a stray one: its files are not known
         return candidates.difference(in_use, *self._references.values())
 
     def _delete_files(self, paths: Iterable[str]) -> None:

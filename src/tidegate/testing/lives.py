@@ -75,6 +75,10 @@ class Life:
         self.rounds = self.starts = self.completed = 0
         self.restored: int | None = None
         """The checkpoint it restored last; 0: one of another job."""
+        self.failed_at: set[str] = set()
+        """Points where an operation failed since storage was last looked at."""
+        self.left: set[str] = set()
+        """Files that the sweep of the latest start was not allowed to delete."""
         self.pause_at = 0
         self._paused, self._go_on = threading.Semaphore(0), threading.Semaphore(0)
         self._thread: threading.Thread | None = None
@@ -171,6 +175,7 @@ class Life:
     def _fire(self, fault: Fault, name: str, inside: Inside) -> None:
         self.fired.append(fault)
         if fault.kind is Kind.ERROR:
+            self.failed_at.add(name)
             raise OSError(errno.EIO if "read" in name else errno.ENOSPC, "injected")
         if fault.kind is Kind.KILL and inside is Inside.TASK:
             self._worker_died = True
@@ -202,6 +207,9 @@ class Life:
         elif name == "C6.all-committed":
             history.commit(where["checkpoint_id"], self.simulation.alone)
             history.settled = True
+        elif name == "C7.subsumed":
+            with unobserved():
+                self.simulation.check_made_up_for(self)
         elif name == "C8.recorded":
             history.settled = False
             self.restored = self.simulation.restored(where["token"])

@@ -259,8 +259,11 @@ def _check_state(located: Located, probe: StateProbe) -> None:
     assert found == expected, f"I6: state of checkpoint {located.metadata.checkpoint_id}: {found}, expected {expected}"
 
 
-def check_storage(directory: str, *, ended: bool) -> None:
-    """I8 and I12: behind a sweep exactly what is referenced is there; behind the end of the job only its records."""
+def check_storage(directory: str, *, ended: bool, delete_failed: bool = False) -> set[str]:
+    """I8 and I12: behind a sweep exactly what is referenced is there; behind the end of the job only its records.
+
+    ``delete_failed``: storage refused a delete of that sweep, so what it left is returned, to be looked for later.
+    """
     files = Files(directory)
     lineage = read_lineage(files)
     points = lineage.protected if ended else [*lineage.protected, *lineage.retained]
@@ -270,8 +273,10 @@ def check_storage(directory: str, *, ended: bool) -> None:
     found = {path for path in files.list() if not _is_record(path)}
     if not ended:
         found = {path for path in found if not path.startswith("taskowned/") or path.endswith(".tmp")}
-    assert not found - referenced, f"I8: on storage and not referenced: {sorted(found - referenced)}"
+    left = found - referenced
+    assert delete_failed or not left, f"I8: on storage and not referenced: {sorted(left)}"
     assert not referenced - found, f"I8: referenced and not on storage: {sorted(referenced - found)}"
+    return left
 
 
 def _is_record(path: str) -> bool:

@@ -157,7 +157,21 @@ class Simulation:
                 "I13: nothing restored"
             )
             if not self.zombies:
-                self.check_storage(ended=False)
+                self._check_swept(life)
+
+    def _check_swept(self, life: Life) -> None:
+        """I8 behind the sweep of a start. A delete that storage refused cannot have happened, and a job does not fail for
+        it; I8 then demands that the next step 9 makes up for it: see ``check_made_up_for``."""
+        failed = "storage.delete" in life.failed_at
+        life.failed_at.clear()
+        life.left = check_storage(self.place.job, ended=False, delete_failed=failed)
+
+    def check_made_up_for(self, life: Life) -> None:
+        """Behind step 9: what the sweep of this attempt could not delete is gone, unless storage failed once more."""
+        if self.alone and not life.failed_at:
+            left = life.left & set(Files(self.place.job).list())
+            assert not left, f"I8: not deleted at the start, and not by step 9 either: {sorted(left)}"
+        life.failed_at.clear()
 
     def check_storage(self, *, ended: bool) -> None:
         """I8 and I12."""

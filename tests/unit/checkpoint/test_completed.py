@@ -228,6 +228,54 @@ def test_sweep_leaves_what_is_referenced_and_nothing_else(files: Files, lease: L
     ]
 
 
+@pytest.mark.parametrize("stray", ["shared/torn", ".history.json.1.tmp", "chk-7/_metadata"])
+def test_what_a_sweep_could_not_delete_goes_with_the_next_step_9(
+    files: Files, lease: Lease, completed: CompletedCheckpoints, fail: Callable[..., list[str]], stray: str
+) -> None:
+    files.write(stray, b"x")
+    fired = fail("storage.delete", on=stray)
+    completed.sweep(in_use=[])
+    assert fired
+    assert files.exists(stray)
+    faults.install(None)
+    completed.add(metadata(files, lease, "a"))
+    assert completed.subsume(in_use=["shared/a"]) == []
+    assert [path for path in files.list() if not path.startswith("lease/")] == ["chk-1/_metadata", "shared/a"]
+
+
+def test_a_dropped_checkpoint_that_could_not_be_deleted_goes_with_the_next_step_9(
+    files: Files, lease: Lease, completed: CompletedCheckpoints, fail: Callable[..., list[str]]
+) -> None:
+    completed.add(metadata(files, lease, "a"))
+    completed.add(metadata(files, lease, "b"))
+    assert fail("storage.delete", on="chk-1/_metadata") == []
+    assert completed.subsume(in_use=["shared/b"]) == [1]
+    assert shared(files) == ["a", "b"], "its metadata can be read, so it must restore"
+    faults.install(None)
+    completed.subsume(in_use=["shared/b"])
+    assert files.list_names() == ["chk-2", "lease", "shared"]
+    assert shared(files) == ["b"]
+
+
+def test_a_stray_checkpoint_that_could_not_be_deleted_keeps_its_files(
+    files: Files, lease: Lease, completed: CompletedCheckpoints, fail: Callable[..., list[str]]
+) -> None:
+    """A fenced attempt published it; until its metadata is gone whoever points at it must find all its files."""
+    completed.add(metadata(files, lease, "a"))
+    following = new_lease(files)
+    following.record_restored(None, [], [])
+    following_completed = CompletedCheckpoints(files, following, retained=1)
+    fired = fail("storage.delete", on="chk-1/_metadata")
+    following_completed.sweep(in_use=[])
+    assert fired
+    assert shared(files) == ["a"]
+    faults.install(None)
+    following_completed.add(metadata(files, following, "b"))
+    following_completed.subsume(in_use=["shared/b"])
+    assert shared(files) == ["b"]
+    assert files.list_names() == ["chk-2", "lease", "shared"]
+
+
 def test_an_unreadable_kept_checkpoint_stops_deleting_shared_files(files: Files, lease: Lease) -> None:
     completed = CompletedCheckpoints(files, lease, retained=2)
     completed.add(metadata(files, lease, "a"))

@@ -39,6 +39,17 @@ def paused_cases(scenario: str, every: int) -> list[Case]:
     ]
 
 
+FOUND = """
+keyed_count 25 0:*@16=crash 1:*@313=error 1:*@262=error 2:*@36=kill zombie=0.06 rerun=0.06 lose_store=0.06 parallelism=3,1,3,3
+states 172 0:*@199=crash 0:*@361=error 1:*@51=error die=0.02 late=0.06 rerun=0.06 lose_store=0.06 parallelism=1,2,2,3
+"""
+"""Schedules that found something once."""
+
+
+def test_schedules_that_found_something() -> None:
+    run_all(Case.parse(line.split()) for line in FOUND.split("\n") if line)
+
+
 @pytest.mark.parametrize("first", range(0, 500, 100))
 def test_random_schedules(first: int) -> None:
     run_all(random_case(seed) for seed in range(first, first + 100))
