@@ -25,7 +25,13 @@ _SETTINGS = {
     "spark.ui.retainedTasks": "400",
     "spark.sql.ui.retainedExecutions": "5",
 }
-_LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOCAL_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # The JVM shares its cores with the Python workers, which do the work: the optimizing compiler alone took a third of a core
+    # through the first minutes, and what it compiles here is copying of bytes and scheduling.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 
 
 def spark_context(configuration: Mapping[str, Any]) -> SparkContext:
