@@ -33,7 +33,7 @@ def test_killed_after_step_5_snapshot(crash: Crash) -> None:
 
 
 def test_killed_after_step_6_acknowledge(crash: Crash) -> None:
-    crash("C3.acks-in@5=self").run().check([KILLED, 0])
+    crash("C3.acks-in@3=self").run().check([KILLED, 0])
 
 
 def test_killed_after_step_7_complete(crash: Crash) -> None:
@@ -58,7 +58,7 @@ def test_killed_while_restoring_once_and_again(crash: Crash) -> None:
 
 
 def test_killed_while_aborting_what_was_prepared(crash: Crash) -> None:
-    plan = ["C3.acks-in@7=self", "K2.file-sink.before-delete@1=self", "K2.two-phase.aborted@1=self"]
+    plan = ["C3.acks-in@4=self", "K2.file-sink.before-delete@1=self", "K2.two-phase.aborted@1=self"]
     crash(*plan).run().check([KILLED, KILLED, KILLED, 0])
 
 

@@ -17,11 +17,11 @@ def test_a_worker_killed_in_a_task_is_replaced_and_the_task_tried_again(crash: C
 
 
 def test_all_workers_killed_between_two_rounds_and_during_one(crash: Crash) -> None:
-    crash("C3.acks-in@4=workers", "C2.cut@7=workers").run().check([0])
+    crash("C3.acks-in@2=workers", "C2.cut@7=workers").run().check([0])
 
 
 def test_the_jvm_killed_ends_the_driver_with_a_clear_error(crash: Crash) -> None:
-    run = crash("C2.cut@4=jvm", "C3.acks-in@14=jvm")
+    run = crash("C2.cut@4=jvm", "C3.acks-in@7=jvm")
     assert run.wait(run.start()) == 1
     log = run.last_log()
     assert "Spark must stay as long as a job runs" in log

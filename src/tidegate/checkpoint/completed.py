@@ -78,27 +78,6 @@ class CompletedCheckpoints:
         size = len(content) + sum(file.size for file in metadata.state_files())
         return CompletedCheckpoint(metadata, size)
 
-    def settle(self) -> RestorePoint | None:
-        """Before a restart within this attempt: what to restore, with no publish left whose outcome is open.
-
-        A publish that failed and yet arrived counts. One that has not arrived is given up for good, which is written
-        down first: the restart aborts what it had prepared, so it must never be restored, however late it appears.
-        Raises ``StorageError`` while storage does not answer: nothing may be aborted then.
-        """
-        attempted = sorted(self._attempted)
-        if attempted:
-            arrived = [number for number in attempted if self._files.exists(metadata_path(number))]
-            missing = [number for number in attempted if number not in arrived]
-            points = [*self._retained, *(RestorePoint(number, self._lease.token) for number in arrived)]
-            points.sort(key=lambda point: point.checkpoint_id)
-            self._lease.record_retained(points, given_up=missing)
-            faults.point("C5.settled", arrived=arrived, given_up=missing)
-            self._lease.check()
-            self._retained = points
-            self._attempted.clear()
-            self._delete_checkpoints(missing)
-        return self.latest
-
     def subsume(self, in_use: Collection[str], released: Iterable[str] = ()) -> list[int]:
         """Step 9: drop all but the newest ``retained`` ones and every file that nobody needs any more.
 

@@ -53,11 +53,6 @@ class CheckpointCoordinator:
         """Whether the next round should carry a barrier. ``early_ms``: how much before its time it may."""
         return self._trigger.due(self._now(), early_ms)
 
-    def wait_ms(self) -> float | None:
-        """How long until the next trigger is due; None while one under way has to end first."""
-        next_due = self._trigger.next_due()
-        return None if next_due is None else max(0.0, next_due - self._now())
-
     def trigger(self, expected: Iterable[Subtask], kind: str = CHECKPOINT) -> PendingCheckpoint | None:
         """Step 1: take the next id. None if storage failed: counted, ``CheckpointError`` when once too often."""
         faults.point("C1.before-trigger", job_id=self.job_id)
@@ -96,7 +91,6 @@ class CheckpointCoordinator:
         goes into the next checkpoint: never abort it, the metadata may yet appear (C5). ``FencedError``: stop at once.
         """
         self._refuse_incomplete(pending)
-        faults.point("C3.acks-in", checkpoint_id=pending.checkpoint_id)
         metadata = CheckpointMetadata(
             checkpoint_id=pending.checkpoint_id,
             job_id=self.job_id,
@@ -217,9 +211,9 @@ class CheckpointCoordinator:
     def _refuse_incomplete(self, pending: PendingCheckpoint) -> None:
         if not pending.is_acknowledged:
             raise InternalError(
-                "A checkpoint completes only when every subtask has acknowledged and none declined.",
+                "A checkpoint completes only when every subtask has acknowledged.",
                 where=f"job {self.job_id}, checkpoint {pending.checkpoint_id}",
-                found=f"over {pending.over}, declined {pending.declined}, missing {pending.missing}",
+                found=f"over {pending.over}, missing {pending.missing}",
             )
 
     def _stop_if_fenced(self) -> None:

@@ -36,7 +36,7 @@ import contextlib
 import logging
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import msgspec
@@ -139,14 +139,9 @@ class Lease:
         faults.point("C8.recorded", token=self.token)
         self.check()
 
-    def record_retained(self, retained: list[RestorePoint], given_up: Iterable[int] = ()) -> None:
-        """Write down which completed checkpoints count; needs ``check`` before anything is deleted because of it.
-
-        ``given_up`` adds ids that must never count, even if their metadata appears later.
-        """
-        latest = max((point.checkpoint_id for point in retained), default=0)
-        lost = {number for number in (*self._live.given_up, *given_up) if number > latest}  # below it none is asked for
-        self._write_live(retained=list(retained), given_up=sorted(lost))
+    def record_retained(self, retained: list[RestorePoint]) -> None:
+        """Write down which completed checkpoints count; needs ``check`` before anything is deleted because of it."""
+        self._write_live(retained=list(retained))
 
     def record_end(self, status: AttemptStatus, *, discarded: bool) -> None:
         """Write down how the job ended. ``discarded``: nothing of it will be restored; then ``check``, then delete."""

@@ -63,9 +63,9 @@ class LiveRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ``first_id`` to ``last_id`` are the checkpoint ids it has taken. ``retained`` are the completed checkpoints on its
     lineage, oldest first, also those of attempts before it. ``protected`` are checkpoints it must leave alone.
-    ``given_up`` are ids whose metadata counts for nothing, should a delayed write bring it yet. ``discarded``: the
-    job ended and its checkpoints were given up. ``released``: the next attempt may claim at once. ``origin``: the path
-    of the user's that the lineage began with; a driver started again with the same one goes on, and not back.
+    ``discarded``: the job ended and its checkpoints were given up. ``released``: the next attempt may claim at once.
+    ``origin``: the path of the user's that the lineage began with; a driver started again with the same one goes on,
+    and not back.
     """
 
     heartbeat_ms: int
@@ -73,7 +73,6 @@ class LiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     last_id: int
     retained: list[RestorePoint] = []
     protected: list[RestorePoint] = []
-    given_up: list[int] = []
     status: AttemptStatus = AttemptStatus.RUNNING
     discarded: bool = False
     released: bool = False

@@ -75,8 +75,6 @@ def _unrecorded(files: Files, token: int, live: LiveRecord) -> list[RestorePoint
     known = max((point.checkpoint_id for point in live.retained), default=0)
     found = []
     for checkpoint_id in range(max(known + 1, live.first_id), live.last_id + 1):
-        if checkpoint_id in live.given_up:
-            continue
         path = metadata_path(checkpoint_id)
         content = files.read_if_exists(path)
         if content is not None and decode_metadata(files.location(path), content).token == token:

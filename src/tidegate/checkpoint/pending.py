@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -22,12 +21,6 @@ class Acknowledgement(Enum):
     TOO_LATE = "the checkpoint is over"
 
 
-@dataclass(frozen=True)
-class Decline:
-    subtask: Subtask
-    message: str
-
-
 @dataclass
 class PendingCheckpoint:
     """Between trigger (step 1) and complete (step 7). Not thread safe: it belongs to the master."""
@@ -38,7 +31,6 @@ class PendingCheckpoint:
     """On the monotonic clock, in milliseconds."""
     expected: frozenset[Subtask]
     kind: str = CHECKPOINT
-    declined: Decline | None = None
     over: bool = False
     durations_ms: dict[str, float] = field(default_factory=dict)
     """Longest snapshot of each operator."""
@@ -49,8 +41,8 @@ class PendingCheckpoint:
 
     @property
     def is_acknowledged(self) -> bool:
-        """All acks are in and nobody declined: it may be completed."""
-        return not self._missing and self.declined is None and not self.over
+        """All acks are in: it may be completed."""
+        return not self._missing and not self.over
 
     @property
     def missing(self) -> list[Subtask]:
@@ -59,7 +51,7 @@ class PendingCheckpoint:
     def acknowledge(self, operator: str, subtask: int, *, duration_ms: float = 0.0) -> Acknowledgement:
         """Step 6."""
         key = (operator, subtask)
-        if self.over or self.declined:
+        if self.over:
             return Acknowledgement.TOO_LATE
         if key not in self.expected:
             return Acknowledgement.UNKNOWN
@@ -68,15 +60,6 @@ class PendingCheckpoint:
         self._missing.discard(key)
         self.durations_ms[operator] = max(duration_ms, self.durations_ms.get(operator, 0.0))
         return Acknowledgement.ACCEPTED
-
-    def acknowledge_all(self, subtasks: Iterable[Subtask]) -> None:
-        for operator, subtask in subtasks:
-            self.acknowledge(operator, subtask)
-
-    def decline(self, operator: str, subtask: int, message: str) -> None:
-        """The snapshot or pre-commit of a subtask failed; the first one is remembered."""
-        if not self.over and self.declined is None:
-            self.declined = Decline((operator, subtask), message)
 
     def is_expired(self, now_ms: float) -> bool:
         return not self.over and now_ms >= self.deadline

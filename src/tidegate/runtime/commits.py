@@ -80,13 +80,6 @@ class SinkCommitters:
             cure="bring the outside system back; the restarted job commits it again",
         )
 
-    def abort(self, committables: dict[int, list[Any]]) -> None:
-        """These rounds will never be part of a checkpoint."""
-        for operator_id, items in committables.items():
-            committer = self._committers.get(operator_id)
-            if committer is not None and items:
-                committer.abort(items)
-
     def abort_lingering(self, committables: dict[int, list[Any]], states: dict[int, list[Any]]) -> None:
         """After a restore: whatever earlier attempts prepared beyond the restored checkpoint."""
         for operator_id, committer in self._committers.items():

@@ -150,12 +150,6 @@ class Attempt:
         self.sink.abort(lingering)
         self.state.committables = []
 
-    def restart(self) -> None:
-        """A restart within the attempt."""
-        point = self.completed.settle()
-        self.state = restored_state(locate_own(self.files, point)) if point else ModelState()
-        self.resume_sink()
-
     def _checkpoint(self, coordinator: CheckpointCoordinator) -> None:
         pending = coordinator.trigger([("count", 0)])
         if pending is None:

@@ -152,18 +152,6 @@ def test_nothing_is_deleted_while_the_outcome_is_unknown(
     assert files.list_names() == ["chk-3", "lease", "shared"]
 
 
-def test_settle_adopts_what_arrived(
-    files: Files, lease: Lease, completed: CompletedCheckpoints, fail: Callable[..., list[str]]
-) -> None:
-    completed.add(metadata(files, lease, "a"))
-    fail("storage.publish.after-link", "storage.read", on="chk-2")
-    with pytest.raises(OutcomeUnknownError):
-        completed.add(metadata(files, lease, "b"))
-    faults.install(None)
-    assert completed.settle() == RestorePoint(2, 1)
-    assert completed.settle() == RestorePoint(2, 1)
-
-
 def test_fenced_between_publish_and_commit(files: Files, lease: Lease, completed: CompletedCheckpoints) -> None:
     ready = metadata(files, lease, "a")
 

@@ -144,22 +144,13 @@ def test_complete_only_when_every_subtask_has_acknowledged() -> None:
     assert pending.durations_ms == {"a": 3}
 
 
-def test_declined_for_the_first_reason() -> None:
-    pending = pending_of(("a", 0), ("a", 1))
-    pending.decline("a", 0, "disk full")
-    pending.decline("a", 1, "another")
-    assert pending.declined is not None
-    assert pending.declined.message == "disk full"
-    assert pending.acknowledge("a", 1) is Acknowledgement.TOO_LATE
-    assert not pending.is_acknowledged
-
-
 def test_expiry() -> None:
     pending = pending_of(("a", 0))
     assert not pending.is_expired(99)
     assert pending.is_expired(100)
     pending.over = True
     assert not pending.is_expired(100)
+    assert pending.acknowledge("a", 0) is Acknowledgement.TOO_LATE
 
 
 # -- history --
@@ -240,7 +231,6 @@ def bench(files: Files) -> Bench:
 
 def test_a_checkpoint_from_trigger_to_subsume(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    assert bench.coordinator.wait_ms() == 100
     assert not bench.coordinator.due()
     bench.clock.advance(100)
     assert bench.coordinator.due()

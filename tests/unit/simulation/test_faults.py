@@ -23,7 +23,6 @@ CAN_FAIL = ("storage.", "T2.", "K1.", "K3.")
 NOT_PASSED = {
     "C2.aborted": "only when a checkpoint fails",
     "C5.publish-failed": "only when a publish fails",
-    "C5.settled": "only in a restart within an attempt, which the master does not do",
     "T5.partly-rebuilt": "only for state files of many blocks",
 }
 
