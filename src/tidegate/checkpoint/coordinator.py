@@ -74,6 +74,23 @@ class CheckpointCoordinator:
     def is_expired(self, pending: PendingCheckpoint) -> bool:
         return pending.is_expired(self._now())
 
+    def patience_ms(self, pending: PendingCheckpoint | None) -> float:
+        """How long the round that begins now may take, with the checkpoint it carries, if it carries one.
+
+        While a round hangs no checkpoint completes: with every timeout that passes one more has expired, and the first
+        that is not tolerated fails the job. A slow round that is tolerated is left alone: its results are good.
+        """
+        due = self._trigger.next_due() if pending is None else None
+        first = pending.deadline if pending else max(self._now(), due or 0.0) + self._policy.timeout_ms
+        return first - self._now() + self._failures.tolerated * self._policy.timeout_ms
+
+    def expire(self, pending: PendingCheckpoint | None, message: str) -> None:
+        """The round was cut off behind ``patience_ms``: raises ``CheckpointError``."""
+        self._failures.use_up()
+        pending = pending or self.trigger(())
+        if pending is not None:
+            self.abort(pending, CheckpointFailureReason.EXPIRED, message)
+
     # -- step 7 --
 
     def complete(

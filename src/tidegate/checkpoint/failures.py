@@ -32,8 +32,17 @@ class FailureCounter:
         self._tolerable = tolerable
         self.consecutive = 0
 
+    @property
+    def tolerated(self) -> int:
+        """So many more in a row may fail."""
+        return self._tolerable - self.consecutive
+
     def completed(self) -> None:
         self.consecutive = 0
+
+    def use_up(self) -> None:
+        """All that were tolerated have failed: the next one fails the job."""
+        self.consecutive = max(self.consecutive, self._tolerable)
 
     def failed(self, checkpoint_id: int, reason: CheckpointFailureReason, message: str) -> None:
         if not reason.counts:

@@ -13,7 +13,7 @@ from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.failures import CheckpointFailureReason
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.common import faults
-from tidegate.common.clock import Clock
+from tidegate.common.clock import Clock, SystemClock
 from tidegate.common.errors import JobCancelledError, RoundError
 from tidegate.operators.rows import Ack, RoundContext
 from tidegate.operators.source import SourcePlan
@@ -21,6 +21,7 @@ from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.engine import Engine, RoundPlan
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
+from tidegate.runtime.watchdog import cut_off
 
 log = logging.getLogger(__name__)
 
@@ -81,14 +82,15 @@ class Attempt:
             sources = self._planner.plan(now)
             ending = all(plan.finished for plan in sources.values())
             pending = self._trigger(sources, ending)
-            if self._has_work(sources, pending, now):
+            works = self._has_work(sources, pending, now)
+            if works:
                 self._run_round(sources, pending, now)
-            elif not (ending and self._planner.finished):
-                self._wait(sources, now)
             if self._planner.finished and not self._unsaved:
                 return
             if self._planner.finished and self._coordinator is None:
                 return self._commit_at_end()
+            if not works:  # also at the end, when storage gave no id for the last checkpoint
+                self._wait(sources, now)
 
     def check_stopped(self) -> None:
         if self._stop.is_set():
@@ -137,7 +139,7 @@ class Attempt:
         started = self._clock.monotonic()
         faults.point("C2.cut", round=self.round, checkpoint_id=plan.context.checkpoint_id)
         try:
-            acks = self._engine.run(plan)
+            acks = self._run_bounded(plan, pending)
             faults.point("C3.acks-in", round=self.round, checkpoint_id=plan.context.checkpoint_id)
             self.progress.check(acks)
             self._raise_first_error(acks)
@@ -151,6 +153,25 @@ class Attempt:
         if declined is not None:
             return self._discard(acks, declined, pending)
         self._accept(acks, plan, seconds, pending)
+
+    def _run_bounded(self, plan: RoundPlan, pending: PendingCheckpoint | None) -> list[Ack]:
+        """A round that hangs must not outlive the rules of failed checkpoints. First it is cancelled, so that none of its
+        tasks goes on below the restart; then its checkpoint has expired, which fails the attempt: its tasks may have hung
+        in user code or outside, and a restart is the way known to be safe."""
+        if self._coordinator is None or not isinstance(
+            self._clock, SystemClock
+        ):  # simulated time passes between rounds
+            return self._engine.run(plan)
+        patience = self._coordinator.patience_ms(pending)
+        with cut_off(self._engine, patience / 1000) as cut:
+            try:
+                return self._engine.run(plan)
+            except RoundError as error:
+                failed = error
+        self.check_stopped()
+        if cut.is_set() and failed.restart_helps:
+            self._coordinator.expire(pending, f"round {self.round} had not ended after {patience:.0f} ms")
+        raise failed
 
     def _plan(self, sources: dict[int, SourcePlan], pending: PendingCheckpoint | None, now: int) -> RoundPlan:
         self.round += 1

@@ -1,0 +1,48 @@
+"""A small job on the simulated engine, for tests of the job master: numbers in, a ledger out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.operators.sink import Sink
+from tidegate.testing.observer import ledger_pages
+from tidegate.testing.sinks import LedgerSink
+from tidegate.testing.sources import ScriptedSource, Step
+
+SETTINGS: dict[str, Any] = {
+    "execution.checkpointing.interval": 10,
+    "restart-strategy.type": "none",
+    "tidegate.state.map-size": 1 << 20,
+    "tidegate.job-id": "small",
+    "parallelism.default": 1,
+}
+
+
+def unchanged(value: Any) -> Any:
+    return value
+
+
+class SmallJob:
+    """``steps`` are read three at a time; ``settings`` come on top of a checkpoint every 10 ms and no restarts."""
+
+    def __init__(self, directory: Path, *steps: Step, function: Any = unchanged, sink: Sink | None = None) -> None:
+        self.directory, self._function = directory, function
+        self.source = ScriptedSource(list(steps or range(10)))
+        self.source.initial_limit = self.source.maximum_limit = 3
+        self._sink = sink or LedgerSink(f"{directory}/ledger")
+
+    @property
+    def local(self) -> str:
+        return f"{self.directory}/local"
+
+    def program(self, **settings: Any) -> Program:
+        source = Transformation(1, "numbers", SourceSpec(self.source))
+        mapped = Transformation(2, "mapped", MapSpec(self._function), (Input(1),))
+        sink = Transformation(3, "ledger", SinkSpec(self._sink), (Input(2),))
+        where = {"execution.checkpointing.dir": f"{self.directory}/checkpoints"}
+        return Program("small", (source, mapped, sink), {**SETTINGS, **where, **settings})
+
+    def committed(self) -> list[Any]:
+        return [value for page in ledger_pages(f"{self.directory}/ledger").values() for value in page]
