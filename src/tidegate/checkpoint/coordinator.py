@@ -61,7 +61,6 @@ class CheckpointCoordinator:
         try:
             checkpoint_id = self._lease.take_id(at_least=self.history.highest_id + 1)
         except StorageError as error:
-            self._stop_if_fenced()
             lost = PendingCheckpoint(self._lease.last_id, trigger_ms, self._deadline(), frozenset(), kind)
             self.abort(lost, CheckpointFailureReason.TRIGGER_FAILED, str(error))
             return None
@@ -124,7 +123,6 @@ class CheckpointCoordinator:
         try:
             completed = self.completed.add(metadata)
         except StorageError as error:
-            self._stop_if_fenced()
             unknown = isinstance(error, OutcomeUnknownError)
             reason = CheckpointFailureReason.OUTCOME_UNKNOWN if unknown else CheckpointFailureReason.STORAGE_FAILED
             self.abort(pending, reason, str(error))
@@ -149,6 +147,7 @@ class CheckpointCoordinator:
             return
         self._end(pending)
         self._log(pending.checkpoint_id, "aborted: %s: %s", reason.text, message, level=logging.WARNING)
+        self._stop_if_fenced()  # then the history is the newer attempt's
         self.history.add(self._entry(pending, CheckpointStatus.FAILED, reason=reason.name, message=message))
         faults.point("C2.aborted", checkpoint_id=pending.checkpoint_id)
         self._failures.failed(pending.checkpoint_id, reason, message)
@@ -159,6 +158,7 @@ class CheckpointCoordinator:
         FINISHED deletes (the status stays, so that a restart knows), CANCELLED as the retention says, FAILED keeps.
         RUNNING means that the job goes on in another attempt: all stays. ``abort_output``: see ``discard_all``.
         """
+        self._stop_if_fenced()
         for pending in list(self._pending.values()):
             self.abort(pending, CheckpointFailureReason.JOB_STOPPING)
         retain = self._policy.retention is Retention.RETAIN_ON_CANCELLATION
@@ -234,7 +234,7 @@ class CheckpointCoordinator:
             )
 
     def _stop_if_fenced(self) -> None:
-        """Storage failed; if a newer attempt is there, it may be its tidying up, and there is no point in going on."""
+        """If a newer attempt is there, what failed may be its tidying up, and there is no point in going on."""
         with contextlib.suppress(StorageError):
             self._lease.check()
 

@@ -23,7 +23,7 @@ from tidegate.checkpoint.owner import is_alive
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import Recovery, decide
 from tidegate.common.clock import Clock, SystemClock
-from tidegate.common.errors import FencedError, JobCancelledError, StorageError
+from tidegate.common.errors import FencedError, JobCancelledError, LeaseError, StorageError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
@@ -136,8 +136,8 @@ class JobMaster:
         except JobCancelledError:
             self._end(JobStatus.CANCELED, AttemptStatus.CANCELLED)
             raise
-        except Exception:
-            self._end(JobStatus.FAILED, AttemptStatus.FAILED)
+        except Exception as error:
+            self._end(JobStatus.FAILED, AttemptStatus.FAILED, fenced=isinstance(error, LeaseError))
             raise
 
     # -- attempts --------------------------------------------------------------------------------------------------------
@@ -328,12 +328,17 @@ class JobMaster:
             now_ms=self._clock.now_ms,
         )
 
-    def _end(self, status: JobStatus, attempt_status: AttemptStatus) -> None:
-        """What the job leaves behind, by how it ended. Never runs when the process dies: a restart finds all as it was."""
+    def _end(self, status: JobStatus, attempt_status: AttemptStatus, *, fenced: bool = False) -> None:
+        """What the job leaves behind, by how it ended. Never runs when the process dies: a restart finds all as it was.
+
+        The executors' local stores have the job's name: they go while the lease is still held, because the next driver
+        may start the moment it is given up; and if it is lost already they are that driver's, and stay.
+        """
         running, self._current = self._current, None
+        if not (fenced or (running is not None and running.is_fenced())):
+            self._quietly("release what the executors hold", self._engine.stop)
         if running is not None:
             self._quietly("end the lease", lambda: running.stop(attempt_status))
-        self._quietly("release what the executors hold", self._engine.stop)
         if self._policy is None:  # without checkpoints nothing in the directory can be restored
             self._quietly("delete the job's directory", lambda: self._files.delete_tree(""))
         self.status = status
@@ -393,6 +398,16 @@ class _Running:
                 return
             except Exception as error:
                 log.warning("heartbeat not written, tried again: %s", error)
+
+    def is_fenced(self) -> bool:
+        """Whether a newer attempt is known to have taken over; storage that does not answer says nothing."""
+        try:
+            self.lease.check()
+        except FencedError:
+            return True
+        except StorageError as error:
+            log.warning("whether the lease is still held could not be read: %s", error)
+        return False
 
     def stop(self, status: AttemptStatus) -> None:
         """Give up the lease; ``status`` RUNNING: the next attempt of the same job follows."""

@@ -10,9 +10,10 @@ import pytest
 from small_jobs import SmallJob
 
 from tidegate.checkpoint.history import read_history
+from tidegate.checkpoint.lease import acquire
 from tidegate.common import faults
 from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CheckpointError, RoundError
+from tidegate.common.errors import CheckpointError, FencedError, JobCancelledError, LeaseError, RoundError
 from tidegate.common.files import Files
 from tidegate.common.job_status import JobStatus
 from tidegate.operators.rows import Ack
@@ -67,6 +68,68 @@ def test_a_round_that_hangs_without_restarts_fails_the_job_and_says_why(tmp_path
         master.run()
     assert "took longer than execution.checkpointing.timeout: round 1 had not ended" in str(caught.value.found)
     assert master.status is JobStatus.FAILED
+
+
+# -- a newer driver --
+
+
+class OvertakenEngine(SimulatedEngine):
+    """In its third round another driver takes the job over, which the round's failure is a consequence of."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(seed=1)
+        self._files = Files(directory)
+        self.runs = self.stops = 0
+
+    def run(self, plan: RoundPlan) -> list[Ack]:
+        self.runs += 1
+        if self.runs < 3:
+            return super().run(plan)
+        self.newer = acquire(self._files, ManualClock(), job_id="small", liveness=lambda owner: False)
+        self._files.replace("history.json", b"the newer driver's")
+        raise RoundError("A Spark job failed, with all its retries", found="cancelled")
+
+    def stop(self) -> None:
+        self.stops += 1
+        super().stop()
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_driver_that_lost_its_lease_touches_nothing_any_more(tmp_path: Path, cancelled: bool) -> None:
+    job = SmallJob(tmp_path)
+    directory = f"{tmp_path}/checkpoints/small"
+    engine = OvertakenEngine(directory)
+    stopped: list[JobMaster] = []
+
+    def cancel_in_time(name: str, where: dict[str, Any]) -> None:
+        if cancelled and engine.runs == 3 and not stopped:
+            stopped.append(master)
+            master.cancel()
+
+    faults.install(cancel_in_time)
+    master = JobMaster(job.program(), engine, clock=ManualClock(), local_root=job.local)
+    Files(job.local).write("small/store", b"the newer driver's")
+    with pytest.raises(JobCancelledError if cancelled else FencedError):
+        master.run()
+    faults.install(None)
+    assert len(stopped) == cancelled
+    assert Files(directory).read_bytes("history.json") == b"the newer driver's"
+    assert engine.stops == 0, "the local stores are the newer driver's"
+    assert master.status is (JobStatus.CANCELED if cancelled else JobStatus.FAILED)
+
+
+def test_local_stores_go_before_the_lease_is_given_up(tmp_path: Path) -> None:
+    """The next driver may start at once, and its stores have the same names."""
+    job, held = SmallJob(tmp_path), []
+
+    class Engine(SimulatedEngine):
+        def stop(self) -> None:
+            with pytest.raises(LeaseError, match="used by one driver at a time"):
+                acquire(Files(f"{tmp_path}/checkpoints/small"), ManualClock(), job_id="small")
+            held.append(True)
+
+    JobMaster(job.program(), Engine(1), local_root=job.local).run()
+    assert held
 
 
 # -- the end --
