@@ -7,6 +7,7 @@ from typing import Any
 
 from tidegate.common.errors import RestoreError
 from tidegate.connectors.ranges import BATCH_SIZE, RangeEnumerator
+from tidegate.operators.ownership import own
 from tidegate.operators.source import Batch, Source, SplitEnumerator, SplitInterval, SplitReader
 
 
@@ -41,4 +42,5 @@ class _CollectionReader(SplitReader):
 
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         for start in range(interval.start, interval.end, BATCH_SIZE):
-            yield self._values[start : min(start + BATCH_SIZE, interval.end)], None
+            # copies: functions may change what they are given, and a round that is run again begins with these values
+            yield [own(value) for value in self._values[start : min(start + BATCH_SIZE, interval.end)]], None

@@ -9,17 +9,30 @@ from tidegate.common.errors import CommitError, OutputLostError, RetryableCommit
 from tidegate.common.files import Files
 from tidegate.connectors.file_parts import HiddenNames, Part, check_fragment
 from tidegate.connectors.filesystem import join, same_content
+from tidegate.connectors.kept_files import KeptFiles, fragment_paths
 from tidegate.operators.sink import Committer, CommitterContext
 
 
 class FileCommitter(Committer):
     """Step 8: rename, then delete the fragments the file was made of. Each can be repeated after a crash at any
     point.
+
+    **Why no checkpoint loses a file it names.** What is renamed was made for this commit, and no writer state ever named
+    it. A fragment that a checkpoint may name is deleted in the order: *its successor is in a completed checkpoint* (we are
+    in step 8 of it) *-> read which files the kept checkpoints name -> check the lease -> delete what none of them
+    names*. Only this thread adds checkpoints to the list, and none it adds later names an obsolete fragment again. If the
+    check passes, no newer attempt had claimed when the list was read; one that claims behind it restores a checkpoint of
+    that very list, and needs no file we delete, however late. At step 8 of n the checkpoint before it is still kept (step 9
+    comes later), so its fragments wait in ``_retired`` for the next commit or the job's end; after a crash
+    ``abort_lingering`` finds them by name.
     """
 
     def __init__(self, base_path: str, context: CommitterContext) -> None:
         self._base_path, self._check_lease = base_path, context.check_lease
-        self._names = HiddenNames(context.job_id, context.sink_id)
+        self._names = HiddenNames(context.job_id, context.sink_id, context.staging)
+        self._kept = KeptFiles(context.staging, context.sink_id)
+        self._retired: set[str] = set()
+        """Full paths of fragments that are part of a published or merged file, and may be named by a checkpoint."""
 
     def commit(self, committables: list[Any]) -> None:
         try:
@@ -27,7 +40,8 @@ class FileCommitter(Committer):
                 if committable["target"] is not None:
                     self._publish(committable)
             for committable in committables:
-                self._delete(committable, committable["obsolete"])
+                self._retire(committable)
+            self._delete_retired()
         except CommitError:
             raise
         except StorageError as error:
@@ -61,6 +75,24 @@ class FileCommitter(Committer):
             )
         files.delete(hidden)
 
+    def _retire(self, committable: dict[str, Any]) -> None:
+        """The checkpoint may be another job's: then so are its files, and that job clears them away."""
+        own = [name for name in committable["obsolete"] if self._names.owns(name)]
+        named = committable.get("named", own)
+        self._delete(committable, [name for name in own if name not in named])
+        self._retired |= {join(committable["directory"], name) for name in own if name in named}
+
+    def _delete_retired(self) -> None:
+        kept = self._kept.named() if self._retired else None
+        free = sorted(self._retired - kept) if kept is not None else []
+        if free:
+            faults.point("K3.file-sink.retiring", base_path=self._base_path)
+            self._check_lease()
+        for path in free:
+            directory, _, name = path.rpartition("/")
+            self._delete({"directory": directory}, [name])
+            self._retired.discard(path)
+
     def _delete(self, committable: dict[str, Any], names: list[str]) -> None:
         files = Files(committable["directory"])
         for name in names:
@@ -75,21 +107,23 @@ class FileCommitter(Committer):
         """Also checks that the fragments the writers will continue with are there: better now than at the end of a
         part.
         """
-        parts = [Part.from_state(fields) for state in states for fields in state["parts"]]
-        for part in parts:
+        for part in (Part.from_state(fields) for state in states for fields in state["parts"]):
             for fragment in part.fragments:
                 check_fragment(part.directory, fragment)
-        wanted = {join(part.directory, fragment.name) for part in parts for fragment in part.fragments}
+        wanted = set(fragment_paths(states))
         for committable in committables:
             wanted |= {
                 join(committable["directory"], name) for name in [committable["hidden"], *committable["obsolete"]]
             }
         files = Files(self._base_path)
         hidden = [path for path in files.list() if self._names.owns(path.rpartition("/")[2])]
+        kept = self._kept.named()
         faults.point("K2.file-sink.listed", base_path=self._base_path)
         self._check_lease()
+        if kept is None:
+            return
         for path in hidden:
-            if join(self._base_path, path) not in wanted:
+            if join(self._base_path, path) not in wanted | kept:
                 faults.point("K2.file-sink.before-delete", path=path)
                 files.delete(path)
 

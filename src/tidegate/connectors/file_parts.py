@@ -3,6 +3,13 @@
 A writer never appends to a file of another attempt, because that attempt may still be alive. So each attempt
 writes a fragment of its own, and a part is an ordered list of fragments until it is finished: then it is one
 hidden file that the commit renames.
+
+**Who may touch a fragment.** Checkpoints name fragments, and several may name the same one: retained ones of a job, and
+the ones other jobs or other lineages were started from. So a fragment that was ever handed over with a checkpoint
+(``named``) is only read. It is never renamed: a part that has one is finished as a copy. It is deleted by the job
+whose mark it carries, and only when none of that job's checkpoints names it (``kept_files``). A job that finds fragments
+of another one in its writer states copies them in its first round, and its checkpoints name its own files from then on.
+The visible name is chosen by the attempt that finishes the part: two jobs that go on with one part never want the same.
 """
 
 from __future__ import annotations
@@ -25,10 +32,14 @@ class Fragment:
     name: str
     size: int
     level: int = 0
+    named: bool = True
+    """Whether a checkpoint may name it: only one that never was part of one can be renamed or deleted at once."""
 
 
 @dataclass
 class Part:
+    """``target``: the name it will get, a new one in every attempt; it is no part of the state."""
+
     bucket: str
     directory: str
     target: str
@@ -47,25 +58,25 @@ class Part:
         return {
             "bucket": self.bucket,
             "directory": self.directory,
-            "target": self.target,
             "created": self.created_ms,
             "updated": self.updated_ms,
-            "fragments": [[fragment.name, fragment.size, fragment.level] for fragment in self.fragments],
+            "fragments": [[f.name, f.size, f.level, f.named] for f in self.fragments],
         }
 
     @staticmethod
-    def from_state(state: dict[str, Any]) -> Part:
+    def from_state(state: dict[str, Any], target: str = "") -> Part:
         fragments = [Fragment(*fields) for fields in state["fragments"]]
-        return Part(state["bucket"], state["directory"], state["target"], state["created"], state["updated"], fragments)
+        return Part(state["bucket"], state["directory"], target, state["created"], state["updated"], fragments)
 
 
 class HiddenNames:
-    """Names of unfinished files: ``.<target>.inprogress.<owner>-<attempt>-<number>``. The owner stands for job and
-    sink, so that a restarted job finds all its unfinished files by listing, and no others.
+    """Names of unfinished files: ``.<target>.inprogress.<owner>-<attempt>-<number>``. The owner stands for the job, its
+    directory on checkpoint storage and the sink, so that a restarted job finds all its unfinished files by listing, and no
+    others: a job of the same id with another checkpoint directory knows nothing of this one's checkpoints.
     """
 
-    def __init__(self, job_id: str, sink_id: str, attempt: str = "") -> None:
-        self._mark = f".inprogress.{stable_hash(f'{job_id}/{sink_id}')[:16]}-"
+    def __init__(self, job_id: str, sink_id: str, staging: str, attempt: str = "") -> None:
+        self._mark = f".inprogress.{stable_hash(f'{job_id}/{sink_id}/{staging}')[:16]}-"
         self._attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", attempt)
         self._count = 0
 
@@ -88,7 +99,7 @@ def concatenate(directory: str, fragments: list[Fragment], name: str) -> Fragmen
             copy_into(join(directory, fragment.name), stream)
     finally:
         files.close_durably(stream)
-    return Fragment(name, sum(fragment.size for fragment in fragments), max(f.level for f in fragments) + 1)
+    return Fragment(name, sum(f.size for f in fragments), max(f.level for f in fragments) + 1, named=False)
 
 
 def check_fragment(directory: str, fragment: Fragment) -> None:
@@ -99,7 +110,7 @@ def check_fragment(directory: str, fragment: Fragment) -> None:
             "an unfinished file of a file sink must be what the checkpoint says",
             where=f"file {path}",
             found=f"{'no such file' if found is None else f'{found} bytes'}, expected {fragment.size} bytes",
-            cure="bring it back, or restore the latest checkpoint: once it is committed, files of older ones are gone",
+            cure="bring it back, or restore a checkpoint the job still keeps: files of the others are gone",
         )
 
 

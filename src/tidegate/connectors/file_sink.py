@@ -66,10 +66,11 @@ class OutputFileConfig:
 class FileSink(Sink):
     """Exactly-once files. Records go to hidden files; a finished one is renamed when its checkpoint completes.
 
-    Part files are ``<bucket>/<prefix>-<uid>-<counter><suffix>``; ``counter`` grows with every part of a subtask.
-    Without checkpointing files appear at the end of the job. Unfinished parts live on in hidden files that the
-    latest checkpoint refers to: going back to an older checkpoint than the latest committed one is refused with
-    the missing file's name.
+    Part files are ``<bucket>/<prefix>-<uid>-<counter><suffix>``; ``uid`` belongs to the subtask's round that finished the
+    part, ``counter`` numbers its parts. Without checkpointing files appear at the end of the job. Unfinished parts live on
+    in hidden files, which stay as long as a checkpoint of the job that is kept names them: each of these can be restored,
+    also by another job, which then goes on with copies. Records committed behind a checkpoint somebody goes back to are
+    written again.
     """
 
     publication = Publication.CHECKPOINT

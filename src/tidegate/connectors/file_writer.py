@@ -45,17 +45,17 @@ class FileSinkWriter(SinkWriter):
         self._settings, self._context = settings, context
         self._encode = batch_encoder(settings.encoder)
         self._files = files_at(settings.base_path)
-        self._names = HiddenNames(context.job_id, context.sink_id, context.attempt)
+        self._names = HiddenNames(context.job_id, context.sink_id, context.staging, context.attempt)
         self._uid = new_token()  # fresh, so that a name can never have been committed before, whatever was restored
-        self._counter = max((entry["counter"] for entry in state), default=0)
+        self._counter = 0
         self._open: dict[str, _Open] = {}
         self._idle: list[Part] = []
         self._rolled: list[Part] = []
         self._created: dict[str, list[str]] = {}
         self._bucket_context = BucketContext(context.now_ms)
         self._common_bucket = settings.assigner.common_bucket(context.now_ms)
-        for part in (Part.from_state(fields) for entry in state for fields in entry["parts"]):
-            self._adopt(part)
+        for fields in (fields for entry in state for fields in entry["parts"]):
+            self._adopt(Part.from_state(fields, self._new_target()))
 
     def _adopt(self, part: Part) -> None:
         # After a rescale several subtasks' parts of a bucket come together: one is written on, the others wait for
@@ -95,17 +95,19 @@ class FileSinkWriter(SinkWriter):
     def _current(self, bucket: str) -> _Open:
         current = self._open.get(bucket)
         if current is None:
-            settings, now = self._settings, self._context.now_ms
-            directory = bucket_directory(settings.base_path, bucket)
-            target = f"{settings.prefix}-{self._uid}-{self._counter}{settings.suffix}"
-            self._counter += 1
-            current = self._open[bucket] = _Open(Part(bucket, directory, target, now, now))
+            now, directory = self._context.now_ms, bucket_directory(self._settings.base_path, bucket)
+            current = self._open[bucket] = _Open(Part(bucket, directory, self._new_target(), now, now))
         return current
+
+    def _new_target(self) -> str:
+        name = f"{self._settings.prefix}-{self._uid}-{self._counter}{self._settings.suffix}"
+        self._counter += 1
+        return name
 
     def _append(self, current: _Open, data: bytes) -> None:
         part = current.part
         if current.stream is None:
-            fragment = Fragment(self._hidden(part), 0)
+            fragment = Fragment(self._hidden(part), 0, named=False)
             current.stream = self._files.create(join(part.directory, fragment.name))
             part.fragments.append(fragment)
         current.stream.write(data)
@@ -136,11 +138,13 @@ class FileSinkWriter(SinkWriter):
         for part in [*(current.part for current in self._open.values()), *self._idle]:
             (self._rolled if self._rolls(part, end_of_input) else kept).append(part)
         committables = [self._finish(part) for part in self._rolled]
+        for part in kept:
+            self._take_over(part)
         committables += [merge for part in kept if (merge := self._merge(part))]
         for directory in self._created:
             self._files.sync_directory(directory)
         faults.point("K1.file-sink.flushed", subtask=self._context.subtask, round=self._context.round)
-        return Prepared(committables, self._state(kept, end_of_input))
+        return Prepared(committables, self._state(kept))
 
     def _rolls(self, part: Part, end_of_input: bool) -> bool:
         policy, info = self._settings.policy, part.info()
@@ -149,10 +153,16 @@ class FileSinkWriter(SinkWriter):
         return self._context.checkpoint_id is not None and policy.should_roll_on_checkpoint(info)
 
     def _finish(self, part: Part) -> dict[str, Any]:
-        if len(part.fragments) == 1:
+        if len(part.fragments) == 1 and not part.fragments[0].named:
             return self._committable(part, part.fragments[0], [], part.target)
         whole = concatenate(part.directory, part.fragments, self._hidden(part))
         return self._committable(part, whole, part.fragments, part.target)
+
+    def _take_over(self, part: Part) -> None:
+        """After a restore from another job's checkpoint: that job may finish the part too, and then deletes its files."""
+        count = sum(not self._names.owns(fragment.name) for fragment in part.fragments)
+        if count:  # what was restored is in front of what this attempt has added
+            part.fragments[:count] = [concatenate(part.directory, part.fragments[:count], self._hidden(part))]
 
     def _merge(self, part: Part) -> dict[str, Any] | None:
         count = full_levels(part.fragments)
@@ -164,9 +174,11 @@ class FileSinkWriter(SinkWriter):
         return self._committable(part, merged, obsolete, None)
 
     def _committable(self, part: Part, file: Fragment, obsolete: list[Fragment], target: str | None) -> dict[str, Any]:
-        """``target`` None: nothing to publish, but ``obsolete`` files to delete once no older checkpoint needs them.
-        ``created``: what an abort may delete. Fragments of earlier rounds belong to those rounds' accepted state."""
-        old = [fragment.name for fragment in obsolete]
+        """``target`` None: nothing to publish. ``obsolete``: to delete with the commit, those of ``named`` when no
+        checkpoint of this job names them any more. ``created``: what an abort may delete. Fragments of earlier rounds
+        belong to those rounds' accepted state."""
+        own = [fragment for fragment in obsolete if self._names.owns(fragment.name)]
+        old = [fragment.name for fragment in own]
         mine = self._created.get(part.directory, [])
         return {
             "directory": part.directory,
@@ -174,13 +186,16 @@ class FileSinkWriter(SinkWriter):
             "target": target,
             "size": file.size,
             "obsolete": old,
+            "named": [fragment.name for fragment in own if fragment.named],
             "created": [name for name in [file.name, *old] if name in mine],
         }
 
-    def _state(self, parts: list[Part], end_of_input: bool) -> list[Any]:
-        if end_of_input or not (parts or self._counter):
-            return []
-        return [{"counter": self._counter, "parts": [part.to_state() for part in parts]}]
+    def _state(self, parts: list[Part]) -> list[Any]:
+        """Nothing but unfinished parts: with none of them a job without input needs no checkpoints."""
+        if self._context.checkpoint_id is not None:
+            for fragment in (fragment for part in parts for fragment in part.fragments):
+                fragment.named = True
+        return [{"parts": [part.to_state() for part in parts]}] if parts else []
 
     def abort(self) -> None:
         for current in self._open.values():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.common.errors import ArgumentTypeError
-from tidegate.operators.codegen import reprlib_repr, user_error
+from tidegate.operators.blame import reprlib_repr, user_error
 from tidegate.operators.sink import Prepared, Sink, SinkGuarantee, SinkWriter, WriterContext
 
 
