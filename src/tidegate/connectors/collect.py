@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import cloudpickle
@@ -37,8 +37,13 @@ class CollectChannel:
         self._closed = False
         self._error: BaseException | None = None
 
+    def begin(self, identities: Iterable[str]) -> None:
+        """A commit of these begins; it may repeat the one before."""
+        with self._changed:
+            self._once.begin(identities)
+
     def put(self, identity: str, values: list[Any]) -> None:
-        """Add the values, unless this id was put before."""
+        """Add the values, unless this id was put before in this commit or the one it repeats."""
         with self._changed:
             if self._once.first(identity):
                 self._values.extend(values)
@@ -115,5 +120,6 @@ class _CollectCommitter(Committer):
 
     def commit(self, committables: list[Any]) -> None:
         channel = collected(self._channel_id)
+        channel.begin(committable["id"] for committable in committables)
         for committable in committables:
             channel.put(committable["id"], cloudpickle.loads(committable["values"]))

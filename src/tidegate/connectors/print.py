@@ -61,6 +61,7 @@ class _PrintCommitter(Committer):
 
     def commit(self, committables: list[Any]) -> None:
         stream = sys.stderr if self._stderr else sys.stdout
+        self._once.begin(committable["id"] for committable in committables)
         for committable in committables:
             if self._once.first(committable["id"]):
                 stream.write("".join(f"{line}\n" for line in committable["lines"]))

@@ -150,6 +150,22 @@ def test_the_discarding_sink_keeps_nothing() -> None:
     assert write(DiscardingSink(), [1, 2]) == Prepared([], [])
 
 
-def test_once_forgets_the_oldest() -> None:
-    once = Once(capacity=2)
-    assert [once.first(name) for name in ("a", "a", "b", "c", "a", "c")] == [True, False, True, True, True, False]
+@pytest.mark.parametrize("count", [1, 25_000])
+def test_a_commit_that_is_repeated_has_no_effect_however_large_it_is(count: int) -> None:
+    """A long checkpoint interval with short rounds makes many committables; a restart commits all of them again."""
+    prepared = write(CollectSink("large"), ["x"]).committables[0]
+    committables = [{**prepared, "id": f"attempt {n}"} for n in range(count)]
+    committer = CollectSink("large").create_committer(CommitterContext("job", "sink", "unused"))
+    committer.commit(committables[: count // 2])
+    committer.commit(committables)
+    committer.recover(committables)
+    assert len(collected("large")._values) == count
+    release("large")
+
+
+def test_ids_of_earlier_commits_are_forgotten() -> None:
+    once = Once()
+    for name in ("a", "b", "c"):
+        once.begin([name])
+        assert [once.first(name), once.first(name)] == [True, False]
+    assert once._ids == {"c"}
