@@ -19,6 +19,7 @@ from tidegate.operators.rows import Ack, RoundContext
 from tidegate.operators.source import SourcePlan
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.engine import Engine, RoundPlan
+from tidegate.runtime.notifications import is_notified
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.watchdog import cut_off
@@ -86,7 +87,7 @@ class Attempt:
             if works:
                 self._run_round(sources, pending, now)
             if self._planner.finished and not self._unsaved:
-                return
+                return self._notify_last()
             if self._planner.finished and self._coordinator is None:
                 return self._commit_at_end()
             if not works:  # also at the end, when storage gave no id for the last checkpoint
@@ -143,6 +144,7 @@ class Attempt:
             faults.point("C3.acks-in", round=self.round, checkpoint_id=plan.context.checkpoint_id)
             self.progress.check(acks)
             self._raise_first_error(acks)
+            self.progress.check_prepared(acks)
         except Exception as error:
             if pending is not None and self._coordinator is not None:
                 self._coordinator.abort(pending, CheckpointFailureReason.ROUND_FAILED, str(error))
@@ -281,5 +283,22 @@ class Attempt:
             commit_seconds=commit_seconds,
         )
         self.statistics.append(statistics)
-        for listener in self._listeners:
-            listener(statistics)
+        for listener in list(self._listeners):
+            try:
+                listener(statistics)
+            except Exception as error:  # it looks on: what it cannot cope with is no failure of the job
+                log.warning("round %d: listener %r failed: %r", self.round, listener, error)
+
+    def _notify_last(self) -> None:
+        """Notifications ride on the next round, and behind the last checkpoint there is none: functions that ask for them
+        get a round of their own. Nobody takes its results. All output is committed, so what fails in it is only logged."""
+        if not self._completed or not any(is_notified(o.spec) for o in self.progress.graph.operators):
+            return
+        now = self._clock.now_ms()
+        try:
+            acks = self._run_bounded(self._plan(self._planner.plan(now), None, now), None)
+            self._raise_first_error(acks)
+        except Exception as error:
+            log.warning(
+                "checkpoint %d is complete, and not all functions could be told: %s", self._completed[-1], error
+            )

@@ -44,6 +44,8 @@ class SinkCommitters:
                 self._committers[operator.id] = committer
         self._check_lease, self._clock = check_lease, clock
         self._attempts, self._backoff_ms = attempts, backoff_ms
+        self.owes = False
+        """A commit was begun and has not come to its end."""
 
     def waits_for_checkpoint(self, operator_id: int, checkpointing: bool) -> bool:
         """Whether committables of this sink are kept until a checkpoint is complete (or, without checkpoints, the job's end)."""
@@ -54,6 +56,7 @@ class SinkCommitters:
 
     def commit(self, committables: dict[int, list[Any]], *, recovering: bool = False) -> None:
         """Commit per sink, in the order of rounds. Returns when every one is confirmed; raises CommitError otherwise."""
+        self.owes = True
         for done, (operator_id, items) in enumerate(committables.items()):
             committer = self._committers.get(operator_id)
             if committer is not None and items:
@@ -61,6 +64,7 @@ class SinkCommitters:
                 faults.point("C6.before-commit", sink=self._names[operator_id], done=done)
                 self._retry(operator_id, committer.recover if recovering else committer.commit, items)
                 faults.point("C6.sink-committed", sink=self._names[operator_id], done=done)
+        self.owes = False
 
     def _retry(self, operator_id: int, commit: Callable[[list[Any]], None], items: list[Any]) -> None:
         delay = self._backoff_ms

@@ -69,6 +69,7 @@ class JobMaster:
         self._listeners = listeners if listeners is not None else []
         self.job_id = str(self._conf.get("tidegate.job-id") or new_job_id())
         self.status = JobStatus.CREATED
+        self._status_lock = threading.Lock()
         self.graph = self._build({})
         self._policy = CheckpointPolicy.from_configuration(self._conf)
         self._restarts = restart_strategy(self._conf, self._policy is not None)
@@ -113,10 +114,19 @@ class JobMaster:
         return None if latest is None else latest.directory or self._files.location(f"chk-{latest.checkpoint_id}")
 
     def cancel(self) -> None:
-        if not self.status.is_globally_terminal_state():
-            self.status = JobStatus.CANCELLING
+        """Returns at once. A job that has ended stays what it is, and one that is just ending may still end as it would."""
+        if self._become(JobStatus.CANCELLING):
             self._stop.set()
             self._engine.cancel()
+
+    def _become(self, status: JobStatus) -> bool:
+        """The one way the status changes. An end is final, and a job that is being cancelled only ends."""
+        with self._status_lock:
+            final = self.status.is_globally_terminal_state()
+            if final or (self.status is JobStatus.CANCELLING and not status.is_globally_terminal_state()):
+                return False
+            self.status = status
+            return True
 
     def prepare(self) -> None:
         """Checks that need the outside: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
@@ -167,14 +177,21 @@ class JobMaster:
                 self._current.lease.check()
 
     def _restart(self, error: Exception, delay_ms: int) -> None:
-        self.status = JobStatus.RESTARTING
+        self._become(JobStatus.RESTARTING)
         log.warning("job %s: restart in %d ms from the latest checkpoint, after: %s", self.job_id, delay_ms, error)
         self._clock.wait(self._stop, delay_ms / 1000)
         if self._stop.is_set():  # the attempt still holds its lease: the end applies retention and aborts output
-            raise JobCancelledError("The job was cancelled")
+            if self._owes_output():
+                raise error
+            raise JobCancelledError("The job was cancelled") from error
         running, self._current = self._current, None
         if running is not None:
             self._quietly("release the lease", lambda: running.stop(AttemptStatus.RUNNING))
+
+    def _owes_output(self) -> bool:
+        """A complete checkpoint is committed in part, so the job ends as failed: cancelled, it might delete the checkpoint,
+        and nobody could commit the rest."""
+        return self._current is not None and self._current.committers is not None and self._current.committers.owes
 
     def _start(self, *, first: bool) -> _Running:
         """Claim the directory, decide what to restore, check the program against it; nothing outside is touched before."""
@@ -296,7 +313,7 @@ class JobMaster:
             poll_ms=self._poll_ms(),
             listeners=self._listeners,
         )
-        self.status = JobStatus.RUNNING
+        self._become(JobStatus.RUNNING)
         try:
             self._attempt.run()
         finally:
@@ -341,7 +358,7 @@ class JobMaster:
             self._quietly("end the lease", lambda: running.stop(attempt_status))
         if self._policy is None:  # without checkpoints nothing in the directory can be restored
             self._quietly("delete the job's directory", lambda: self._files.delete_tree(""))
-        self.status = status
+        self._become(status)
 
     def _quietly(self, what: str, step: Callable[[], None]) -> None:
         """Clean-up behind the outcome: it must not turn a finished job into a failed one, nor hide why one failed."""

@@ -10,10 +10,12 @@ import msgspec
 
 from tidegate.checkpoint.assign import assign_round_robin, assign_watermarks
 from tidegate.checkpoint.metadata import OperatorState, SubtaskState
-from tidegate.common.errors import RoundError
+from tidegate.checkpoint.plain_data import find_other
+from tidegate.common.errors import ArgumentTypeError, RoundError
 from tidegate.graph.plan import Chain, JobGraph, Operator
 from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.rows import Ack, Generator, RoundContext, Status, TaskPlan
+from tidegate.operators.sink import Prepared
 from tidegate.operators.source import SourcePlan
 from tidegate.runtime.engine import RoundPlan
 from tidegate.state import compaction
@@ -107,6 +109,21 @@ class Progress:
                         where=f"chain {ack.chain}, subtask {ack.subtask}, edge {edge} from subtask {subtask}",
                         found=f"token {token}, acknowledged was {tokens[sender[edge], subtask]}",
                         cure="the round is run again from the last checkpoint",
+                    )
+
+    def check_prepared(self, acks: list[Ack]) -> None:
+        """What sinks hand over goes into checkpoints: a sink that hands over something else is told so, in its own name."""
+        for ack in acks:
+            for operator_id, prepared in ack.prepared.items():
+                problem = _not_plain(prepared)
+                if problem is not None:
+                    sink = next(o for o in self.graph.chains[ack.chain].operators if o.id == operator_id)
+                    raise ArgumentTypeError(
+                        "prepare_commit returns a Prepared with two lists of plain data "
+                        "(None, bool, int of 64 bits, float, str, bytes, list, dict).",
+                        where=f"sink '{sink.name}', subtask {ack.subtask}",
+                        found=problem,
+                        cure="turn what commit needs into plain data in prepare_commit, and back in the committer",
                     )
 
     def accept(self, acks: list[Ack], plan: RoundPlan) -> dict[int, list[Any]]:
@@ -214,6 +231,18 @@ class Progress:
         for (operator_id, _), row in self.writers.items():
             states.setdefault(operator_id, []).extend(row)
         return states
+
+
+def _not_plain(prepared: Any) -> str | None:
+    if not isinstance(prepared, Prepared):
+        return f"{prepared!r:.200} instead of a Prepared"
+    for name, items in (("committables", prepared.committables), ("state", prepared.state)):
+        if type(items) is not list:
+            return f"{name} is of type {type(items).__name__}"
+        other = find_other(items, allow_bytes=True)
+        if other is not None:
+            return f"{other!r:.200} of type {type(other).__name__} in its {name}"
+    return None
 
 
 _pack = msgspec.msgpack.Encoder().encode

@@ -8,9 +8,9 @@ from typing import Any
 
 import cloudpickle
 
+from tidegate.checkpoint.plain_data import find_other
 from tidegate.common import faults
 from tidegate.operators.sink import Committer, CommitterContext, Prepared, Sink, WriterContext
-from tidegate.testing.plain_data import find_other
 
 START_MS = 1_700_000_000_000
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import cloudpickle
 
+from tidegate.checkpoint.plain_data import find_other
 from tidegate.operators.source import Boundedness, Source, SourcePlan, SplitEnumerator, SplitInterval
-from tidegate.testing.plain_data import find_other
 
 START_MS = 1_700_000_000_000
 

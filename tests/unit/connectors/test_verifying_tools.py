@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tidegate.checkpoint.plain_data import find_other
 from tidegate.common.errors import CommitError
 from tidegate.operators.sink import CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.operators.source import Boundedness, Source, SplitInterval
-from tidegate.testing.plain_data import find_other
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 from tidegate.testing.sinks import LedgerObserver, LedgerSink, audit

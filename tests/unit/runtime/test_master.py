@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +14,38 @@ from small_jobs import SmallJob
 from tidegate.checkpoint.history import read_history
 from tidegate.checkpoint.lease import acquire
 from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CheckpointError, FencedError, JobCancelledError, LeaseError, RoundError
+from tidegate.common.clock import ManualClock, SystemClock
+from tidegate.common.errors import (
+    CheckpointError,
+    FencedError,
+    JobCancelledError,
+    LeaseError,
+    RetryableCommitError,
+    RoundError,
+    TidegateError,
+)
 from tidegate.common.files import Files
 from tidegate.common.job_status import JobStatus
 from tidegate.operators.rows import Ack
+from tidegate.operators.sink import Committer, CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 
 TIMEOUT = "execution.checkpointing.timeout"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
-RESTART_ONCE = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": 1}
+RESTART_ONCE = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": 1} | {
+    "restart-strategy.fixed-delay.delay": 0
+}
+
+
+class RoundClock(SystemClock):
+    """Time that only rounds take: however slow the machine is, no round but one that hangs runs into a timeout."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 class HangingEngine(SimulatedEngine):
@@ -31,11 +53,14 @@ class HangingEngine(SimulatedEngine):
 
     def __init__(self, hangs: int) -> None:
         super().__init__(seed=1)
+        self.clock = RoundClock()
         self._hangs, self._cancelled = hangs, threading.Event()
         self.cancels = self.runs = 0
 
     def run(self, plan: RoundPlan) -> list[Ack]:
         self.runs += 1
+        self.clock.now += 0.02
+        self._cancelled.clear()  # what came on a slow machine for the round before
         if self.runs == self._hangs:
             self._cancelled.wait()
             raise RoundError("A Spark job failed, with all its retries", found="cancelled")
@@ -50,20 +75,24 @@ class HangingEngine(SimulatedEngine):
 
 
 @pytest.mark.parametrize("tolerable", [0, 2])
-def test_a_round_that_hangs_is_cut_off_and_its_checkpoint_expires(tmp_path: Path, tolerable: int) -> None:
-    job, engine = SmallJob(tmp_path), HangingEngine(hangs=2)
+@pytest.mark.parametrize("hangs", [1, 2])
+def test_a_round_that_hangs_is_cut_off_and_its_checkpoint_expires(tmp_path: Path, tolerable: int, hangs: int) -> None:
+    """The first round carries no checkpoint yet: then the one that would have been due has expired."""
+    job, engine = SmallJob(tmp_path), HangingEngine(hangs)
     settings = {TIMEOUT: 40, TOLERABLE: tolerable, **RESTART_ONCE}
-    JobMaster(job.program(**settings), engine, local_root=job.local).run()
+    JobMaster(job.program(**settings), engine, clock=engine.clock, local_root=job.local).run()
     assert engine.cancels >= 1
     assert job.committed() == list(range(10))
     expired = [entry for entry in read_history(Files(f"{tmp_path}/checkpoints/small")) if entry.reason == "EXPIRED"]
     assert len(expired) == 1
-    assert "round 2 had not ended after" in expired[0].message
+    patience = (tolerable + 1) * 40 + (10 if hangs == 1 else 0)
+    assert expired[0].message == f"round {hangs} had not ended after {patience} ms"
 
 
 def test_a_round_that_hangs_without_restarts_fails_the_job_and_says_why(tmp_path: Path) -> None:
     job = SmallJob(tmp_path)
-    master = JobMaster(job.program(**{TIMEOUT: 20}), HangingEngine(hangs=1), local_root=job.local)
+    engine = HangingEngine(hangs=1)
+    master = JobMaster(job.program(**{TIMEOUT: 20}), engine, clock=engine.clock, local_root=job.local)
     with pytest.raises(CheckpointError) as caught:
         master.run()
     assert "took longer than execution.checkpointing.timeout: round 1 had not ended" in str(caught.value.found)
@@ -150,3 +179,84 @@ def test_the_last_checkpoint_waits_when_storage_gives_no_id(tmp_path: Path) -> N
     assert passed.count("C1.before-trigger") == 4
     assert job.committed() == [1, 2]
     assert clock.now_ms() - before >= 200, "it was asked again and again without a pause"
+
+
+# -- cancelling --
+
+
+def run_until(job: SmallJob, point: str, at: Callable[[JobMaster], None], **settings: Any) -> JobMaster:
+    """Run a job and do something when it passes a fault point for the first time."""
+    passed: list[str] = []
+
+    def hook(name: str, where: dict[str, Any]) -> None:
+        passed.append(name)
+        if name == point and passed.count(name) == 1:
+            at(master)
+
+    master = JobMaster(job.program(**settings), SimulatedEngine(1), clock=ManualClock(), local_root=job.local)
+    faults.install(hook)
+    with contextlib.suppress(TidegateError):
+        master.run()
+    faults.install(None)
+    assert point in passed
+    return master
+
+
+def test_cancelling_a_job_that_has_ended_changes_nothing(tmp_path: Path) -> None:
+    master = run_until(SmallJob(tmp_path), "C2.cut", lambda master: None)
+    master.cancel()
+    assert master.status is JobStatus.FINISHED
+
+
+@pytest.mark.parametrize("point", ["C7.discard-recorded", "C2.cut"])
+def test_cancelling_a_job_ends_in_one_status_whenever_it_comes(tmp_path: Path, point: str) -> None:
+    """Behind the last commit it finishes all the same, before it is cancelled; never does it stay between."""
+    seen: list[JobStatus] = []
+
+    def cancel(master: JobMaster) -> None:
+        master.cancel()
+        seen.append(master.status)
+
+    master = run_until(SmallJob(tmp_path), point, cancel)
+    assert seen == [JobStatus.CANCELLING]
+    assert master.status is (JobStatus.CANCELED if point == "C2.cut" else JobStatus.FINISHED)
+
+
+def test_a_job_being_cancelled_does_not_seem_to_run_again(tmp_path: Path) -> None:
+    job = SmallJob(tmp_path)
+    master = JobMaster(job.program(), SimulatedEngine(1), clock=ManualClock(), local_root=job.local)
+    master.prepare()
+    master.cancel()
+    seen: list[JobStatus] = []
+    faults.install(lambda name, where: seen.append(master.status))
+    with pytest.raises(JobCancelledError):
+        master.run()
+    assert set(seen) == {JobStatus.CANCELLING}
+    assert master.status is JobStatus.CANCELED
+
+
+def test_a_cancelled_job_that_owes_output_keeps_the_checkpoint_that_holds_it(tmp_path: Path) -> None:
+    """The outside system is down; the user gives up. Deleting the checkpoint would lose what it has promised."""
+    job = SmallJob(tmp_path, sink=Unreachable())
+    settings = {"tidegate.commit.max-attempts": 1, **RESTART_ONCE}
+    master = run_until(job, "C6.before-commit", lambda master: master.cancel(), **settings)
+    assert master.status is JobStatus.FAILED
+    assert master.kept_checkpoint() == f"{tmp_path}/checkpoints/small/chk-1"
+
+
+class Unreachable(Sink, SinkWriter, Committer):
+    def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
+        return self
+
+    def create_committer(self, context: CommitterContext) -> Committer:
+        return self
+
+    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None: ...
+
+    def prepare_commit(self, end_of_input: bool) -> Prepared:
+        return Prepared(["all"])
+
+    def abort(self, committables: Any = None) -> None: ...
+
+    def commit(self, committables: list[Any]) -> None:
+        raise RetryableCommitError("no route to host")

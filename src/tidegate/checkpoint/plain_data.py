@@ -7,8 +7,10 @@ from typing import Any
 
 def find_other(data: Any, *, allow_bytes: bool) -> Any | None:
     """The first thing in ``data`` that is not plain; None if all is."""
-    if data is None or type(data) in (bool, int, float, str) or (allow_bytes and type(data) is bytes):
+    if data is None or type(data) in (bool, float, str) or (allow_bytes and type(data) is bytes):
         return None
+    if type(data) is int:
+        return None if -(1 << 63) <= data < 1 << 64 else data
     if type(data) is list:
         items: list[Any] = data
     elif type(data) is dict:
