@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,13 +47,13 @@ class StoppingEngine(SimulatedEngine):
 
     def __init__(self, clock: ManualClock, last: int | None) -> None:
         super().__init__(1)
-        self._clock, self._last, self._rounds, self.master = clock, last, 0, None
+        self._clock, self._last, self.rounds, self.master = clock, last, 0, None
 
     def run(self, plan: RoundPlan) -> list[Ack]:
-        self._rounds += 1
+        self.rounds += 1
         self._clock.advance(ROUND_MS)
         acks = super().run(plan)
-        if self._rounds == self._last:
+        if self.rounds == self._last:
             assert self.master is not None
             self.master.cancel()
         return acks
@@ -61,8 +62,9 @@ class StoppingEngine(SimulatedEngine):
 class Site:
     """A sink's directory, and jobs that write to it: every round carries a checkpoint, every part lasts some rounds."""
 
-    def __init__(self, root: Path, policy: RollingPolicy, *, retained: int = 1) -> None:
-        self.root, self.policy, self.retained, self.clock = root, policy, retained, ManualClock()
+    def __init__(self, root: Path, policy: RollingPolicy, *, retained: int = 1, ends: bool = True) -> None:
+        self.root, self.policy, self.retained, self.ends = root, policy, retained, ends
+        self.clock = ManualClock()
 
     def job(self, job_id: str) -> Path:
         return self.root / "checkpoints" / job_id
@@ -89,7 +91,7 @@ class Site:
         return self.files() - before
 
     def _program(self, job_id: str, path: Path | None, checkpoints: str) -> Program:
-        source = ScriptedSource(list(range(RECORDS)))
+        source = ScriptedSource(list(range(RECORDS)), ends=self.ends)
         source.initial_limit = source.maximum_limit = 5
         builder = FileSink.for_row_format(str(self.root / "out"), Lines()).with_rolling_policy(self.policy)
         sink = builder.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner()).build()
@@ -194,6 +196,42 @@ def test_going_back_and_on_to_the_end(root: Path, policy: RollingPolicy) -> None
     assert _values(root, first) | _values(root, again) == set(range(RECORDS))
     assert max(Counter(_lines(root, again)).values()) == 1
     assert len(site.kept("first")) == 4, "they are protected"
+
+
+class CancellingClock(ManualClock):
+    """Cancels the job when it has waited for so long."""
+
+    def __init__(self, patience_ms: int) -> None:
+        super().__init__()
+        self._left_ms, self.master = float(patience_ms), None
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self._left_ms -= seconds * 1000
+        if self._left_ms <= 0:
+            assert self.master is not None
+            self.master.cancel()
+        return super().wait(event, seconds)
+
+
+@pytest.mark.parametrize(
+    ("policy", "idle_rounds"),
+    [
+        (RollingPolicy.on_checkpoint_rolling_policy(), 1),
+        (RollingPolicy.default_rolling_policy(1 << 20, NEVER, 500), 20),
+    ],
+    ids=["no open part", "a part that rolls by inactivity"],
+)
+def test_a_job_without_input_makes_no_checkpoints(root: Path, policy: RollingPolicy, idle_rounds: int) -> None:
+    """There are some while a part is open, for it can be finished in a round only, and none behind that."""
+    site = Site(root, policy, ends=False)
+    site.clock = clock = CancellingClock(patience_ms=60_000)
+    engine = StoppingEngine(clock, None)
+    clock.master = JobMaster(site._program("idle", None, "checkpoints"), engine, clock=clock, local_root=str(root))
+    with pytest.raises(JobCancelledError):
+        clock.master.run()
+    reading = RECORDS // 5
+    assert reading <= engine.rounds <= reading + idle_rounds
+    site.check(site.files())
 
 
 def _lines(root: Path, names: set[str]) -> list[int]:
