@@ -129,6 +129,9 @@ class Row:
             return f"<Row({', '.join(map(repr, self._values))})>"
         return f"Row({', '.join(f'{name}={value!r}' for name, value in zip(self._fields, self._values, strict=True))})"
 
+    def __copy__(self) -> Row:
+        return _rebuild(self._values.copy(), self._fields, self._kind.value)
+
     def __reduce__(self) -> tuple[Any, ...]:
         if self._kind is RowKind.INSERT:
             return _rebuild, (self._values, self._fields)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidegate.common.errors import ProgramError
 from tidegate.common.ids import stable_hash
@@ -24,7 +25,7 @@ UPPER_BOUND_MAX_PARALLELISM = 1 << 15
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator with everything resolved. ``keyed``: how its input is keyed, or None."""
+    """One operator with everything resolved. ``keyed``: how its input is keyed, or None. ``output_type``: as declared, or None."""
 
     id: int
     name: str
@@ -34,6 +35,7 @@ class Operator:
     parallelism: int
     max_parallelism: int
     keyed: Partitioning | None
+    output_type: Any = None
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def _resolve(
         by_hash[uid_hash] = t
         limit = t.max_parallelism or max_parallelism or restored_max.get(uid_hash) or _default_maximum(own)
         _check_parallelism(t, own, limit)
-        operators[t.id] = Operator(t.id, t.name, t.uid, uid_hash, t.spec, own, limit, _keyed(t))
+        operators[t.id] = Operator(t.id, t.name, t.uid, uid_hash, t.spec, own, limit, _keyed(t), t.output_type)
     return operators
 
 

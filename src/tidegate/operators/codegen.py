@@ -25,8 +25,10 @@ from tidegate.graph.transformation import (
     ReduceSpec,
     Ship,
     SinkSpec,
+    SourceSpec,
     TimestampsSpec,
 )
+from tidegate.operators.ownership import ATOMS, is_immutable, own
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
@@ -104,6 +106,7 @@ class _Source:
         self._owners: list[tuple[str, str] | None] = []
         self._names: dict[str, Any] = {"OutputTag": OutputTag}
         self._code: CodeType | None = None
+        self._copies = 0
 
     def line(self, depth: int, text: str, owner: tuple[str, str] | None) -> None:
         self._lines.append("    " * depth + text)
@@ -183,15 +186,29 @@ class _Source:
         self.consumers(node, None, value, depth)
 
     def consumers(self, node: ChainNode, tag: str | None, value: str, depth: int) -> None:
+        """Code that hands ``value`` to everybody who reads it, to each as a record of its own (``ownership.py``): the function
+        that emitted it may go on changing it, and so may another reader. A function that is the only reader is handed it as it is.
+        """
         before = len(self._lines)
+        safe = tag is None and is_immutable(node.operator.output_type)
+        alone = len(node.children) + len(node.edges) == 1
+        fresh = alone and isinstance(node.operator.spec, SourceSpec)
         for wanted, child in node.children:
             if wanted == tag:
-                self.operator(child, value, depth)
+                fused = alone and not isinstance(child.operator.spec, SinkSpec | TimestampsSpec)
+                self.operator(child, value if safe or fresh or fused else self._owned(value, depth), depth)
         for edge in node.edges:
             if edge.tag == tag:
-                self._edge(edge, value, depth, node.operator.name)
+                self._edge(edge, value if safe or fresh else self._owned(value, depth), depth, node.operator.name)
         if len(self._lines) == before:
             self.line(depth, "pass", None)
+
+    def _owned(self, value: str, depth: int) -> str:
+        atoms, copied = self.bind("atoms", ATOMS), self.bind("own", own)
+        self._copies += 1
+        mine = f"o{self._copies}"
+        self.line(depth, f"{mine} = {value} if {value}.__class__ in {atoms} else {copied}({value})", None)
+        return mine
 
     def _collect(self, n: int, value: str, depth: int, owner: tuple[str, str]) -> None:
         append_value, append_time = self._bindings.collector(n)

@@ -25,6 +25,7 @@ from tidegate.operators.contexts import ProcessContext, SubtaskRuntimeContext, S
 from tidegate.operators.functions import Hooks, callable_of
 from tidegate.operators.inputs import ChannelInput
 from tidegate.operators.outputs import EdgeOutput, Target
+from tidegate.operators.ownership import own
 from tidegate.operators.rows import (
     ACK,
     BARRIER,
@@ -402,7 +403,7 @@ class Subtask:
         for moment, key in timers:
             self.backend.key, context.ts = key, moment
             try:
-                values.extend((on_timer and on_timer(moment, context)) or ())
+                values.extend(map(own, (on_timer and on_timer(moment, context)) or ()))
             except Exception as error:
                 raise user_error(error, f"on_timer({moment}) of operator '{head.name}', key {key!r}", None) from error
             # Flink: what an event-time timer emits carries the timer's time, a processing-time timer's output no timestamp

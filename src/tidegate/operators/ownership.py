@@ -1,0 +1,77 @@
+"""Records that wait in a buffer must not change: a function may go on using what it has emitted.
+
+``own`` gives a value nobody else can change. Numbers and texts are that themselves, and so are tuples of them; what can change is
+copied. A declared output type that can hold nothing else (``is_immutable``) makes the question superfluous.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import decimal
+import enum
+import logging
+import pickle
+import types
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tidegate.common.time import Instant
+from tidegate.common.typeinfo import BasicTypeInfo, DateTypeInfo, TimestampTypeInfo, TimeTypeInfo, TupleTypeInfo
+from tidegate.common.types import Row
+from tidegate.graph.output_tag import OutputTag
+
+log = logging.getLogger(__name__)
+
+ATOMS = frozenset(
+    {
+        *(int, str, float, bool, bytes, complex, type(None), range, type, OutputTag, Instant, uuid.UUID),
+        *(datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone, decimal.Decimal),
+        *(types.FunctionType, types.BuiltinFunctionType),
+    }
+)
+"""Classes of values that cannot change. Exactly these: a subclass may have fields."""
+
+
+def is_immutable(info: Any) -> bool:
+    """Whether records of a declared type cannot change. False for None: no type was declared."""
+    if isinstance(info, TupleTypeInfo):
+        return all(map(is_immutable, info.get_field_types()))
+    return isinstance(info, BasicTypeInfo | DateTypeInfo | TimeTypeInfo | TimestampTypeInfo)
+
+
+def own(value: Any) -> Any:
+    """The value, if it cannot change; else a copy, down to its parts."""
+    kind = value.__class__
+    if kind in ATOMS:
+        return value
+    parts = _PARTS.get(kind)
+    if parts is None or not ATOMS.issuperset(map(type, parts(value))):
+        return _through_pickle(value)
+    return value if kind is tuple else copy.copy(value)
+
+
+def _through_pickle(value: Any) -> Any:
+    """A copy as any buffer would give it back. What cannot be pickled is refused where it has to be, not here."""
+    if isinstance(value, enum.Enum):
+        return value
+    duplicates: list[Callable[[Any], Any]] = [lambda v: pickle.loads(pickle.dumps(v, 5)), copy.deepcopy]
+    for duplicate in duplicates:
+        try:
+            return duplicate(value)
+        except Exception as error:
+            log.debug("no copy of a %s: %s", type(value).__name__, error)
+    return value
+
+
+_PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
+    tuple: iter,
+    list: iter,
+    dict: dict.values,
+    set: lambda value: (),
+    frozenset: lambda value: (),
+    bytearray: lambda value: (),
+    Row: iter,
+}
+"""What may change inside of a container. Members of sets and keys of dicts cannot: they are hashed."""
