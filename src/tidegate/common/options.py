@@ -376,6 +376,12 @@ ROUND_MAX_RECORDS = _option(
     check=_at_least(1),
 )
 CHUNK_RECORDS = _option("tidegate.chunk.records", INT, 4096, "Records in one shuffle row.", check=_at_least(1))
+INLINE_FUNCTIONS = _option(
+    "tidegate.functions.inline",
+    BOOL,
+    True,
+    "Write small functions into the generated loops instead of calling them.",
+)
 LOCAL_DIR = _option(
     "tidegate.state.local-dir",
     TEXT,

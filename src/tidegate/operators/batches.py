@@ -11,7 +11,7 @@ from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import SinkSpec, TimestampsSpec
 from tidegate.operators import watermarks
-from tidegate.operators.codegen import record_in, user_error, user_line
+from tidegate.operators.blame import record_in, user_error, user_line
 from tidegate.operators.rows import MAX_WATERMARK, Generator
 from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
 from tidegate.operators.watermarks import Domain, Strategy

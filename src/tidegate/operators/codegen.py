@@ -1,20 +1,19 @@
-"""A chain as one generated Python loop: an operator costs the call of the user's function and nothing else.
+"""A chain as one generated Python loop: an operator costs the call of the user's function, or not even that.
 
 A loop takes columns (values, timestamps, keys). Two variants are compiled on demand, with and without timestamps, so a stream
-without them does not pay. Each generated line remembers its operator and the variable that holds its input: an exception
-is traced to operator and record from its traceback alone, at no cost on the good path.
+without them does not pay. Small functions are not called but written into the loop (``bodies.py``), and there a value state
+of the current key is an entry of a dict. A generated line remembers its operator, the variable with its input and the user's
+line: an exception is traced to operator and record from its traceback alone, at no cost on the good path.
 """
 
 from __future__ import annotations
 
-import os
-import reprlib
-import traceback
+import ast
 from collections.abc import Callable
-from types import CodeType, TracebackType
-from typing import Any, Protocol
+from types import CodeType, FunctionType, TracebackType
+from typing import Any, NamedTuple, Protocol
 
-from tidegate.common.errors import ProgramError, TidegateError, UserCodeError
+from tidegate.common.errors import ProgramError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode, Edge
 from tidegate.graph.transformation import (
@@ -28,9 +27,10 @@ from tidegate.graph.transformation import (
     SourceSpec,
     TimestampsSpec,
 )
+from tidegate.operators.blame import CHAIN_FILE, reprlib_repr, user_error
+from tidegate.operators.bodies import Body
+from tidegate.operators.inlining import Inliner, state_attributes
 from tidegate.operators.ownership import ATOMS, is_immutable, own
-
-_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
 class Bindings(Protocol):
@@ -47,6 +47,10 @@ class Bindings(Protocol):
         ...
 
     def output(self, edge_id: int) -> Any: ...
+
+    def body(self, function: Callable[..., Any]) -> Body | None:
+        """What may stand in the loop instead of a call of the function."""
+        ...
 
     @property
     def backend(self) -> Any: ...
@@ -66,7 +70,7 @@ class Loop:
 
     def __call__(self, values: list[Any], timestamps: list[Any] | None, keys: list[Any] | None = None) -> None:
         timed = timestamps is not None
-        if timed not in self._variants:
+        if timed not in self._variants or self._variants[timed][1].is_stale():
             self._variants[timed] = self._compile(timed)
         run, source = self._variants[timed]
         tags = OutputTag.created
@@ -87,13 +91,20 @@ class Loop:
         keyed = self._into and self._node.operator.keyed is not None
         source.open(keyed)
         if keyed:
-            source.bind("B", self._bindings.backend)
-            source.line(2, "B.key = k", None)
+            source.line(2, f"{source.bind('B', self._bindings.backend)}.key = tg_k", None)
         if self._into:
-            source.operator(self._node, "v", 2)
+            source.operator(self._node, "tg_v", 2, keyed)
         else:
-            source.emitted(self._node, "v", 2)
+            source.emitted(self._node, "tg_v", 2)
         return source.compile(), source
+
+
+class _Owner(NamedTuple):
+    """Of a generated line: the operator, the variable with the record, the user's line if the text is the user's."""
+
+    where: str
+    variable: str
+    place: str | None = None
 
 
 class _Source:
@@ -103,204 +114,302 @@ class _Source:
         self._bindings, self._timed = bindings, timed
         self._once: list[str] = []
         self._lines: list[str] = []
-        self._owners: list[tuple[str, str] | None] = []
-        self._names: dict[str, Any] = {"OutputTag": OutputTag}
+        self._owners: list[_Owner | None] = []
+        self._names: dict[str, Any] = {}
+        self._globals: dict[str, Any] | None = None
+        self._inlined_states: list[tuple[Any, str, Any]] = []
         self._code: CodeType | None = None
         self._copies = 0
 
-    def line(self, depth: int, text: str, owner: tuple[str, str] | None) -> None:
+    def line(self, depth: int, text: str, owner: _Owner | None) -> None:
         self._lines.append("    " * depth + text)
         self._owners.append(owner)
 
     def bind(self, name: str, value: Any) -> str:
+        name = f"tg_{name}"
         self._names[name] = value
         return name
 
     def open(self, keyed: bool) -> None:
-        columns = [("k", "keys")] * keyed + [("v", "values")] + [("t", "timestamps")] * self._timed
+        columns = [("tg_k", "tg_keys")] * keyed + [("tg_v", "tg_values")] + [("tg_t", "tg_timestamps")] * self._timed
         if len(columns) == 1:
-            self.line(1, "for v in values:", None)
+            self.line(1, "for tg_v in tg_values:", None)
         else:
             names, sources = zip(*columns, strict=True)
-            self.line(1, f"for {', '.join(names)} in zip({', '.join(sources)}):", None)
+            self.line(1, f"for {', '.join(names)} in {self.bind('zip', zip)}({', '.join(sources)}):", None)
 
     def compile(self) -> Callable[..., None]:
-        # What the loop uses becomes a default argument: a local variable is cheaper to reach than a global one.
-        head = f"def loop(values, timestamps, keys, {', '.join(f'{name}={name}' for name in self._names)}):"
+        # What the loop uses becomes a default argument: a local variable is cheaper to reach than a global one. Global are only the
+        # names of inlined bodies, and they are found where the user's functions find them.
+        head = f"def loop(tg_values, tg_timestamps, tg_keys, {', '.join(f'{name}={name}' for name in self._names)}):"
         text = [head, *("    " + line for line in self._once), *self._lines]
         self._owners[:0] = [None] * (len(text) - len(self._lines))
-        code = compile("\n".join(text) + "\n", "<tidegate chain>", "exec")
-        exec(code, self._names)
-        loop: Callable[..., None] = self._names["loop"]
-        self._code = loop.__code__
-        return loop
+        exec(compile("\n".join(text) + "\n", CHAIN_FILE, "exec"), self._names)
+        made: FunctionType = self._names["loop"]
+        self._code = made.__code__
+        if self._globals is None:
+            return made
+        return FunctionType(made.__code__, self._globals, "loop", made.__defaults__)
+
+    def is_stale(self) -> bool:
+        """Whether a state that was inlined is not any more what the function's attribute holds."""
+        return any(getattr(this, name, None) is not state for this, name, state in self._inlined_states)
 
     # -- operators -------------------------------------------------------------------------------------------------
 
-    def operator(self, node: ChainNode, value: str, depth: int) -> None:
-        """Code that hands the record in ``value`` to the node."""
+    def operator(self, node: ChainNode, value: str, depth: int, keyed: bool = False) -> None:
+        """Code that hands the record in ``value`` to the node. ``keyed``: it is the head of its chain, and has a current key."""
         spec, n = node.operator.spec, node.operator.id
-        owner = (f"operator '{node.operator.name}'", value)
+        owner = _Owner(f"operator '{node.operator.name}'", value)
         if isinstance(spec, SinkSpec | TimestampsSpec):
             return self._collect(n, value, depth, owner)
-        out = f"v{n}"
-        f = self.bind(f"f{n}", self._bindings.function(n))
+        out = f"tg_v{n}"
+        function = self._bindings.function(n)
         if isinstance(spec, MapSpec):
-            self.line(depth, f"{out} = {f}({value})", owner)
+            self._result(f"{n}", function, [value], out, depth, owner, keyed)
             return self.consumers(node, None, out, depth)
         if isinstance(spec, FilterSpec):
-            self.line(depth, f"if {f}({value}):", owner)
+            self._result(f"{n}", function, [value], out, depth, owner, keyed)
+            self.line(depth, f"if {out}:", owner)
             return self.consumers(node, None, value, depth + 1)
         if isinstance(spec, ReduceSpec):
-            state = self._bindings.reduce_state(n)
-            read, write = self.bind(f"s{n}", state.value), self.bind(f"u{n}", state.update)
-            self.line(depth, f"a{n} = {read}()", owner)
-            self.line(depth, f"{out} = {value} if a{n} is None else {f}(a{n}, {value})", owner)
-            self.line(depth, f"{write}({out})", owner)
-            return self.consumers(node, None, out, depth)
-        arguments = value
-        if isinstance(spec, ProcessSpec):
-            c = self.bind(f"c{n}", self._bindings.context(n))
-            if self._timed:
-                self.line(depth, f"{c}.ts = t", owner)
-            else:
-                self._once.append(f"{c}.ts = None")
-            arguments = f"{value}, {c}"
+            return self._reduce(node, function, value, depth, owner)
         assert isinstance(spec, ProcessSpec | FlatMapSpec), spec
-        self.line(depth, f"r{n} = {f}({arguments})", owner)
-        self.line(depth, f"if r{n} is not None:", owner)
-        self.line(depth + 1, f"for {out} in r{n}:", owner)
-        return self.emitted(node, out, depth + 2)
+        return self._process(node, function, value, depth, owner, keyed)
+
+    def _reduce(self, node: ChainNode, function: Any, value: str, depth: int, owner: _Owner) -> None:
+        n = node.operator.id
+        state, before, out = self._bindings.reduce_state(n), f"tg_a{n}", f"tg_v{n}"
+        self.line(depth, f"{before} = {self.bind(f's{n}', state.value)}()", owner)
+        self.line(depth, f"if {before} is None:", owner)
+        self.line(depth + 1, f"{out} = {value}", owner)
+        self.line(depth, "else:", owner)
+        self._result(f"{n}", function, [before, value], out, depth + 1, owner)
+        self.line(depth, f"{self.bind(f'u{n}', state.update)}({out})", owner)
+        self.consumers(node, None, out, depth)
+
+    def _process(self, node: ChainNode, function: Any, value: str, depth: int, owner: _Owner, keyed: bool) -> None:
+        """Process functions and flat maps: outputs one by one from whatever the function returns."""
+        n, out, arguments = node.operator.id, f"tg_v{node.operator.id}", [value]
+        if isinstance(node.operator.spec, ProcessSpec):
+            context = self.bind(f"c{n}", self._bindings.context(n))
+            arguments.append(context)
+            if self._timed:
+                self.line(depth, f"{context}.ts = tg_t", owner)
+            else:
+                self._once.append(f"{context}.ts = None")
+        body = self._inlinable(function, len(arguments))
+        if body is not None and body.generator:
+            return self._generator(node, body, function, arguments, depth, owner, keyed)
+        result = f"tg_r{n}"
+        self._result(f"{n}", function, arguments, result, depth, owner, keyed)
+        self.line(depth, f"if {result} is not None:", owner)
+        self.line(depth + 1, f"for {out} in {result}:", owner)
+        self.emitted(node, out, depth + 2)
 
     def emitted(self, node: ChainNode, value: str, depth: int) -> None:
         """Code that passes an output of the node on: to a side output if it is tagged (process functions only)."""
         if isinstance(node.operator.spec, ProcessSpec) and self._bindings.side_outputs:
             tags = sorted({tag for tag, _ in node.children if tag} | {edge.tag for edge in node.edges if edge.tag})
-            self.line(depth, f"if {value}.__class__ is tuple and {value} and {value}[0].__class__ is OutputTag:", None)
-            side = f"x{node.operator.id}"
+            tag_class = self.bind("OutputTag", OutputTag)
+            tuple_class = self.bind("tuple", tuple)
+            tagged = f"{value}.__class__ is {tuple_class} and {value} and {value}[0].__class__ is {tag_class}"
+            self.line(depth, f"if {tagged}:", None)
+            side = f"tg_x{node.operator.id}"
             for tag in tags:
                 self.line(depth + 1, f"if {value}[0].tag_id == {tag!r}:", None)
-                self.line(depth + 2, f"{side} = {value}[1]", (f"operator '{node.operator.name}'", value))
+                self.line(depth + 2, f"{side} = {value}[1]", _Owner(f"operator '{node.operator.name}'", value))
                 self.consumers(node, tag, side, depth + 2)
-            self.line(depth + 1, "continue", None)
+            self.line(depth + 1, "pass", None)
+            self.line(depth, "else:", None)
+            depth += 1
         self.consumers(node, None, value, depth)
 
     def consumers(self, node: ChainNode, tag: str | None, value: str, depth: int) -> None:
-        """Code that hands ``value`` to everybody who reads it, to each as a record of its own (``ownership.py``): the function
-        that emitted it may go on changing it, and so may another reader. A function that is the only reader is handed it as it is.
+        """Code that hands ``value`` to everybody who reads it.
+
+        A buffer, and every reader but the last function, gets a record of its own (``ownership.py``): the function that emitted
+        it, or another reader, may go on changing it.
         """
         before = len(self._lines)
         safe = tag is None and is_immutable(node.operator.output_type)
-        alone = len(node.children) + len(node.edges) == 1
-        fresh = alone and isinstance(node.operator.spec, SourceSpec)
-        for wanted, child in node.children:
-            if wanted == tag:
-                fused = alone and not isinstance(child.operator.spec, SinkSpec | TimestampsSpec)
-                self.operator(child, value if safe or fresh or fused else self._owned(value, depth), depth)
+        children = [child for wanted, child in node.children if wanted == tag]
+        buffered = [child for child in children if isinstance(child.operator.spec, SinkSpec | TimestampsSpec)]
+        functions = [child for child in children if child not in buffered]
         for edge in node.edges:
             if edge.tag == tag:
-                self._edge(edge, value if safe or fresh else self._owned(value, depth), depth, node.operator.name)
+                fresh = safe or (isinstance(node.operator.spec, SourceSpec) and not children)
+                self._edge(edge, value if fresh else self._owned(value, depth), depth, node.operator.name)
+        for child in buffered:
+            self.operator(child, value if safe else self._owned(value, depth), depth)
+        for child in functions:
+            kept = safe or child is functions[-1]
+            self.operator(child, value if kept else self._owned(value, depth), depth)
         if len(self._lines) == before:
             self.line(depth, "pass", None)
 
     def _owned(self, value: str, depth: int) -> str:
         atoms, copied = self.bind("atoms", ATOMS), self.bind("own", own)
         self._copies += 1
-        mine = f"o{self._copies}"
+        mine = f"tg_o{self._copies}"
         self.line(depth, f"{mine} = {value} if {value}.__class__ in {atoms} else {copied}({value})", None)
         return mine
 
-    def _collect(self, n: int, value: str, depth: int, owner: tuple[str, str]) -> None:
+    def _collect(self, n: int, value: str, depth: int, owner: _Owner) -> None:
         append_value, append_time = self._bindings.collector(n)
         self.line(depth, f"{self.bind(f'w{n}', append_value)}({value})", owner)
         if self._timed:
-            self.line(depth, f"{self.bind(f'q{n}', append_time)}(t)", owner)
+            self.line(depth, f"{self.bind(f'q{n}', append_time)}(tg_t)", owner)
 
     def _edge(self, edge: Edge, value: str, depth: int, name: str) -> None:
         output, e = self._bindings.output(edge.id), edge.id
         ship, selector = edge.partitioning.ship, edge.partitioning.selector
-        owner = (f"partitioning of the output of operator '{name}'", value)
+        owner = _Owner(f"partitioning of the output of operator '{name}'", value)
         if not output.per_record:
             append_value, _, append_time = output.appends
             self.line(depth, f"{self.bind(f'a{e}_', append_value)}({value})", owner)
             if self._timed:
-                self.line(depth, f"{self.bind(f't{e}_', append_time)}(t)", owner)
+                self.line(depth, f"{self.bind(f't{e}_', append_time)}(tg_t)", owner)
             return
-        key = f"k{e}_"
-        self.line(depth, f"{key} = {self.bind(f's{e}_', selector)}({value})", owner)
+        key = f"tg_k{e}_"
+        assert selector is not None
+        self._result(f"s{e}_", selector, [value], key, depth, owner)
         where = key
         if ship is Ship.CUSTOM:
-            self.bind(f"p{e}_", edge.partitioning.partitioner)
-            where = f"p{e}_({key}, {output.target.parallelism})"
-        self.line(depth, f"a{e}_, b{e}_, t{e}_ = {self.bind(f'r{e}_', output.router)}[{where}]", owner)
-        self.line(depth, f"a{e}_({value})", owner)
+            where = f"{self.bind(f'p{e}_', edge.partitioning.partitioner)}({key}, {output.target.parallelism})"
+        self.line(depth, f"tg_a{e}_, tg_b{e}_, tg_t{e}_ = {self.bind(f'r{e}_', output.router)}[{where}]", owner)
+        self.line(depth, f"tg_a{e}_({value})", owner)
         if ship is Ship.HASH:
-            self.line(depth, f"b{e}_({key})", owner)
+            self.line(depth, f"tg_b{e}_({key})", owner)
         if self._timed:
-            self.line(depth, f"t{e}_(t)", owner)
+            self.line(depth, f"tg_t{e}_(tg_t)", owner)
+
+    # -- functions: called or inlined ------------------------------------------------------------------------------
+
+    def _result(
+        self, label: str, function: Any, arguments: list[str], out: str, depth: int, owner: _Owner, keyed: bool = False
+    ) -> None:
+        """Code after which ``out`` holds what the function returns."""
+        body = self._inlinable(function, len(arguments))
+        if body is None or body.generator:
+            self.line(depth, f"{out} = {self.bind(f'f{label}', function)}({', '.join(arguments)})", owner)
+            return
+
+        def returned(text: str | None, level: int, statement: ast.AST) -> None:
+            self.line(level, f"{out} = {text}", owner._replace(place=body.place(statement)))
+            if body.early:
+                self.line(level, "break", None)
+
+        def yielded(text: str, every: bool, level: int, statement: ast.AST) -> None:
+            raise AssertionError("not a generator")
+
+        self._inline(label, body, function, arguments, depth, owner, keyed, returned, yielded)
+
+    def _generator(
+        self, node: ChainNode, body: Body, function: Any, arguments: list[str], depth: int, owner: _Owner, keyed: bool
+    ) -> None:
+        n = node.operator.id
+        out = f"tg_v{n}"
+
+        def returned(text: str | None, level: int, statement: ast.AST) -> None:
+            self.line(level, "break" if body.early else "pass", None)
+
+        def yielded(text: str, every: bool, level: int, statement: ast.AST) -> None:
+            place = owner._replace(place=body.place(statement))
+            self.line(level, f"for {out} in {text}:" if every else f"{out} = {text}", place)
+            self.emitted(node, out, level + every)
+
+        self._inline(f"{n}", body, function, arguments, depth, owner, keyed, returned, yielded)
+
+    def _inlinable(self, function: Any, arguments: int) -> Body | None:
+        """The body, if the names in it mean in this loop what they mean in the function."""
+        body = self._bindings.body(function)
+        plain: Any = getattr(function, "__func__", function)
+        if body is None or len(body.parameters) != arguments + (plain is not function):
+            return None
+        if _has_empty_cell(plain):
+            return None
+        scope = plain.__globals__
+        if body.outer:
+            if self._globals is None:
+                self._globals = scope
+            elif scope is not self._globals and any(n in scope or n in self._globals for n in body.outer):
+                return None  # two modules in one loop, and it has only one place to look names up
+        return body
+
+    def _inline(
+        self,
+        label: str,
+        body: Body,
+        function: Any,
+        arguments: list[str],
+        depth: int,
+        owner: _Owner,
+        keyed: bool,
+        returned: Callable[[str | None, int, ast.AST], None],
+        yielded: Callable[[str, bool, int, ast.AST], None],
+    ) -> None:
+        plain = getattr(function, "__func__", function)
+        if plain is not function:
+            arguments = [self.bind(f"self{label}", function.__self__), *arguments]
+        names = {name: f"tg_u{label}_{name}" for name in body.variables}
+        for name, cell in zip(body.free, plain.__closure__ or (), strict=True):
+            names[name] = self.bind(f"o{label}_{name}", cell.cell_contents)
+        for name, argument in zip(body.parameters, arguments, strict=True):
+            if name in body.assigned:
+                self.line(depth, f"{names[name]} = {argument}", None)
+            else:
+                names[name] = argument
+        cells = self._cells(label, body, function) if keyed and plain is not function else {}
+
+        def line(level: int, text: str, statement: ast.AST) -> None:
+            self.line(level, text, owner._replace(place=body.place(statement)))
+
+        write = Inliner(body, names, cells, line, returned, yielded)
+        if not body.early:
+            write.block(body.statements, depth)
+            if not body.generator and not isinstance(body.statements[-1], ast.Return):
+                returned(None, depth, body.statements[-1])
+            return
+        self.line(depth, "while True:", None)  # a return is a break out of it
+        write.block(body.statements, depth + 1)
+        if not isinstance(body.statements[-1], ast.Return):
+            returned(None, depth + 1, body.statements[-1])
+
+    def _cells(self, label: str, body: Body, function: Any) -> dict[str, str]:
+        """The value states among the attributes of the function object whose values per key can be had as a dict."""
+        this, found = function.__self__, {}
+        for name in sorted(state_attributes(body)):
+            state = vars(this).get(name) if hasattr(this, "__dict__") else None
+            cells = getattr(state, "cells", None)
+            if cells is not None:
+                found[name] = self.bind(f"d{label}_{name}", cells)
+                self._inlined_states.append((this, name, state))
+        return found
 
     # -- errors ----------------------------------------------------------------------------------------------------
 
     def blame(self, error: Exception) -> Exception:
         """The error with operator, user line and record; read off its traceback."""
-        frame_line, record = self._locate(error.__traceback__)
-        return user_error(error, frame_line, record)
+        where, record, place = self._locate(error.__traceback__)
+        return user_error(error, where, record, place)
 
-    def _locate(self, tb: TracebackType | None) -> tuple[str, str | None]:
+    def _locate(self, tb: TracebackType | None) -> tuple[str, str | None, str | None]:
         while tb is not None:
             if tb.tb_frame.f_code is self._code:
                 owner = self._owners[tb.tb_lineno - 1]
                 if owner is None:
                     break
-                return owner[0], reprlib_repr(tb.tb_frame.f_locals.get(owner[1]))
+                return owner.where, reprlib_repr(tb.tb_frame.f_locals.get(owner.variable)), owner.place
             tb = tb.tb_next
-        return "the chain", None
+        return "the chain", None, None
 
 
-class _Cut(reprlib.Repr):
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxstring = self.maxother = 200
-        self.maxtuple = self.maxlist = self.maxdict = 12
-
-
-def reprlib_repr(value: Any) -> str:
-    """repr cut to a sane length; never raises."""
+def _has_empty_cell(function: FunctionType) -> bool:
+    """Whether a closure variable has no value yet: reading it is the user's error, at the record that does."""
     try:
-        text = _Cut().repr(value)
-    except Exception as error:
-        text = f"<{type(value).__name__} whose repr fails: {error}>"
-    return text if len(text) <= 500 else text[:497] + "..."
-
-
-def record_in(error: Exception, file: str, name: str) -> str | None:
-    """The record a loop of ours was at when user code raised: the variable ``name`` of the frame in ``file``."""
-    record = None
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_filename == file and name in frame.f_locals:
-            record = reprlib_repr(frame.f_locals[name])
-    return record
-
-
-def user_line(error: Exception) -> str | None:
-    """File, line and function of the user's code the error came from; None if there is none."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_user_file(f.filename)]
-    return f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else None
-
-
-def user_error(error: Exception, where: str, record: str | None) -> Exception:
-    """Wrap what user code raised; errors of ours keep their class and gain the place."""
-    line = user_line(error)
-    if line is not None:
-        where += f", {line}"
-    if isinstance(error, TidegateError):
-        error.__init__(error.rule, where=error.where or where, found=error.found, cure=error.cure)  # type: ignore[misc]
-        return error
-    found = f"{type(error).__name__}: {error}"
-    if record is not None:
-        found += f"; record {record}"
-    return UserCodeError("A user function raised an exception", where=where, found=found, cure="see the cause above")
-
-
-def _is_user_file(name: str) -> bool:
-    return not name.startswith(_PACKAGE) and name != "<tidegate chain>"
+        for cell in function.__closure__ or ():
+            _ = cell.cell_contents
+    except ValueError:
+        return True
+    return False

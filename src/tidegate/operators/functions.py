@@ -13,7 +13,7 @@ from tidegate.graph.transformation import (
     ProcessSpec,
     ReduceSpec,
 )
-from tidegate.operators.codegen import user_error
+from tidegate.operators.blame import user_error
 
 _METHODS = {
     MapSpec: "map",

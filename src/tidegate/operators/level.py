@@ -15,6 +15,9 @@ import cloudpickle
 
 from tidegate.common.errors import ProgramError
 from tidegate.graph.plan import Chain, JobGraph
+from tidegate.graph.transformation import SinkSpec, SourceSpec, TimestampsSpec
+from tidegate.operators.bodies import bodies_of
+from tidegate.operators.functions import callable_of
 from tidegate.operators.outputs import Target
 from tidegate.operators.rows import ACK, RoundContext, Row, TaskPlan
 from tidegate.operators.subtask import Settings, Subtask
@@ -56,7 +59,7 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
 
 def _pickle_chain(chain: Chain) -> bytes:
     try:
-        return bytes(cloudpickle.dumps(chain))
+        return bytes(cloudpickle.dumps((chain, bodies_of(_functions(chain)))))
     except Exception:
         for operator in chain.operators:
             try:
@@ -69,6 +72,14 @@ def _pickle_chain(chain: Chain) -> bytes:
                     cure="create connections, locks and files in open(), not in __init__ or a closure",
                 ) from error
         raise
+
+
+def _functions(chain: Chain) -> Iterator[Callable[..., Any]]:
+    """What is called for each record."""
+    for node in chain.head.walk():
+        if not isinstance(node.operator.spec, SourceSpec | SinkSpec | TimestampsSpec):
+            yield callable_of(node.operator.spec)
+        yield from (edge.partitioning.selector for edge in node.edges if edge.partitioning.selector is not None)
 
 
 def _main_classes() -> bytes:
@@ -103,9 +114,9 @@ class Job:
 
     def subtask(self, chain: int, index: int) -> Subtask:
         if (chain, index) not in self._subtasks:
-            loaded: Chain = pickle.loads(self.spec.chains[chain])
+            loaded, bodies = pickle.loads(self.spec.chains[chain])
             s = self.spec
-            self._subtasks[chain, index] = Subtask(loaded, index, s.settings, s.senders, s.targets)
+            self._subtasks[chain, index] = Subtask(loaded, index, s.settings, s.senders, s.targets, bodies)
         return self._subtasks[chain, index]
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ protocol happen here.
 from __future__ import annotations
 
 import pickle
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,7 +21,9 @@ from tidegate.graph.plan import Chain, ChainNode, Operator
 from tidegate.graph.transformation import ReduceSpec, SinkSpec, SourceSpec, TimestampsSpec
 from tidegate.operators import watermarks
 from tidegate.operators.batches import SinkOperator, TimestampAssigner
-from tidegate.operators.codegen import Loop, record_in, user_error
+from tidegate.operators.blame import record_in, user_error
+from tidegate.operators.bodies import Bodies, Body, code_of
+from tidegate.operators.codegen import Loop
 from tidegate.operators.contexts import ProcessContext, SubtaskRuntimeContext, SubtaskTimerService
 from tidegate.operators.functions import Hooks, callable_of
 from tidegate.operators.inputs import ChannelInput
@@ -67,18 +70,29 @@ class Settings:
     parameters: dict[str, str] = field(default_factory=dict)
     side_outputs: bool = True
     """False: the driver has never made an OutputTag."""
+    inline: bool = True
+    """Small functions are written into the loop instead of called."""
     batch: bool = False
     """Batch mode: no watermark before the one at the end of input, where the timers of both kinds fire."""
     now_ms: Callable[[], int] = _system_now_ms
 
 
 class Subtask:
-    """See the module's docstring. ``senders``: operator id -> its parallelism, ``targets``: edge id -> where it leads."""
+    """See the module's docstring. ``senders``: operator id -> its parallelism, ``targets``: edge id -> where it leads,
+    ``bodies``: of functions that need not be called."""
 
     def __init__(
-        self, chain: Chain, index: int, settings: Settings, senders: dict[int, int], targets: dict[int, Target]
+        self,
+        chain: Chain,
+        index: int,
+        settings: Settings,
+        senders: dict[int, int],
+        targets: dict[int, Target],
+        bodies: Bodies,
     ) -> None:
         self.chain, self.index, self.settings = chain, index, settings
+        # A debugger, or a tool that counts lines, looks for the frames of the user's functions.
+        self._bodies = bodies if settings.inline and sys.gettrace() is None else {}
         self._channels = [(e, s) for e in chain.inputs for s in range(senders[e.source])]
         self._nodes = list(chain.head.walk())
         self.backend = self._create_backend(chain.head.operator)
@@ -177,6 +191,10 @@ class Subtask:
 
     def function(self, operator_id: int) -> Callable[..., Any]:
         return self._functions[operator_id]
+
+    def body(self, function: Callable[..., Any]) -> Body | None:
+        code = code_of(function)
+        return None if code is None else self._bodies.get(code)
 
     def context(self, operator_id: int) -> ProcessContext:
         return self._contexts[operator_id]

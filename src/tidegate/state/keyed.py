@@ -6,7 +6,7 @@ store. At the end of the round ``flush`` encodes what has changed, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import compress, repeat
 from operator import is_not
 from typing import TYPE_CHECKING, Any
@@ -236,17 +236,32 @@ class KeyedValueState(TrackedState, ValueState[Any]):
     update = TrackedState._store
 
 
+class _Cells(dict[Any, Any]):
+    """The cache of a state that reads what it misses: ``cells[key]`` is the state's value of the current key."""
+
+    __slots__ = ("_load",)
+
+    def __init__(self, load: Callable[[], Any]) -> None:
+        super().__init__()
+        self._load = load
+
+    def __missing__(self, key: Any) -> Any:
+        return self._load()
+
+
 class ImmutableValueState(SingleState, ValueState[Any]):
     """For numbers, texts and bytes: a write is one dict store.
 
-    ``_stored`` holds the values as they were read; what has changed shows at the flush, by identity.
+    ``_stored`` holds the values as they were read; what has changed shows at the flush, by identity. ``cells``: the cache, for
+    generated loops (operators/codegen.py): for the current key ``cells[key]`` is ``value()``, ``cells[key] = x`` is ``update(x)``.
     """
 
-    __slots__ = ("_stored",)
+    __slots__ = ("_stored", "cells")
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
         super().__init__(backend, descriptor, codec)
         self._stored: dict[Any, Any] = {}
+        self._cache = self.cells = _Cells(self._load)
 
     value = SingleState._current
 

@@ -1,0 +1,137 @@
+"""Writes a function's body (``bodies.py``) into the generated loop."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tidegate.operators.bodies import Body
+
+Line = Callable[[int, str, ast.AST], None]
+"""Depth, text, the user's statement it comes from."""
+
+
+class Inliner:
+    """``names``: the body's names -> names in the loop. ``cells``: attribute of ``self`` -> dict with the state's value per key.
+
+    ``returned(text, depth, statement)`` and ``yielded`` write what happens with a value; a text None stands for a bare return.
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        names: Mapping[str, str],
+        cells: Mapping[str, str],
+        line: Line,
+        returned: Callable[[str | None, int, ast.AST], None],
+        yielded: Callable[[str, bool, int, ast.AST], None],
+    ) -> None:
+        self._rename = _Rename(names, cells, body.parameters[0] if body.parameters else "")
+        self._line, self._returned, self._yielded = line, returned, yielded
+
+    def block(self, statements: list[ast.stmt], depth: int) -> None:
+        for statement in statements:
+            if isinstance(statement, ast.If | ast.For | ast.While | ast.With | ast.Try):
+                self._compound(statement, depth)
+            elif isinstance(statement, ast.Return):
+                self._returned(self._text(statement.value) if statement.value else None, depth, statement)
+            elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Yield | ast.YieldFrom):
+                value = statement.value.value
+                every = isinstance(statement.value, ast.YieldFrom)
+                self._yielded("None" if value is None else self._text(value), every, depth, statement)
+            else:
+                self._line(depth, self._text(statement), statement)
+
+    def _text(self, node: ast.AST) -> str:
+        renamed = ast.fix_missing_locations(self._rename.visit(copy.deepcopy(node)))
+        return ast.unparse(renamed)
+
+    def _compound(self, s: ast.If | ast.For | ast.While | ast.With | ast.Try, depth: int) -> None:
+        if isinstance(s, ast.If):
+            self._nested(f"if {self._text(s.test)}:", s.body, s, depth)
+            self._nested("else:", s.orelse, s, depth)
+        elif isinstance(s, ast.For):
+            self._nested(f"for {self._text(s.target)} in {self._text(s.iter)}:", s.body, s, depth)
+        elif isinstance(s, ast.While):
+            self._nested(f"while {self._text(s.test)}:", s.body, s, depth)
+        elif isinstance(s, ast.With):
+            self._nested(f"with {', '.join(map(self._text, s.items))}:", s.body, s, depth)
+        else:
+            self._nested("try:", s.body, s, depth)
+            for handler in s.handlers:
+                self._nested(self._handler(handler), handler.body, handler, depth)
+            self._nested("else:", s.orelse, s, depth)
+            self._nested("finally:", s.finalbody, s, depth)
+
+    def _handler(self, handler: ast.ExceptHandler) -> str:
+        kind = f" {self._text(handler.type)}" if handler.type else ""
+        return f"except{kind} as {self._rename.names[handler.name]}:" if handler.name else f"except{kind}:"
+
+    def _nested(self, head: str, body: list[ast.stmt], owner: ast.AST, depth: int) -> None:
+        if body:
+            self._line(depth, head, owner)
+            self.block(body, depth + 1)
+
+
+class _Rename(ast.NodeTransformer):
+    """Names of the body become names of the loop; reads and writes of a value state become accesses of its dict."""
+
+    def __init__(self, names: Mapping[str, str], cells: Mapping[str, str], this: str) -> None:
+        self.names, self._cells, self._this = names, cells, this
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(self.names.get(node.id, node.id), node.ctx)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        cell = self._cell(node, "value", 0)
+        return self.generic_visit(node) if cell is None else _entry(cell, ast.Load())
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        cell = self._cell(node.value, "update", 1)
+        if cell is None:
+            return self.generic_visit(node)
+        assert isinstance(node.value, ast.Call)
+        return ast.Assign([_entry(cell, ast.Store())], self.visit(node.value.args[0]))
+
+    def _cell(self, node: ast.AST, method: str, arguments: int) -> str | None:
+        """The dict behind ``self.<state>.<method>(...)``, if it is known."""
+        if not isinstance(node, ast.Call) or node.keywords or len(node.args) != arguments:
+            return None
+        if any(isinstance(argument, ast.Starred) for argument in node.args):
+            return None
+        state = node.func.value if isinstance(node.func, ast.Attribute) and node.func.attr == method else None
+        attribute = own_attribute(state, self._this)
+        return None if attribute is None else self._cells.get(attribute)
+
+
+def _entry(cell: str, context: ast.expr_context) -> ast.Subscript:
+    return ast.Subscript(ast.Name(cell, ast.Load()), ast.Name("tg_k", ast.Load()), context)
+
+
+def own_attribute(node: ast.AST | None, this: str) -> str | None:
+    """The name of an attribute of ``self``, if the expression is one."""
+    ok = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == this
+    return node.attr if ok else None  # type: ignore[union-attr]
+
+
+def state_attributes(body: Body) -> set[str]:
+    """The attributes of ``self`` whose ``value()`` or ``update(x)`` the body calls. None at all if something it does could set an
+    attribute of ``self``: another object might stand behind the name at the next record."""
+    if not body.parameters or body.parameters[0] in body.assigned:
+        return set()
+    this, found = body.parameters[0], set()
+    every: list[Any] = [part for statement in body.statements for part in ast.walk(statement)]
+    attributes = [part for part in every if own_attribute(part, this) is not None]
+    bare = sum(isinstance(part, ast.Name) and part.id == this for part in every) - len(attributes)
+    if bare or any(not isinstance(part.ctx, ast.Load) for part in attributes):
+        return set()
+    for part in every:
+        if isinstance(part, ast.Call):
+            if own_attribute(part.func, this) is not None:
+                return set()  # a method of the user's
+            if isinstance(part.func, ast.Attribute) and part.func.attr in ("value", "update"):
+                attribute = own_attribute(part.func.value, this)
+                found |= {attribute} if attribute else set()
+    return found

@@ -1,0 +1,120 @@
+"""Value states inside inlined functions are dict accesses, and mean what the calls mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.common import Configuration, Types
+from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream.state import ValueStateDescriptor
+from tidegate.graph.transformation import Program
+from tidegate.operators.bodies import bodies_of
+from tidegate.operators.inlining import state_attributes
+from tidegate.runtime.handle import JobHandle
+from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulated_engine import SimulatedEngine
+
+RECORDS = [(n % 7, n) for n in range(500)]
+
+
+class SimulatedExecutor:
+    def execute_async(self, program: Program) -> JobHandle:
+        return JobHandle(JobMaster(program, SimulatedEngine(seed=1), listeners=[]), [])
+
+
+class Function(KeyedProcessFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+        self.text = runtime_context.get_state(ValueStateDescriptor("text", Types.STRING()))
+        self.whole = runtime_context.get_state(ValueStateDescriptor("whole", Types.PICKLED_BYTE_ARRAY()))
+
+
+class Counts(Function):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        n = (self.count.value() or 0) + 1
+        self.count.update(n)
+        if n % 3 == 0:
+            self.text.update(f"{self.text.value()}{n}")
+        if n % 11 == 0:
+            self.text.clear()
+        if n % 5 == 0:
+            self.count.update(None)
+        self.whole.update([n, self.count.value()])
+        yield ctx.get_current_key(), n, self.text.value(), self.whole.value()[0]
+
+
+class Swaps(Function):
+    """A method of its own exchanges the states: nothing may be taken for granted."""
+
+    def swap(self) -> None:
+        self.count, self.other = self.other, self.count
+
+    def open(self, runtime_context: Any) -> None:
+        super().open(runtime_context)
+        self.other = runtime_context.get_state(ValueStateDescriptor("other", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        n = (self.count.value() or 0) + 1
+        self.count.update(n)
+        self.swap()
+        yield value[0], n
+
+
+class SwappedByTimer(Function):
+    """The states are exchanged between two chunks."""
+
+    def open(self, runtime_context: Any) -> None:
+        super().open(runtime_context)
+        self.other = runtime_context.get_state(ValueStateDescriptor("other", Types.LONG()))
+        self.swapped = False
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        n = (self.count.value() or 0) + 1
+        self.count.update(n)
+        ctx.timer_service().register_event_time_timer(1)
+        yield value[0], n
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        self.count, self.other = self.other, self.count
+        yield -1, self.count.value()
+
+
+def results(function: type[Function], directory: Path, inline: bool) -> list[Any]:
+    keys = {
+        "execution.target": "simulated",
+        "execution.checkpointing.dir": str(directory / f"checkpoints-{inline}"),
+        "execution.checkpointing.interval": "10 ms",
+        "tidegate.state.local-dir": str(directory / f"local-{inline}"),
+        "tidegate.functions.inline": inline,
+        "tidegate.chunk.records": 16,
+        "parallelism.default": 2,
+    }
+    env = StreamExecutionEnvironment(Configuration.from_dict(keys))
+    stream = env.from_collection(RECORDS).key_by(lambda record: record[0], Types.LONG()).process(function())
+    return sorted(stream.execute_and_collect(), key=repr)
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
+
+
+@pytest.mark.parametrize("function", [Counts, Swaps, SwappedByTimer])
+def test_inlined_and_called_functions_give_the_same(function: type[Function], tmp_path: Path) -> None:
+    called = results(function, tmp_path, inline=False)
+    assert len(called) >= len(RECORDS)
+    assert results(function, tmp_path, inline=True) == called
+
+
+def attributes(function: type[Function]) -> set[str]:
+    [body] = bodies_of([function().process_element]).values()
+    return state_attributes(body)
+
+
+def test_states_are_inlined_where_nothing_can_exchange_them() -> None:
+    assert attributes(Counts) == {"count", "text", "whole"}
+    assert attributes(SwappedByTimer) == {"count"}
+    assert attributes(Swaps) == set()

@@ -1,0 +1,397 @@
+"""Functions written into the loop give what calling them gives, results and errors; what is not certain to is called."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tidegate.common.errors import UserCodeError
+from tidegate.graph.output_tag import OutputTag
+from tidegate.graph.plan import ChainNode, Operator
+from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
+from tidegate.operators.bodies import bodies_of
+from tidegate.operators.codegen import Loop
+from tidegate.operators.functions import callable_of
+
+FACTOR = 3
+counted = 0
+LATE = OutputTag("late")
+
+
+class Bindings:
+    """Sinks collect into lists. ``inline`` False: every function is called."""
+
+    backend = None
+    side_outputs = True
+
+    def __init__(self, root: ChainNode, inline: bool) -> None:
+        self.inline = inline
+        self.nodes = {node.operator.id: node for node in root.walk()}
+        self.values: list[Any] = []
+        self.times: list[Any] = []
+        self.contexts: dict[int, Any] = {n: type("Context", (), {"ts": None})() for n in self.nodes}
+        self.bodies = bodies_of(
+            [self.function(n) for n, node in self.nodes.items() if hasattr(node.operator.spec, "function")]
+        )
+
+    def function(self, operator_id: int) -> Callable[..., Any]:
+        return callable_of(self.nodes[operator_id].operator.spec)
+
+    def context(self, operator_id: int) -> Any:
+        return self.contexts[operator_id]
+
+    def reduce_state(self, operator_id: int) -> Any:
+        raise AssertionError
+
+    def collector(self, operator_id: int) -> Any:
+        return self.values.append, self.times.append
+
+    def output(self, edge_id: int) -> Any:
+        raise AssertionError
+
+    def body(self, function: Any) -> Any:
+        return self.bodies.get(getattr(function, "__func__", function).__code__) if self.inline else None
+
+
+def node(n: int, spec: Any, *children: ChainNode | tuple[str, ChainNode]) -> ChainNode:
+    below = tuple(c if isinstance(c, tuple) else (None, c) for c in children)
+    return ChainNode(Operator(n, f"op{n}", None, str(n), spec, 1, 128, None), below, ())
+
+
+def outcome(specs: list[Any], values: list[Any], inline: bool) -> tuple[list[Any], str]:
+    """What reaches the sink, and the message of the error if there is one."""
+    chain = node(len(specs) + 1, SinkSpec(None))
+    for n in range(len(specs), 0, -1):
+        chain = node(n, specs[n - 1], chain)
+    root = node(0, SourceSpec(None), chain)
+    bindings = Bindings(root, inline)
+    try:
+        Loop(root, bindings, into=False)(list(values), list(range(len(values))))
+    except UserCodeError as error:
+        return bindings.values, str(error)
+    return bindings.values, ""
+
+
+def is_inlined(function: Callable[..., Any]) -> bool:
+    return bool(bodies_of([function]))
+
+
+def same(specs: list[Any], values: list[Any]) -> list[Any]:
+    called, inlined = outcome(specs, values, False), outcome(specs, values, True)
+    assert inlined == called
+    return inlined[0]
+
+
+# -- what is inlined ---------------------------------------------------------------------------------------------------
+
+
+def several_statements(value: int) -> Any:
+    """A docstring."""
+    total = 0
+    for digit in str(value):
+        if digit == "7":
+            continue
+        total += int(digit)
+    parts: list[int] = [total * k for k in range(3)]
+    value = value + FACTOR
+    return value, parts
+
+
+def early_returns(value: int) -> str | None:
+    if value < 2:
+        return "small"
+    if value == 3:
+        return None
+    try:
+        text = {4: "four"}[value]
+    except KeyError as error:
+        return f"missing {error.args[0]!r:>{4}}"
+    finally:
+        ended = "."
+    return text + ended
+
+
+def no_return(value: int) -> None:
+    value * 2
+
+
+def while_loop(value: int) -> int:
+    while value % 2 == 0 and value:
+        value //= 2
+    return value
+
+
+def uses_module(value: int) -> float:
+    return math.floor(value / 2) + len(json.dumps(value))
+
+
+def either_branch(value: int) -> Any:
+    if value > 2:
+        size = "big"
+    else:
+        size = "small"
+    with open(__file__) as file:
+        return size, file.readline(), {k: v + 1 for k, v in [(size, value)]}, [*range(value)]
+
+
+def closure(factor: int) -> Callable[[int], int]:
+    return lambda value: value * factor
+
+
+INLINED = [
+    several_statements,
+    early_returns,
+    no_return,
+    while_loop,
+    uses_module,
+    either_branch,
+    closure(5),
+    lambda value: (value * 2654435761) % FACTOR,
+    lambda value: "a" if value else 'b"\n',
+    lambda value: f"{value!r} {value:>5}",
+]
+
+
+@pytest.mark.parametrize("function", INLINED, ids=lambda f: f.__qualname__)
+def test_functions_that_return_a_value(function: Callable[..., Any]) -> None:
+    assert is_inlined(function)
+    assert len(same([MapSpec(function)], [0, 1, 2, 3, 4, 10, 77])) == 7
+    same([MapSpec(function), FilterSpec(lambda v: v), MapSpec(lambda v: [v])], [0, 1, 2, 3, 4, 10, 77])
+
+
+class Generators:
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def several(self, value: int, ctx: Any) -> Iterator[Any]:
+        self.seen += 1
+        yield value
+        if value % 2:
+            return
+        yield from range(value)
+        yield ctx.ts, self.seen
+
+    def in_loops(self, value: int, ctx: Any) -> Iterator[Any]:
+        for n in range(value):
+            if n == 1:
+                continue
+            if n == 5:
+                break
+            yield n
+        yield None
+
+    def tagged(self, value: int, ctx: Any) -> Iterator[Any]:
+        yield (LATE, value) if value > 2 else value
+
+    def nothing(self, value: int, ctx: Any) -> Iterator[Any]:
+        return
+        yield
+
+    def a_list(self, value: int, ctx: Any) -> Any:
+        if value == 2:
+            return None
+        return [value, ctx.ts]
+
+
+GENERATORS = ["several", "in_loops", "tagged", "nothing", "a_list"]
+
+
+class Process:
+    """An object whose process_element is one of the generators above."""
+
+    def __init__(self, name: str) -> None:
+        self.process_element = getattr(Generators(), name)
+
+
+@pytest.mark.parametrize("name", GENERATORS)
+def test_process_functions(name: str) -> None:
+    assert is_inlined(getattr(Generators(), name))
+    early = MapSpec(early_returns)
+    for behind in ([], [early], [FlatMapSpec(lambda v: [v, v])], [FilterSpec(lambda v: v != 2), early]):
+        called, inlined = (
+            outcome([ProcessSpec(Process(name)), *behind], [0, 1, 2, 3, 4, 8], way) for way in (False, True)
+        )
+        assert called == inlined
+
+
+def test_a_process_function_inside_the_loop_of_another() -> None:
+    specs = [ProcessSpec(Process("in_loops")), FilterSpec(lambda v: v is not None), ProcessSpec(Process("in_loops"))]
+    assert same(specs, [3, 4]) == [None, 0, None, None, 0, None, 0, 2, None]
+
+
+def test_globals_are_read_when_the_record_is_processed() -> None:
+    def bump(value: int) -> int:
+        global counted
+        counted += 1
+        return value
+
+    assert not is_inlined(bump)
+    read = lambda value: (value, counted)  # noqa: E731
+    assert is_inlined(read)
+    before = counted
+    called = outcome([MapSpec(bump), MapSpec(read)], [7, 7, 7], True)[0]
+    assert [count - before for _, count in called] == [1, 2, 3]
+
+
+def test_an_error_names_the_users_line_and_the_record() -> None:
+    def boom(value: int) -> float:
+        half = value / 2
+        return 1 / half
+
+    values, message = outcome([MapSpec(boom)], [1, 0, 2], inline=True)
+    assert values == [2.0]
+    line = boom.__code__.co_firstlineno + 2
+    assert f"operator 'op1', {__file__}:{line} in boom" in message
+    assert "ZeroDivisionError" in message and "record 0" in message
+
+
+def test_an_error_behind_an_inlined_function_is_the_others() -> None:
+    def fails(value: int) -> int:
+        return value["x"]  # type: ignore[index,no-any-return]
+
+    _, message = outcome([MapSpec(lambda v: v + 1), MapSpec(fails)], [1], inline=True)
+    assert "operator 'op2'" in message and "record 2" in message
+
+
+# -- what is called ----------------------------------------------------------------------------------------------------
+
+
+def maybe_unset(value: int) -> int:
+    if value > 1:
+        result = value
+    return result
+
+
+def unset_after_loop(value: int) -> int:
+    for n in range(value):
+        value = n
+    return n
+
+
+def keeps_a_lambda(value: int) -> Any:
+    return lambda: value
+
+
+def lazy(value: int) -> Any:
+    return (value + n for n in range(2))
+
+
+def walrus(value: int) -> Any:
+    return (half := value // 2), half
+
+
+def frame(value: int) -> Any:
+    return locals()
+
+
+def logs(value: int) -> int:
+    logging.getLogger("x").info("seen")
+    return value
+
+
+def with_default(value: int, more: int = 1) -> int:
+    return value + more
+
+
+def return_in_loop(value: int) -> Any:
+    for n in range(value):
+        if n == 2:
+            return n
+    return None
+
+
+def guarded_yield(value: int) -> Iterator[int]:
+    try:
+        yield value
+    except ValueError:
+        yield -1
+
+
+def sent(value: int) -> Any:
+    got = yield value
+    yield got
+
+
+def same_name_twice(value: int) -> Any:
+    n = 5
+    return [n + 1 for n in range(value)], n
+
+
+def tg_reserved(value: int) -> int:
+    tg_v = value
+    return tg_v
+
+
+def imports(value: int) -> int:
+    import math as m
+
+    return m.floor(value)
+
+
+def changed_closure() -> tuple[Callable[[int], int], Callable[[int], int]]:
+    total = 0
+
+    def add(value: int) -> int:
+        nonlocal total
+        total += value
+        return value
+
+    return add, lambda value: value + total
+
+
+CALLED = [
+    maybe_unset, unset_after_loop, keeps_a_lambda, lazy, walrus, frame, logs, with_default, return_in_loop, guarded_yield, sent,
+    same_name_twice, tg_reserved, imports, *changed_closure(), len, int, math.floor,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", CALLED, ids=lambda f: f.__qualname__)
+def test_what_depends_on_a_frame_of_its_own_is_called(function: Callable[..., Any]) -> None:
+    assert not is_inlined(function)
+
+
+def test_an_unset_variable_is_an_error_also_behind_a_record_that_set_it() -> None:
+    values, message = outcome([MapSpec(maybe_unset)], [5, 0], inline=True)
+    assert values == [5] and "UnboundLocalError" in message
+
+
+def test_the_changed_closure_is_seen() -> None:
+    add, read = changed_closure()
+    assert outcome([MapSpec(add), MapSpec(read)], [1, 1], inline=True)[0] == [2, 3]
+
+
+def test_an_error_behind_a_yield_is_not_caught_by_the_function_that_yielded() -> None:
+    def fails(value: int) -> int:
+        raise ValueError(value)
+
+    values, message = outcome([FlatMapSpec(guarded_yield), MapSpec(fails)], [1], inline=True)
+    assert not values and "operator 'op2'" in message
+
+
+def test_a_source_that_is_not_the_functions_is_not_used(tmp_path: Any) -> None:
+    file = tmp_path / "program.py"
+    file.write_text("f = lambda value: value + 1\n")
+    names: dict[str, Any] = {}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    file.write_text("f = lambda value: value + 2\n")
+    assert not is_inlined(names["f"])
+    assert outcome([MapSpec(names["f"])], [1], inline=True)[0] == [2]
+
+
+def test_two_lambdas_on_one_line_are_told_apart() -> None:
+    one, two = (lambda value: value + 1), (lambda value: value * 10)
+    assert same([MapSpec(one), MapSpec(two)], [1, 2]) == [20, 30]
+    assert is_inlined(one) and is_inlined(two)
+
+
+def test_functions_of_two_modules_each_see_their_own_names(tmp_path: Any) -> None:
+    (tmp_path / "other.py").write_text("FACTOR = 100\nf = lambda value: value * FACTOR\n")
+    names: dict[str, Any] = {}
+    exec(compile((tmp_path / "other.py").read_text(), str(tmp_path / "other.py"), "exec"), names)
+    assert is_inlined(names["f"])
+    assert same([MapSpec(lambda v: v * FACTOR), MapSpec(names["f"])], [1]) == [300]
