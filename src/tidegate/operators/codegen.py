@@ -226,25 +226,20 @@ class _Source:
         self.consumers(node, None, value, depth)
 
     def consumers(self, node: ChainNode, tag: str | None, value: str, depth: int) -> None:
-        """Code that hands ``value`` to everybody who reads it.
-
-        A buffer, and every reader but the last function, gets a record of its own (``ownership.py``): the function that emitted
-        it, or another reader, may go on changing it.
+        """Code that hands ``value`` to everybody who reads it, to each as a record of its own (``ownership.py``): the function
+        that emitted it may go on changing it, and so may another reader. A function that is the only reader is handed it as it is.
         """
         before = len(self._lines)
         safe = tag is None and is_immutable(node.operator.output_type)
-        children = [child for wanted, child in node.children if wanted == tag]
-        buffered = [child for child in children if isinstance(child.operator.spec, SinkSpec | TimestampsSpec)]
-        functions = [child for child in children if child not in buffered]
+        alone = len(node.children) + len(node.edges) == 1
+        fresh = alone and isinstance(node.operator.spec, SourceSpec)
+        for wanted, child in node.children:
+            if wanted == tag:
+                fused = alone and not isinstance(child.operator.spec, SinkSpec | TimestampsSpec)
+                self.operator(child, value if safe or fresh or fused else self._owned(value, depth), depth)
         for edge in node.edges:
             if edge.tag == tag:
-                fresh = safe or (isinstance(node.operator.spec, SourceSpec) and not children)
-                self._edge(edge, value if fresh else self._owned(value, depth), depth, node.operator.name)
-        for child in buffered:
-            self.operator(child, value if safe else self._owned(value, depth), depth)
-        for child in functions:
-            kept = safe or child is functions[-1]
-            self.operator(child, value if kept else self._owned(value, depth), depth)
+                self._edge(edge, value if safe or fresh else self._owned(value, depth), depth, node.operator.name)
         if len(self._lines) == before:
             self.line(depth, "pass", None)
 

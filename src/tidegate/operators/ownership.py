@@ -56,9 +56,10 @@ def _through_pickle(value: Any) -> Any:
     """A copy as any buffer would give it back. What cannot be pickled is refused where it has to be, not here."""
     if isinstance(value, enum.Enum):
         return value
-    for duplicate in (lambda: pickle.loads(pickle.dumps(value, pickle.HIGHEST_PROTOCOL)), lambda: copy.deepcopy(value)):
+    duplicates: list[Callable[[Any], Any]] = [lambda v: pickle.loads(pickle.dumps(v, 5)), copy.deepcopy]
+    for duplicate in duplicates:
         try:
-            return duplicate()
+            return duplicate(value)
         except Exception as error:
             log.debug("no copy of a %s: %s", type(value).__name__, error)
     return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import tempfile
@@ -23,7 +22,7 @@ from tidegate.checkpoint.owner import is_alive
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import Recovery, decide
 from tidegate.common.clock import Clock, SystemClock
-from tidegate.common.errors import FencedError, JobCancelledError, LeaseError, StorageError
+from tidegate.common.errors import FencedError, JobCancelledError, LeaseError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
@@ -172,9 +171,9 @@ class JobMaster:
 
     def _stop_if_fenced(self) -> None:
         """What failed may be a newer driver's tidying up: then that is the reason, and a restart would not help."""
-        if self._current is not None:
-            with contextlib.suppress(StorageError):
-                self._current.lease.check()
+        fenced = self._current.fenced() if self._current is not None else None
+        if fenced is not None:
+            raise fenced
 
     def _restart(self, error: Exception, delay_ms: int) -> None:
         self._become(JobStatus.RESTARTING)
@@ -341,6 +340,7 @@ class JobMaster:
             map_size=self._conf.get("tidegate.state.map-size"),
             parameters={key: str(v) for key, v in (self._conf.get("pipeline.global-job-parameters") or {}).items()},
             side_outputs=OutputTag.created > 0,
+            inline=bool(self._conf.get("tidegate.functions.inline", True)),
             batch=self._conf.get("execution.runtime-mode") == "BATCH",
             now_ms=self._clock.now_ms,
         )
@@ -352,7 +352,7 @@ class JobMaster:
         may start the moment it is given up; and if it is lost already they are that driver's, and stay.
         """
         running, self._current = self._current, None
-        if not (fenced or (running is not None and running.is_fenced())):
+        if not (fenced or (running is not None and running.fenced() is not None)):
             self._quietly("release what the executors hold", self._engine.stop)
         if running is not None:
             self._quietly("end the lease", lambda: running.stop(attempt_status))
@@ -416,15 +416,15 @@ class _Running:
             except Exception as error:
                 log.warning("heartbeat not written, tried again: %s", error)
 
-    def is_fenced(self) -> bool:
-        """Whether a newer attempt is known to have taken over; storage that does not answer says nothing."""
+    def fenced(self) -> FencedError | None:
+        """Why this attempt has to stop, if a newer one is known to have taken over; storage that fails says nothing."""
         try:
             self.lease.check()
-        except FencedError:
-            return True
-        except StorageError as error:
+        except FencedError as error:
+            return error
+        except Exception as error:
             log.warning("whether the lease is still held could not be read: %s", error)
-        return False
+        return None
 
     def stop(self, status: AttemptStatus) -> None:
         """Give up the lease; ``status`` RUNNING: the next attempt of the same job follows."""

@@ -88,6 +88,35 @@ def test_a_fan_out_gives_every_branch_all_records() -> None:
     assert (got.values[1], got.values[3]) == ([1, 2], ["1", "2"])
 
 
+def test_a_record_stays_as_it_was_emitted() -> None:
+    """A function may go on changing what it has emitted, and a reader what it was given."""
+    kept: list[Any] = []
+
+    def keep(value: Any) -> list[Any]:
+        kept.append(value)
+        return kept
+
+    def change(value: list[Any]) -> list[Any]:
+        value.append("changed")
+        return value
+
+    chain = node(2, MapSpec(keep), node(3, SinkSpec(None)), node(4, MapSpec(change), node(5, SinkSpec(None))))
+    result = run(node(1, SourceSpec(None), chain), [1, 2])
+    assert result.values[3] == [[1], [1, 2]]
+    assert result.values[5] == [[1, "changed"], [1, 2, "changed"]]
+
+
+def test_a_function_that_is_the_only_reader_is_handed_the_object_itself() -> None:
+    emitted, seen = [], []
+
+    def make(value: Any) -> list[Any]:
+        emitted.append([value])
+        return emitted[-1]
+
+    run(node(1, SourceSpec(None), node(2, MapSpec(make), node(3, MapSpec(seen.append)))), [1])
+    assert seen[0] is emitted[0]
+
+
 def test_side_outputs_go_to_their_readers_and_are_dropped_without_one() -> None:
     class Split:
         def process_element(self, value: int, ctx: Any) -> Any:

@@ -1,0 +1,104 @@
+"""Records in buffers: whatever their function does with them afterwards, they stay as they were emitted."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import threading
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tidegate.common import Row, RowKind, Types
+from tidegate.graph.output_tag import OutputTag
+from tidegate.operators.ownership import is_immutable, own
+
+Point = namedtuple("Point", "x y")
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+@dataclass
+class Order:
+    items: list[Any]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        1,
+        1 << 80,
+        "text",
+        b"b",
+        1.5,
+        True,
+        (),
+        (1, "a", None),
+        Color.RED,
+        OutputTag("t"),
+        datetime.date(2024, 2, 29),
+    ],
+)
+def test_what_cannot_change_is_not_copied(value: Any) -> None:
+    assert own(value) is value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [1, 2],
+        [[1], {"a": [2]}],
+        {"a": 1},
+        {"a": [1]},
+        {1, 2},
+        bytearray(b"x"),
+        (1, [2]),
+        Point(1, [2]),
+        Row(1, "a"),
+        Row(id=1, parts=[1]),
+        Row.of_kind(RowKind.DELETE, 1),
+        Order([1, [2]]),
+    ],
+    ids=str,
+)
+def test_what_can_change_is_copied_with_all_its_parts(value: Any) -> None:
+    copied = own(value)
+    assert copied is not value
+    assert type(copied) is type(value)
+    assert copied == value
+    assert repr(copied) == repr(value)
+
+
+def test_a_copy_stays_when_the_original_changes() -> None:
+    inner = [1]
+    tuple_, dict_, row, order = (inner, 1), {"a": inner}, Row(inner), Order(inner)
+    copies = [own(value) for value in (tuple_, dict_, row, order)]
+    inner.append(2)
+    row[0] = "changed"
+    assert repr(copies) == "[([1], 1), {'a': [1]}, <Row([1])>, Order(items=[1])]"
+
+
+def test_a_record_that_contains_itself_is_copied() -> None:
+    circle: list[Any] = [1]
+    circle.append(circle)
+    copied = own(circle)
+    circle[0] = 2
+    assert copied[0] == 1
+    assert copied[1] is copied
+
+
+def test_what_cannot_be_copied_is_left_for_the_buffer_to_refuse() -> None:
+    lock = threading.Lock()
+    assert own(lock) is lock
+
+
+def test_declared_types_that_hold_nothing_that_changes() -> None:
+    pair = Types.TUPLE([Types.LONG(), Types.STRING()])
+    assert all(map(is_immutable, [Types.INT(), Types.STRING(), Types.SQL_DATE(), pair, Types.TUPLE([pair])]))
+    changing = [None, Types.PICKLED_BYTE_ARRAY(), Types.LIST(Types.INT()), Types.ROW([Types.INT()])]
+    assert not any(map(is_immutable, [*changing, Types.MAP(Types.INT(), Types.INT()), Types.TUPLE([Types.ROW([])])]))
