@@ -85,7 +85,11 @@ class SinkCommitters:
         )
 
     def abort_lingering(self, committables: dict[int, list[Any]], states: dict[int, list[Any]]) -> None:
-        """After a restore: whatever earlier attempts prepared beyond the restored checkpoint."""
+        """Whatever was prepared and is in neither: after a restore, after a declined round, at the end of the job.
+
+        Attempts of a task that Spark tried again may have prepared too. That is invisible, and waits for one of the three:
+        to look for it behind every checkpoint would cost a listing of the sink each time, and only a failed task leaves any.
+        """
         for operator_id, committer in self._committers.items():
             self._check_lease()
             committer.abort_lingering(committables.get(operator_id, []), states.get(operator_id, []))

@@ -23,6 +23,8 @@ class _PlannedSource:
     limit: int
     most: int | None
     before: Any = None
+    is_before: bool = False
+    """``before`` holds: nothing was planned since, so a position need not be written down for every look at an idle source."""
     plan: SourcePlan | None = None
     finished: bool = False
 
@@ -51,8 +53,10 @@ class SourcePlanner:
     def plan(self, now_ms: int) -> dict[int, SourcePlan]:
         """Operator id -> what its subtasks read in this round."""
         for s in self._sources:
-            s.before = s.enumerator.snapshot()
+            if not s.is_before:
+                s.before = s.enumerator.snapshot()
             s.plan = s.enumerator.plan(s.limit, now_ms)
+            s.is_before = not s.plan.intervals and not s.plan.finished
         return {s.operator.id: s.plan for s in self._sources if s.plan is not None}
 
     def accept(self, seconds: float) -> None:

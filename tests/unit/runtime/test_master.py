@@ -30,7 +30,8 @@ from tidegate.operators.rows import Ack
 from tidegate.operators.sink import Committer, CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
+from tidegate.testing.observer import staged_pages
+from tidegate.testing.simulated_engine import Chances, SimulatedEngine
 
 TIMEOUT = "execution.checkpointing.timeout"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
@@ -260,3 +261,15 @@ class Unreachable(Sink, SinkWriter, Committer):
 
     def commit(self, committables: list[Any]) -> None:
         raise RetryableCommitError("no route to host")
+
+
+# -- what tasks leave behind --
+
+
+def test_output_of_attempts_that_did_not_count_is_gone_at_the_end(tmp_path: Path) -> None:
+    """Spark ran every task twice, and both attempts prepared their output: one is committed, the other aborted."""
+    job, engine = SmallJob(tmp_path), SimulatedEngine(1, Chances(zombie=1.0))
+    JobMaster(job.program(), engine, clock=ManualClock(), local_root=job.local).run()
+    assert engine.fired["zombie"] >= 4
+    assert job.committed() == list(range(10))
+    assert staged_pages(f"{tmp_path}/ledger") == []

@@ -9,7 +9,9 @@ import pytest
 from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import SourceSpec
+from tidegate.operators.source import SourcePlan, SplitEnumerator, SplitInterval
 from tidegate.runtime.planner import SourcePlanner
+from tidegate.testing.sources import ScriptedSource
 
 
 def planner(*, most: int | None = None, target_ms: int = 1000, end: int = 10**9, restored: Any = None) -> SourcePlanner:
@@ -84,3 +86,33 @@ def test_a_restored_planner_continues() -> None:
     resumed = planner(end=299_999, restored=p.snapshots()[1])
     taken = {(i.split, i.end) for i in first.intervals}
     assert all((i.split, i.start) in taken for i in resumed.plan(0)[1].intervals)
+
+
+class CountingEnumerator(SplitEnumerator):
+    """Has something to read at every fifth look."""
+
+    def __init__(self) -> None:
+        self.looks = self.snapshots = self.handed_out = 0
+
+    def plan(self, limit: int, now_ms: int) -> SourcePlan:
+        self.looks += 1
+        if self.looks % 5:
+            return SourcePlan([])
+        self.handed_out += 1
+        return SourcePlan([SplitInterval("0", 0, self.handed_out - 1, self.handed_out)])
+
+    def snapshot(self) -> int:
+        self.snapshots += 1
+        return self.handed_out
+
+
+def test_an_idle_source_is_not_asked_for_its_position_at_every_look() -> None:
+    enumerator = CountingEnumerator()
+    source = ScriptedSource(ends=False)
+    source.create_enumerator = lambda parallelism, restored: enumerator  # type: ignore[method-assign]
+    p = SourcePlanner([Operator(1, "rare", None, "hash", SourceSpec(source), 1, 128, None)], 1000, {})
+    for _ in range(10):
+        if p.plan(0)[1].intervals:
+            p.accept(0.01)
+    assert enumerator.handed_out == 2
+    assert enumerator.snapshots == 2

@@ -42,6 +42,7 @@ def paused_cases(scenario: str, every: int) -> list[Case]:
 FOUND = """
 keyed_count 25 0:*@16=crash 1:*@313=error 1:*@262=error 2:*@36=kill zombie=0.06 rerun=0.06 lose_store=0.06 parallelism=3,1,3,3
 states 172 0:*@199=crash 0:*@361=error 1:*@51=error die=0.02 late=0.06 rerun=0.06 lose_store=0.06 parallelism=1,2,2,3
+two_sources 50101 0:*@493=error die=0.06 zombie=0.02 late=0.02 rerun=0.06 parallelism=2,3,3,2
 """
 """Schedules that found something once."""
 
