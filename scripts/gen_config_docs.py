@@ -85,7 +85,8 @@ def text(value: Any) -> str:
 
 
 def meaning(option: Option) -> str:
-    note = f" **No effect in this version**: {option.note}." if option.note else ""
+    label = "No effect in this version" if option.inert is None else "In this version"
+    note = f" **{label}**: {option.note}." if option.note else ""
     return (option.doc + note).replace("|", "\\|")
 
 

@@ -89,7 +89,8 @@ def options() -> None:
     for option in REGISTRY.values():
         spellings = f" (also {', '.join(option.aliases)})" if option.aliases else ""
         default = "not set" if option.default is None else option.default
-        typer.echo(f"{option.key}{spellings}\n    {option.doc} {option.type.name}; default: {default}.")
+        note = f" Note: {option.note}." if option.note else ""
+        typer.echo(f"{option.key}{spellings}\n    {option.doc} {option.type.name}; default: {default}.{note}")
 
 
 def parse_definitions(definitions: list[str]) -> dict[str, object]:

@@ -22,7 +22,7 @@ from tidegate.common.options import (
     Option,
 )
 
-__all__ = ["Configuration", "effective", "meaning"]
+__all__ = ["Configuration", "effective", "meaning", "notice"]
 
 log = logging.getLogger("tidegate.configuration")
 
@@ -181,8 +181,8 @@ def _text(value: Any) -> str:
 _noticed: set[str] = set()
 
 
-def _notice(key: str, text: str) -> None:
-    """Log once in the life of the process."""
+def notice(key: str, text: str) -> None:
+    """Tell the user that something is accepted and has no effect; once in the life of the process."""
     if key not in _noticed:
         _noticed.add(key)
         log.warning("'%s' is accepted and has no effect: %s", key, text)
@@ -195,13 +195,13 @@ def meaning(key: str) -> Option | None:
     """
     option = SPELLINGS.get(key)
     if option is not None:
-        if option.note:
-            _notice(key, option.note)
+        if option.note and option.inert is None:
+            notice(key, option.note)
         return option
     if key.startswith(PASSED_ON):
         return None
     if key.startswith(WITHOUT_MEANING):
-        _notice(key, "Flink's key has no counterpart on Spark")
+        notice(key, "Flink's key has no counterpart on Spark")
         return None
     near = difflib.get_close_matches(key, SPELLINGS, n=1, cutoff=0.6)
     raise ConfigurationError(
@@ -218,7 +218,9 @@ def effective(configuration: Configuration) -> dict[str, Any]:
     between options have been checked.
     """
     for key in configuration.key_set():
-        meaning(key)
+        option = meaning(key)
+        if option is not None and option.note and option.inert is not None and option.inert(configuration.read(option)):
+            notice(f"{key}: {configuration.get_string(key, None)}", option.note)
     result = {key: configuration.read(option) for key, option in REGISTRY.items()}
     result |= {key: value for key, value in configuration.to_dict().items() if key.startswith(PASSED_ON)}
     if result[RESTART_TYPE.key] is None:

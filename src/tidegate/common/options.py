@@ -30,6 +30,7 @@ class Option:
     """One configuration key. ``default`` is a parsed value (durations in ms); None means not set.
 
     ``note``: the option is accepted and kept, but this version does not act on it; a user who sets it is told so once.
+    ``inert``: which values that is true of; None: all of them.
     """
 
     key: str
@@ -39,6 +40,7 @@ class Option:
     aliases: tuple[str, ...] = ()
     check: Check | None = None
     note: str | None = None
+    inert: Callable[[Any], bool] | None = None
 
     def parse(self, raw: Any, spelled: str | None = None) -> Any:
         """The typed value, or ConfigurationError. ``spelled``: the key as the user wrote it."""
@@ -69,8 +71,9 @@ def _option(
     *aliases: str,
     check: Check | None = None,
     note: str | None = None,
+    inert: Callable[[Any], bool] | None = None,
 ) -> Option:
-    option = Option(key, type_, default, doc, aliases, check, note)
+    option = Option(key, type_, default, doc, aliases, check, note, inert)
     REGISTRY[key] = option
     return option
 
@@ -112,6 +115,8 @@ CHAINING_MIXED_MAX = _option(
     BOOL,
     True,
     "Whether operators of different maximum parallelism may be fused.",
+    note="false runs as true",
+    inert=lambda value: not value,
 )
 AUTO_WATERMARK_INTERVAL = _option(
     "pipeline.auto-watermark-interval",
@@ -165,6 +170,8 @@ CHECKPOINT_MODE = _option(
     "EXACTLY_ONCE",
     "The guarantee of checkpoints.",
     "execution.checkpointing.consistency-mode",
+    note="AT_LEAST_ONCE runs as EXACTLY_ONCE, output waits for its checkpoint",
+    inert=lambda value: value == "AT_LEAST_ONCE",
 )
 CHECKPOINT_TIMEOUT = _option(
     "execution.checkpointing.timeout",
@@ -185,6 +192,8 @@ CHECKPOINT_CONCURRENT = _option(
     1,
     "Checkpoints in progress at once; a minimum pause makes it 1.",
     check=_at_least(1),
+    note="more than 1 runs as 1, because rounds carry checkpoints and run one after another",
+    inert=lambda value: value > 1,
 )
 CHECKPOINT_TOLERABLE = _option(
     "execution.checkpointing.tolerable-failed-checkpoints",
@@ -221,6 +230,7 @@ SAVEPOINT_DIR = _option(
     "Directory for savepoints.",
     "state.savepoints.dir",
     "savepoints.state.backend.fs.dir",
+    note="savepoints cannot be taken yet",
 )
 CHECKPOINT_STORAGE = _option(
     "execution.checkpointing.storage",
@@ -235,6 +245,8 @@ CHECKPOINT_AFTER_FINISH = _option(
     True,
     "A final checkpoint commits the last output of bounded sources.",
     "execution.checkpointing.checkpoints-after-tasks-finish.enabled",
+    note="false runs as true, without the final checkpoint the last output would be lost",
+    inert=lambda value: not value,
 )
 UNALIGNED = _option(
     "execution.checkpointing.unaligned.enabled",
@@ -290,6 +302,8 @@ RECOVERY_CLAIM = _option(
     "NO_CLAIM",
     "Whether the job owns, and may delete, the snapshot it starts from.",
     "execution.savepoint-restore-mode",
+    note="CLAIM runs as NO_CLAIM, the snapshot is never deleted and the job needs nothing of it once it has a checkpoint",
+    inert=lambda value: value == "CLAIM",
 )
 STATE_BACKEND = _option(
     "state.backend.type", choice(["hashmap"]), "hashmap", "Where running state lives.", "state.backend"

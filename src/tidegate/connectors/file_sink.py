@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.common.arguments import expect_int
+from tidegate.common.configuration import notice
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError
 from tidegate.common.files import Files
 from tidegate.connectors.bucket_assigners import BucketAssigner
@@ -76,10 +77,8 @@ class FileSink(Sink):
     publication = Publication.CHECKPOINT
     guarantee = SinkGuarantee.TWO_PHASE_COMMIT
 
-    def __init__(self, settings: FileSinkSettings, bucket_check_interval_ms: int) -> None:
+    def __init__(self, settings: FileSinkSettings) -> None:
         self.settings = settings
-        self.bucket_check_interval_ms = bucket_check_interval_ms
-        """How long a job without input should wait before it runs a round in which idle parts can roll."""
 
     @staticmethod
     def for_row_format(base_path: str, encoder: Any) -> FileSink.RowFormatBuilder:
@@ -119,7 +118,6 @@ class FileSink(Sink):
             self._policy: RollingPolicy = RollingPolicy.default_rolling_policy()
             self._assigner = BucketAssigner.date_time_bucket_assigner()
             self._names = OutputFileConfig("part", "")
-            self._check_interval_ms = 60_000
 
         def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSink.RowFormatBuilder:
             self._policy = rolling_policy
@@ -137,12 +135,14 @@ class FileSink(Sink):
             return self
 
         def with_bucket_check_interval(self, interval: int) -> FileSink.RowFormatBuilder:
-            """In milliseconds."""
-            cure = "pass milliseconds, for example 60_000"
-            self._check_interval_ms = expect_int("FileSink.with_bucket_check_interval", interval, cure)
+            """In milliseconds. Accepted and without effect: whether a part is to be finished is asked in every round,
+            and while parts are open every checkpoint has one.
+            """
+            expect_int("FileSink.with_bucket_check_interval", interval, "pass milliseconds, for example 60_000")
+            notice("FileSink.with_bucket_check_interval", "parts are looked at in every round and at every checkpoint")
             return self
 
         def build(self) -> FileSink:
             prefix, suffix = self._names.get_part_prefix(), self._names.get_part_suffix()
             settings = FileSinkSettings(self._base_path, self._encoder, self._policy, self._assigner, prefix, suffix)
-            return FileSink(settings, self._check_interval_ms)
+            return FileSink(settings)

@@ -100,6 +100,40 @@ def test_flink_keys_without_meaning_are_accepted_with_one_notice(caplog: pytest.
     ]
 
 
+WITHOUT_EFFECT = {
+    "state.savepoints.dir": ("/savepoints", "savepoints cannot be taken yet"),
+    "execution.checkpointing.mode": ("AT_LEAST_ONCE", "AT_LEAST_ONCE runs as EXACTLY_ONCE"),
+    "execution.checkpointing.max-concurrent-checkpoints": ("2", "more than 1 runs as 1"),
+    "execution.checkpointing.checkpoints-after-tasks-finish": ("false", "false runs as true"),
+    "execution.savepoint-restore-mode": ("claim", "CLAIM runs as NO_CLAIM"),
+}
+
+
+@pytest.mark.parametrize("key", WITHOUT_EFFECT)
+def test_what_an_option_does_not_do_is_told_once(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    value, text = WITHOUT_EFFECT[key]
+    configuration._noticed.clear()
+    with caplog.at_level(logging.WARNING, logger="tidegate.configuration"):
+        for _ in range(3):
+            effective(Configuration.from_dict({key: value}))
+    (record,) = caplog.records
+    assert key in record.getMessage()
+    assert f"is accepted and has no effect: {text}" in record.getMessage()
+
+
+def test_values_that_are_honoured_need_no_notice(caplog: pytest.LogCaptureFixture) -> None:
+    configuration._noticed.clear()
+    honoured = {
+        "execution.checkpointing.mode": "EXACTLY_ONCE",
+        "execution.checkpointing.max-concurrent-checkpoints": 1,
+        "execution.checkpointing.checkpoints-after-tasks-finish": True,
+        "execution.state-recovery.claim-mode": "NO_CLAIM",
+    }
+    with caplog.at_level(logging.WARNING, logger="tidegate.configuration"):
+        effective(Configuration.from_dict(honoured))
+    assert caplog.records == []
+
+
 def test_spark_keys_pass_through_as_texts() -> None:
     settings = effective(Configuration.from_dict({"spark.executor.cores": 2, "spark.master": "local[2]"}))
     assert settings["spark.executor.cores"] == "2"

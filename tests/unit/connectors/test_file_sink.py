@@ -9,7 +9,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from tidegate.common import faults
+from tidegate.common import configuration, faults
 from tidegate.common.errors import (
     ArgumentTypeError,
     CommitError,
@@ -351,6 +351,14 @@ class TestWrongUse:
             OutputFileConfig.builder().with_part_prefix("a/b").build()
         with pytest.raises(ConfigurationError, match="part_size must be above zero"):
             RollingPolicy.default_rolling_policy(0)
+
+    def test_an_interval_without_effect_is_told(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        configuration._noticed.discard("FileSink.with_bucket_check_interval")
+        FileSink.for_row_format(str(tmp_path), Lines()).with_bucket_check_interval(5).with_bucket_check_interval(7)
+        assert [record.getMessage() for record in caplog.records] == [
+            "'FileSink.with_bucket_check_interval' is accepted and has no effect: "
+            "parts are looked at in every round and at every checkpoint"
+        ]
 
     def test_a_failed_flush_is_undone(self, tmp_path: Path) -> None:
         run = run_of(sink(tmp_path), tmp_path)
