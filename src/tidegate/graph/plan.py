@@ -40,13 +40,15 @@ class Operator:
 
 @dataclass(frozen=True)
 class Edge:
-    """Records of ``source`` (operator id; its side output ``tag`` or its main output) that leave their chain for another."""
+    """Records of ``source`` (operator id; its side output ``tag`` or its main output) that leave their chain for another.
+    ``record_type``: as declared, or None."""
 
     id: int
     source: int
     tag: str | None
     target: int
     partitioning: Partitioning
+    record_type: Any = None
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,8 @@ def _assemble(
         if t.id not in chained:
             for i in inputs[t.id]:
                 assert i.partitioning is not None
-                edges.append(Edge(len(edges), i.upstream, i.tag, t.id, i.partitioning))
+                declared = operators[i.upstream].output_type if i.tag is None else None
+                edges.append(Edge(len(edges), i.upstream, i.tag, t.id, i.partitioning, declared))
     heads = [t.id for t in program.transformations if t.id not in chained]
     nodes = {head: _node(head, operators, chained, edges) for head in heads}
     chain_of = {node.operator.id: n for n, head in enumerate(heads) for node in nodes[head].walk()}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 from typing import Any
 
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Ship
-from tidegate.operators.rows import BARRIER, DATA, Barrier, Row
+from tidegate.operators.columns import PLAIN, Column
+from tidegate.operators.rows import BARRIER, DATA, Barrier, Payload, Row
 from tidegate.state.key_groups import KeyRouter
 
 Columns = tuple[list[Any], list[Any], list[Any]]
@@ -50,6 +50,7 @@ class EdgeOutput:
         self._spread = self._targets_of(ship, senders, n)
         self._next = subtask % len(self._spread)
         self._numbers = [0] * n
+        self._column = Column(edge.record_type)
 
     def _targets_of(self, ship: Ship, senders: int, n: int) -> list[int]:
         if ship is Ship.GLOBAL:
@@ -112,9 +113,9 @@ class EdgeOutput:
         for column in columns:
             column.clear()
 
-    def _dump(self, values: list[Any], keys: list[Any], times: list[Any]) -> bytes:
+    def _dump(self, values: list[Any], keys: list[Any], times: list[Any]) -> Payload:
         try:
-            return pickle.dumps((values, keys or None, times or None), 5)
+            return self._column.pack(values), PLAIN.pack(keys) if keys else None, PLAIN.pack(times) if times else None
         except Exception as error:
             raise UserCodeError(
                 "Records that travel to another subtask must be picklable",
@@ -123,7 +124,7 @@ class EdgeOutput:
                 cure="emit plain data, tuples, Rows or instances of importable classes",
             ) from error
 
-    def _chunk(self, index: int, payload: bytes, watermark: int) -> None:
+    def _chunk(self, index: int, payload: Payload, watermark: int) -> None:
         number = self._numbers[index]
         self._numbers[index] = number + 1
         target = self.target

@@ -20,10 +20,14 @@ MAX_WATERMARK = (1 << 63) - 1
 Row = tuple[int, int, int, int, int, int, int, Any]
 """(level, partition, kind, edge, sending subtask, number in the channel, watermark behind it, payload).
 
-DATA: payload is a pickled ``(values, keys or None, timestamps or None)``, numbers count from 0 in each channel and round.
+DATA: payload is a ``Payload``, numbers count from 0 in each channel and round.
 BARRIER: exactly one a channel and round, behind its last chunk; its number is the count of chunks; payload a ``Barrier``.
 ACK: payload is a pickled ``Ack``; its level is the number of levels, so it is relayed to the driver.
 """
+
+
+Payload = tuple[bytes, bytes | None, bytes | None]
+"""The columns of a chunk (columns.py): values, keys, timestamps."""
 
 
 class Barrier(NamedTuple):

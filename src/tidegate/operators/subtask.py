@@ -24,6 +24,7 @@ from tidegate.operators.batches import SinkOperator, TimestampAssigner
 from tidegate.operators.blame import record_in, user_error
 from tidegate.operators.bodies import Bodies, Body, code_of
 from tidegate.operators.codegen import Loop
+from tidegate.operators.columns import PLAIN, Column
 from tidegate.operators.contexts import ProcessContext, SubtaskRuntimeContext, SubtaskTimerService
 from tidegate.operators.functions import Hooks, callable_of
 from tidegate.operators.inputs import ChannelInput
@@ -51,6 +52,8 @@ from tidegate.state.key_groups import range_for
 from tidegate.state.local_dir import store_path
 
 _FIRED_BATCH = 4096
+Columns = tuple[list[Any], Any, Any]
+"""Values, keys or None, timestamps or None."""
 _Loop = Callable[[list[Any], list[Any] | None, list[Any] | None], None]
 
 
@@ -94,6 +97,7 @@ class Subtask:
         # A debugger, or a tool that counts lines, looks for the frames of the user's functions.
         self._bodies = bodies if settings.inline and sys.gettrace() is None else {}
         self._channels = [(e, s) for e in chain.inputs for s in range(senders[e.source])]
+        self._columns = {e.id: Column(e.record_type) for e in chain.inputs}
         self._nodes = list(chain.head.walk())
         self.backend = self._create_backend(chain.head.operator)
         self.domain = Domain()
@@ -368,7 +372,7 @@ class Subtask:
             if kind == BARRIER:
                 self._input.watermarks.update(edge, sender, watermark, payload.idle)
             else:
-                values, keys, timestamps = pickle.loads(payload)
+                values, keys, timestamps = self._unpacked(edge, *payload)
                 self.ack.records_in += len(values)
                 if self.backend is not None:
                     self.backend.now_ms = self._now_ms()
@@ -377,6 +381,9 @@ class Subtask:
                 self._input.watermarks.update(edge, sender, watermark, False)
             self._advance(self._input.watermarks.current())
             self._cut(everything=False)
+
+    def _unpacked(self, edge: int, values: bytes, keys: bytes | None, times: bytes | None) -> Columns:
+        return self._columns[edge].unpack(values), keys and PLAIN.unpack(keys), times and PLAIN.unpack(times)
 
     def _process(self, loop: _Loop, values: list[Any], timestamps: list[Any] | None, keys: list[Any] | None) -> None:
         self._run_loop(loop, values, timestamps, keys)
