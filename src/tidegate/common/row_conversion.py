@@ -1,35 +1,68 @@
-"""Give records the rows their declared type promises: names where a function returned bare values.
+"""Give records what their declared type promises: names of fields where a function returned bare values, floats for integers.
 
-In PyFlink a record passes a serializer between two functions, and a ``Row`` comes out with the field names of the declared
-type. Here fused functions hand objects over as they are, so a type that contains a row gets a converter instead.
+In PyFlink a record passes a serializer between two functions: a ``Row`` comes out with the field names of the declared type, a
+DOUBLE as a float whatever went in, a FLOAT cut to four bytes. Here fused functions hand objects over as they are, so a type that
+contains one of these gets a converter instead. Other types cost nothing: they take what they are given.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from typing import Any
 
 from tidegate.common.arguments import wrong
-from tidegate.common.typeinfo import ListTypeInfo, MapTypeInfo, ObjectArrayTypeInfo, RowTypeInfo, TupleTypeInfo
+from tidegate.common.typeinfo import (
+    BasicArrayTypeInfo,
+    BasicTypeInfo,
+    ListTypeInfo,
+    MapTypeInfo,
+    ObjectArrayTypeInfo,
+    PrimitiveArrayTypeInfo,
+    RowTypeInfo,
+    TupleTypeInfo,
+)
 from tidegate.common.types import Row, RowKind
 
 Converter = Callable[[Any], Any]
 
 
 def converter(info: Any) -> Converter | None:
-    """What turns a value into one of the type; None if there is no row in the type and so nothing to do. Pickles."""
+    """What turns a value into one of the type; None if there is nothing to do. Pickles."""
+    if isinstance(info, BasicTypeInfo):
+        return _NUMBERS.get(info.describe())
     if isinstance(info, RowTypeInfo):
         return _ToRow(info.get_field_names(), [converter(part) for part in info.get_field_types()])
     if isinstance(info, TupleTypeInfo):
         parts = [converter(part) for part in info.get_field_types()]
         return _InTuple(parts) if any(parts) else None
-    if isinstance(info, ListTypeInfo | ObjectArrayTypeInfo):
+    if isinstance(info, ListTypeInfo | ObjectArrayTypeInfo | BasicArrayTypeInfo | PrimitiveArrayTypeInfo):
         element = converter(info._element_type)
         return _InList(element) if element else None
     if isinstance(info, MapTypeInfo):
-        value = converter(info._value_type_info)
-        return _InMap(value) if value else None
+        key, value = converter(info._key_type_info), converter(info._value_type_info)
+        return _InMap(key or _same, value or _same) if key or value else None
     return None
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _double(value: Any) -> Any:
+    return value if value.__class__ is float or value is None or isinstance(value, str) else float(value)
+
+
+def _float(value: Any) -> Any:
+    """As four bytes hold it."""
+    try:
+        return value if value is None or isinstance(value, str) else _FOUR_BYTES.unpack(_FOUR_BYTES.pack(value))[0]
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+
+
+_FOUR_BYTES = struct.Struct("f")
+_NUMBERS: dict[str, Converter] = {"DOUBLE": _double, "FLOAT": _float}
 
 
 class _ToRow:
@@ -92,8 +125,8 @@ class _InList:
 
 
 class _InMap:
-    def __init__(self, value: Converter) -> None:
-        self._value = value
+    def __init__(self, key: Converter, value: Converter) -> None:
+        self._key, self._value = key, value
 
     def __call__(self, value: Any) -> Any:
-        return None if value is None else {key: self._value(item) for key, item in value.items()}
+        return None if value is None else {self._key(key): self._value(item) for key, item in value.items()}

@@ -32,7 +32,7 @@ class Row:
 
     ``Row(1, "a")`` has positions only, ``Row(id=1, name="a")`` has names too, and a row of names called with values
     makes named rows: ``Person = Row("id", "name"); Person(1, "a")``. Fields are read by position, by name
-    (``row["id"]``) and as attributes. Two rows are equal if kind, names and values are.
+    (``row["id"]``) and as attributes. Two rows are equal if kind, names and values are; the order of names does not count.
     """
 
     __slots__ = ("_fields", "_kind", "_values")
@@ -119,10 +119,14 @@ class Row:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Row):
             return NotImplemented
-        return self._values == other._values and self._fields == other._fields and self._kind is other._kind
+        if self._fields == other._fields:
+            return self._values == other._values and self._kind is other._kind
+        if self._fields is None or other._fields is None or sorted(self._fields) != sorted(other._fields):
+            return False
+        return self._values == other.get_fields_by_names(self._fields) and self._kind is other._kind
 
     def __hash__(self) -> int:
-        return hash(tuple(self._values))
+        return hash(tuple(self._values if self._fields is None else self.get_fields_by_names(sorted(self._fields))))
 
     def __repr__(self) -> str:
         if self._fields is None:

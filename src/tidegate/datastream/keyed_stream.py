@@ -54,7 +54,7 @@ class KeyedStream(DataStream):
     def reduce(self, func: Callable[[Any, Any], Any] | ReduceFunction) -> DataStream:
         """A rolling reduction per key: every record emits the new one."""
         function = typed(TypedReduce, expect_function("reduce", func, ReduceFunction), self._type)
-        return self._reduced("Reduce", function)
+        return self._reduced(function)
 
     def sum(self, position_to_sum: Field = 0) -> DataStream:
         """The sum of a field so far; the other fields are those of the key's first record."""
@@ -84,11 +84,11 @@ class KeyedStream(DataStream):
 
     def _accumulate(self, kind: AccumulateType, field: Field) -> DataStream:
         name = kind.name.lower()
-        return self._reduced(name, _FUNCTIONS[kind](expect_field(name, field)))
+        return self._reduced(_FUNCTIONS[kind](expect_field(name, field)))
 
-    def _reduced(self, name: str, function: Any) -> DataStream:
+    def _reduced(self, function: Any) -> DataStream:
         value_type = None if isinstance(self._type, PickledBytesTypeInfo) else self._type
-        return self._then(name, ReduceSpec(function, value_type), self._type)
+        return self._then("Reduce", ReduceSpec(function, value_type), self._type)
 
     def _values(self) -> DataStream:
         return self._origin_stream

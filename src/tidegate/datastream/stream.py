@@ -30,7 +30,7 @@ from tidegate.datastream.functions import (
 )
 from tidegate.datastream.operator_settings import OperatorSettings, StreamOperatorSettings
 from tidegate.datastream.output_tag import OutputTag
-from tidegate.datastream.printing import formatter
+from tidegate.datastream.printing import as_written_by_flink, formatter
 from tidegate.datastream.selectors import key_callable, partition_callable
 from tidegate.datastream.typed_functions import TypedFlatMap, TypedMap, TypedProcess, typed
 from tidegate.graph.transformation import (
@@ -190,7 +190,7 @@ class DataStream(StreamOperatorSettings):
     def sink_to(self, sink: Sink) -> DataStreamSink:
         if not isinstance(sink, Sink):
             raise wrong("sink_to", "a Sink", sink, "for a SinkFunction use add_sink")
-        return self._sink("Writer", sink)
+        return self._sink("Writer", as_written_by_flink(sink, self._type))
 
     def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | Callable[[Any], Any]) -> DataStreamSink:
         """A SinkFunction, a TwoPhaseCommitSinkFunction, or a callable that takes a record."""

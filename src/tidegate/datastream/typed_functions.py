@@ -1,4 +1,4 @@
-"""Wrappers that give a function's results the rows its declared output type promises (see common/row_conversion.py)."""
+"""Wrappers that give a function's results what its declared output type promises (see common/row_conversion.py)."""
 
 from __future__ import annotations
 
@@ -77,6 +77,6 @@ class TypedProcess(_Typed):
 
 
 def typed(wrapper: Callable[[Any, Converter], Any], function: Any, info: TypeInformation | None) -> Any:
-    """The function itself where its type has no rows, so that it costs nothing."""
+    """The function itself where there is nothing to convert, so that it costs nothing."""
     convert = converter(info)
     return function if convert is None else wrapper(function, convert)

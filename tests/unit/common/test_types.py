@@ -41,6 +41,10 @@ def test_rows_are_equal_by_kind_names_and_values() -> None:
     assert Row(1, 2) != (1, 2)
     assert Row.of_kind(RowKind.DELETE, 1, 2) != Row(1, 2)
     assert hash(Row(1, 2)) == hash(Row(1, 2))
+    assert Row(a=1, b=2) == Row(b=2, a=1)
+    assert hash(Row(a=1, b=2)) == hash(Row(b=2, a=1))
+    assert Row(a=1, b=2) != Row(b=1, a=2)
+    assert Row(a=1, b=2) != Row(a=1, c=2)
     assert str(RowKind.UPDATE_AFTER) == "+U"
 
 
@@ -248,3 +252,36 @@ def test_a_bare_number_is_no_time_span() -> None:
         ArgumentTypeError, match=r"wait takes a Duration, a Time or a datetime.timedelta\n  found: int 5"
     ):
         millis_of("wait", 5)
+
+
+def test_a_copy_of_a_row_has_values_of_its_own() -> None:
+    row = Row.of_kind(RowKind.DELETE, a=1, b=[2])
+    copied = copy.copy(row)
+    row["a"] = 5
+    assert repr(copied) == "Row(a=1, b=[2])"
+    assert copied.get_row_kind() is RowKind.DELETE
+    assert copied["b"] is row["b"]
+
+
+@pytest.mark.parametrize(
+    ("info", "value", "converted"),
+    [
+        (Types.DOUBLE(), 1, "1.0"),
+        (Types.DOUBLE(), True, "1.0"),
+        (Types.DOUBLE(), 0.1, "0.1"),
+        (Types.DOUBLE(), None, "None"),
+        (Types.FLOAT(), 0.1, "0.10000000149011612"),
+        (Types.FLOAT(), 2, "2.0"),
+        (Types.FLOAT(), -1e300, "-inf"),
+        (Types.TUPLE([Types.DOUBLE(), Types.INT()]), (1, 2), "(1.0, 2)"),
+        (Types.LIST(Types.DOUBLE()), [1, 2], "[1.0, 2.0]"),
+        (Types.BASIC_ARRAY(Types.DOUBLE()), [1, None], "[1.0, None]"),
+        (Types.MAP(Types.DOUBLE(), Types.DOUBLE()), {1: 2}, "{1.0: 2.0}"),
+        (Types.ROW([Types.DOUBLE()]), Row(1), "Row(f0=1.0)"),
+    ],
+    ids=str,
+)
+def test_declared_floats_are_floats(info: Any, value: Any, converted: str) -> None:
+    convert = converter(info)
+    assert convert is not None
+    assert repr(convert(value)) == converted
