@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from small_jobs import SmallJob
+from small_jobs import SmallJob, unchanged
 
 from tidegate.common.clock import ManualClock
 from tidegate.common.errors import ArgumentTypeError
+from tidegate.datastream.functions import MapFunction
+from tidegate.datastream.typed_functions import TypedMap
+from tidegate.graph.transformation import MapSpec
 from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
 from tidegate.runtime.attempt import Listener
 from tidegate.runtime.master import JobMaster
+from tidegate.runtime.notifications import is_notified
 from tidegate.testing.simulated_engine import SimulatedEngine
 
 
@@ -116,3 +120,24 @@ def test_nobody_to_tell_is_no_reason_for_a_round(tmp_path: Path) -> None:
     engine.run = lambda plan: runs.append(plan.context.round) or run_round(plan)  # type: ignore[method-assign, func-returns-value]
     JobMaster(job.program(), engine, clock=ManualClock(), local_root=job.local).run()
     assert runs == [1]
+
+
+class Silent(MapFunction):
+    def map(self, value: Any) -> Any:
+        return value
+
+
+@pytest.mark.parametrize(
+    ("function", "notified"),
+    [
+        (Told(), True),
+        (TypedMap(Told(), unchanged), True),
+        (Silent(), False),
+        (TypedMap(Silent(), unchanged), False),
+        (unchanged, False),
+        (TypedMap(unchanged, unchanged), False),
+    ],
+)
+def test_who_is_to_be_told(function: Any, notified: bool) -> None:
+    """Every function inherits an empty hook, and the wrapper of a declared type passes all hooks on."""
+    assert is_notified(MapSpec(function)) is notified
