@@ -7,7 +7,6 @@ import logging
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.checkpoint.assign import ProgramOperator, assign_keyed, match_operators
@@ -37,6 +36,7 @@ from tidegate.runtime.engine import Engine
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.restart import from_configuration as restart_strategy
+from tidegate.runtime.running import Running
 from tidegate.state.local_dir import choose_root, remove_job
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class JobMaster:
         self._files = Files(self._job_directory())
         self._stop = threading.Event()
         self._attempt: Attempt | None = None
-        self._current: _Running | None = None
+        self._current: Running | None = None
         self._round = 0
         self._claims: set[str] = set()
 
@@ -192,7 +192,7 @@ class JobMaster:
         and nobody could commit the rest."""
         return self._current is not None and self._current.committers is not None and self._current.committers.owes
 
-    def _start(self, *, first: bool) -> _Running:
+    def _start(self, *, first: bool) -> Running:
         """Claim the directory, decide what to restore, check the program against it; nothing outside is touched before."""
         lease = acquire(
             self._files,
@@ -202,7 +202,7 @@ class JobMaster:
             liveness=self._liveness,
             own_claims=self._claims,
         )
-        running = _Running(lease)
+        running = Running(lease)
         try:
             running.keep_lease(self._clock, self._engine.cancel)
             recovery = self._decide(lease, first)
@@ -250,7 +250,7 @@ class JobMaster:
         log.info("job %s: restores checkpoint %d from %s", self.job_id, metadata.checkpoint_id, located.address)
         return progress, sources
 
-    def _enter(self, running: _Running, recovery: Recovery, progress: Progress, sources: dict[int, Any]) -> None:
+    def _enter(self, running: Running, recovery: Recovery, progress: Progress, sources: dict[int, Any]) -> None:
         """Behind the recorded decision: finish step 8 of the restored checkpoint, abort what lies beyond it, sweep files."""
         lease = running.lease
         completed = CompletedCheckpoints(self._files, lease, self._policy.retained if self._policy else 1)
@@ -273,7 +273,7 @@ class JobMaster:
             self._round = max(self._round, recovery.located.metadata.round)
         running.progress, running.sources = progress, sources
 
-    def _tidy_up(self, running: _Running, recovery: Recovery) -> None:
+    def _tidy_up(self, running: Running, recovery: Recovery) -> None:
         """The job finished in an earlier run, which was killed on its way out, or whose late tasks have left something."""
         recovery.record_finished(running.lease)
         running.committers = self._new_committers(running.lease)
@@ -292,7 +292,7 @@ class JobMaster:
             backoff_ms=int(self._conf.get("tidegate.commit.backoff") or 200),
         )
 
-    def _run_attempt(self, running: _Running) -> None:
+    def _run_attempt(self, running: Running) -> None:
         assert running.progress is not None and running.committers is not None
         token = new_token()
         self._engine.start(job_spec(self.graph, token, self._settings()))
@@ -383,68 +383,3 @@ def _declared(operator: Operator) -> ProgramOperator:
         is_source=isinstance(operator.spec, SourceSpec),
         is_sink=isinstance(operator.spec, SinkSpec),
     )
-
-
-@dataclass
-class _Running:
-    """What an attempt holds: the lease and all that is bound to it."""
-
-    lease: Lease
-    committers: SinkCommitters | None = None
-    coordinator: CheckpointCoordinator | None = None
-    progress: Progress | None = None
-    sources: dict[int, Any] = field(default_factory=dict)
-    finished_before: bool = False
-    _released: threading.Event = field(default_factory=threading.Event)
-    _keeper: threading.Thread | None = None
-
-    def keep_lease(self, clock: Clock, on_lost: Callable[[], None]) -> None:
-        """Renew the heartbeat in the background; a lost lease stops the running round."""
-        if isinstance(clock, SystemClock):
-            self._keeper = threading.Thread(target=self._renew, args=(on_lost,), name="tidegate-lease", daemon=True)
-            self._keeper.start()
-
-    def _renew(self, on_lost: Callable[[], None]) -> None:
-        while not self._released.wait(self.lease.renew_every_ms / 1000):
-            try:
-                self.lease.renew()
-            except FencedError as error:
-                if not self._released.is_set():  # otherwise it is the next attempt of our own
-                    log.error("%s", error)
-                    on_lost()
-                return
-            except Exception as error:
-                log.warning("heartbeat not written, tried again: %s", error)
-
-    def fenced(self) -> FencedError | None:
-        """Why this attempt has to stop, if a newer one is known to have taken over; storage that fails says nothing."""
-        try:
-            self.lease.check()
-        except FencedError as error:
-            return error
-        except Exception as error:
-            log.warning("whether the lease is still held could not be read: %s", error)
-        return None
-
-    def stop(self, status: AttemptStatus) -> None:
-        """Give up the lease; ``status`` RUNNING: the next attempt of the same job follows."""
-        self._released.set()
-        if self._keeper is not None:
-            self._keeper.join(timeout=5)
-        try:
-            if self.finished_before or status is AttemptStatus.RUNNING:
-                self.lease.release()
-            elif self.coordinator is not None:
-                self.coordinator.on_shutdown(status, self._abort_output)
-            else:  # without checkpoints nothing of it can ever be committed
-                self._abort_output()
-                self.lease.release()
-        except FencedError as error:
-            log.warning("%s", error)
-        finally:
-            if self.committers is not None:
-                self.committers.close()
-
-    def _abort_output(self) -> None:
-        if self.committers is not None:
-            self.committers.abort_lingering({}, {})
