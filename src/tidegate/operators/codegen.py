@@ -31,6 +31,7 @@ from tidegate.operators.blame import CHAIN_FILE, reprlib_repr, user_error
 from tidegate.operators.bodies import Body
 from tidegate.operators.inlining import Inliner, state_attributes
 from tidegate.operators.ownership import ATOMS, is_immutable, own
+from tidegate.state.keyed import ImmutableValueState
 
 
 class Bindings(Protocol):
@@ -376,9 +377,9 @@ class _Source:
         this, found = function.__self__, {}
         for name in sorted(state_attributes(body)):
             state = vars(this).get(name) if hasattr(this, "__dict__") else None
-            cells = getattr(state, "cells", None)
-            if cells is not None:
-                found[name] = self.bind(f"d{label}_{name}", cells)
+            if isinstance(state, ImmutableValueState):
+                found[name] = self.bind(f"d{label}_{name}", state.cells)
+                self._once.append(f"{self.bind(f'h{label}_{name}', state.touch)}(tg_keys)")
                 self._inlined_states.append((this, name, state))
         return found
 

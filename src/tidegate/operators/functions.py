@@ -15,6 +15,7 @@ from tidegate.graph.transformation import (
 )
 from tidegate.operators.blame import user_error
 
+_PACKAGE = __name__.partition(".")[0]
 _METHODS = {
     MapSpec: "map",
     FlatMapSpec: "flat_map",
@@ -32,15 +33,26 @@ def callable_of(spec: OperatorSpec) -> Callable[..., Any]:
 
 
 class Hooks:
-    """Life cycle of one function object: ``open`` once, ``close`` at most once, notifications as they come."""
+    """Life cycle of one function object: ``open`` before its first record, ``close`` behind its last one, notifications between.
+
+    A function that was closed and is needed again, because its last round is repeated, is opened again.
+    """
 
     def __init__(self, function: Any, where: str) -> None:
         self._function, self._where = function, where
         self._is_open = False
+        hook: Any = getattr(type(getattr(function, "_function", function)), "notify_checkpoint_complete", None)
+        self.listens = hook is not None and not hook.__module__.startswith(f"{_PACKAGE}.")
+        """Whether it wants to hear of checkpoints: then it is closed when it has heard of the last one."""
 
     def open(self, context: Any) -> None:
-        self._is_open = True
-        self._call("open", context)
+        self._context = context
+        self.reopen()
+
+    def reopen(self) -> None:
+        if not self._is_open:
+            self._is_open = True
+            self._call("open", self._context)
 
     def close(self) -> None:
         if self._is_open:

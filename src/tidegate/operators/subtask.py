@@ -180,6 +180,12 @@ class Subtask:
         else:
             self._in = self._out if self._source else Loop(head, self, into=True)
 
+    def _close_functions(self) -> None:
+        """The input has ended."""
+        for hooks in self._hooks:
+            if self._over or not hooks.listens:
+                hooks.close()
+
     def close(self) -> None:
         """The job, or this attempt of it, is over in this worker."""
         for hooks in self._hooks:
@@ -234,6 +240,8 @@ class Subtask:
                     yield from self._take_rows()
             self._guard(self._end_of_round)
             yield from self._take_rows()
+            if self._finished:
+                self._guard(self._close_functions)
             self._snapshot()
             yield from self._barriers()
             faults.point("T2.before-ack", **self._where)
@@ -251,6 +259,7 @@ class Subtask:
         for operator_id, below in self._below.items():
             statuses = context.statuses.get(operator_id)
             below.watermark, below.idle = statuses[self.index] if statuses else Status()
+        self._over = self._below[self.chain.head.operator.id].watermark == MAX_WATERMARK
         # Every channel starts the round as active: only its barrier, behind all it sends, may say that it is idle.
         # A sender that was idle and reads again would otherwise be overtaken, and its records be late.
         starts = {
@@ -273,6 +282,9 @@ class Subtask:
         if not self._is_open:
             self._open_functions()
             self._is_open = True
+        elif not self._over:
+            for hooks in self._hooks:
+                hooks.reopen()
         if self._round.completed or self._round.aborted:
             for hooks in self._hooks:
                 hooks.notify(self._round.completed, self._round.aborted)
@@ -413,7 +425,7 @@ class Subtask:
             below.watermark, below.idle = self.domain.watermark, self.domain.idle
 
     def _fire_due(self, queue: Any, up_to: int, kind: TimeDomain) -> None:
-        due = queue.next_time()
+        due = None if self._over else queue.next_time()  # Flink: no timer fires in a task that has ended
         if due is not None and due <= up_to:
             self._fire(queue.due(up_to), kind)
 
@@ -478,7 +490,7 @@ class Subtask:
             self._wake_up(assigner.end_of_round(now, self._finished))
             self.ack.generators[assigner.operator.id] = assigner.generator
         self._cut(everything=True)
-        if self.backend is not None:
+        if self.backend is not None and not self._finished:
             self._wake_up(self.backend.processing_timers.next_time())
 
     def _wake_up(self, moment: int | None) -> None:

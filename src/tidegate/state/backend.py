@@ -23,8 +23,8 @@ from tidegate.state.segments import SegmentWriter
 from tidegate.state.store import LocalStore, Snapshot, open_lmdb
 from tidegate.state.timers import TimerQueue
 
-DEFAULT_CACHE_ENTRIES = 250_000
-"""How many values of a state may stay in memory from one round to the next."""
+DEFAULT_CACHE_ENTRIES = 1_000_000
+"""How many values of a state may stay in memory from one round to the next (some 200 bytes each, of numbers)."""
 
 TIMER_SLICE = 10_000
 

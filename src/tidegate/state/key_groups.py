@@ -10,7 +10,7 @@ import xxhash
 from tidegate.state.codecs import encode_key
 from tidegate.state.refs import KeyGroupRange
 
-ROUTER_LIMIT = 200_000
+ROUTER_LIMIT = 1_000_000
 """Above so many keys a router forgets them: a lookup is a convenience, not the truth."""
 
 

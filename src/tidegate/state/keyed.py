@@ -250,53 +250,69 @@ class _Cells(dict[Any, Any]):
 
 
 class ImmutableValueState(SingleState, ValueState[Any]):
-    """For numbers, texts and bytes: a write is one dict store.
+    """For numbers, texts and bytes: a write is one dict store, and what was read or written stays in memory over rounds.
 
-    ``_stored`` holds the values as they were read; what has changed shows at the flush, by identity. ``cells``: the cache, for
-    generated loops (operators/codegen.py): for the current key ``cells[key]`` is ``value()``, ``cells[key] = x`` is ``update(x)``.
+    ``cells``: the values of all keys known to this process. ``_stored``: the same as they are in the store; what has changed shows
+    at the flush, by identity, among the keys ``touched`` in the round. Generated loops (operators/codegen.py) use the dict itself:
+    for the current key ``cells[key]`` is ``value()``, and ``cells[key] = x`` is ``update(x)`` if ``touch`` was given the key.
     """
 
-    __slots__ = ("_stored", "cells")
+    __slots__ = ("_flushed", "_stored", "_touched", "cells", "touch")
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
         super().__init__(backend, descriptor, codec)
-        self._stored: dict[Any, Any] = {}
         self._cache = self.cells = _Cells(self._load)
+        self._stored: dict[Any, Any] = {}
+        self._touched: set[Any] = set()
+        self._flushed: tuple[list[Any], list[Any]] = ([], [])
+        self.touch: Callable[[Iterable[Any]], None] = self._touched.update
 
     value = SingleState._current
 
     def update(self, value: Any) -> None:
+        key = self._backend.key
         try:
-            self._cache[self._backend.key] = value
+            self.cells[key] = value
         except TypeError as error:
             raise self._refuse(error) from error
+        self._touched.add(key)
 
     _store = update
 
     def has_changes(self) -> bool:
-        return bool(self._cache)
+        return bool(self._touched)
 
     def reset(self, keep: bool) -> None:
-        super().reset(keep)
-        self._stored.clear()
+        if keep and len(self.cells) <= self._backend.cache_entries:
+            self._stored.update(zip(*self._flushed, strict=True))
+        else:
+            self.cells.clear()
+            self._stored.clear()
+        self._touched.clear()
+        self._flushed = ([], [])
+        self.misses = 0
+
+    def prefetch(self, keys: Iterable[Any]) -> None:
+        missing = [key for key in set(keys) if key not in self.cells]
+        self.misses = len(missing)
+        self._remember(dict(zip(missing, self._read_many(missing), strict=False)))
 
     def _load(self) -> Any:
         key = self._backend.key
-        value = self._retained.get(key, _MISSING)
-        if value is _MISSING:
-            value = self._read(key)
+        value = self.cells[key] = self._stored[key] = self._read(key)
         self.misses += 1
-        self._cache[key] = self._stored[key] = value
         return value
 
     def _written(self) -> tuple[list[Any], list[Any]]:
-        keys, values = self._cache.keys(), self._cache.values()
-        changed = list(map(is_not, map(self._stored.get, keys, repeat(_MISSING)), values))
-        return list(compress(keys, changed)), list(compress(values, changed))
+        keys = list(self._touched)
+        values = list(map(self.cells.get, keys, repeat(_MISSING)))
+        changed = list(map(is_not, values, map(self._stored.get, keys, repeat(_MISSING))))
+        self._flushed = list(compress(keys, changed)), list(compress(values, changed))
+        return self._flushed
 
     def _remember(self, entries: dict[Any, Any]) -> None:
         self._stored.update(entries)
-        self._cache.update(entries)
+        self.cells.update(entries)
 
 
 class KeyedListState(TrackedState, ListState[Any]):
