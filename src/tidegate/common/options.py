@@ -124,7 +124,9 @@ AUTO_WATERMARK_INTERVAL = _option(
     200,
     "Kept for programs that set it; watermarks move with every batch.",
 )
-OBJECT_REUSE = _option("pipeline.object-reuse", BOOL, False, "Records are never copied between fused operators.")
+OBJECT_REUSE = _option(
+    "pipeline.object-reuse", BOOL, False, "Records are never copied: the program does not change them."
+)
 AUTO_UIDS = _option("pipeline.auto-generate-uids", BOOL, True, "false: every operator must have a uid of its own.")
 JOB_PARAMETERS = _option("pipeline.global-job-parameters", MAP, {}, "Read by RuntimeContext.get_job_parameter.")
 RUNTIME_MODE = _option(

@@ -57,6 +57,11 @@ class Bindings(Protocol):
     def backend(self) -> Any: ...
 
     @property
+    def object_reuse(self) -> bool:
+        """Whether records are never copied."""
+        ...
+
+    @property
     def side_outputs(self) -> bool:
         """Whether any output can carry a tag."""
         ...
@@ -245,6 +250,8 @@ class _Source:
             self.line(depth, "pass", None)
 
     def _owned(self, value: str, depth: int) -> str:
+        if self._bindings.object_reuse:
+            return value
         atoms, copied = self.bind("atoms", ATOMS), self.bind("own", own)
         self._copies += 1
         mine = f"tg_o{self._copies}"

@@ -73,6 +73,8 @@ class Settings:
     parameters: dict[str, str] = field(default_factory=dict)
     side_outputs: bool = True
     """False: the driver has never made an OutputTag."""
+    object_reuse: bool = False
+    """Records are never copied: the program promises not to change what it has emitted or was handed."""
     inline: bool = True
     """Small functions are written into the loop instead of called."""
     batch: bool = False
@@ -198,6 +200,10 @@ class Subtask:
     @property
     def side_outputs(self) -> bool:
         return self.settings.side_outputs
+
+    @property
+    def object_reuse(self) -> bool:
+        return self.settings.object_reuse
 
     def function(self, operator_id: int) -> Callable[..., Any]:
         return self._functions[operator_id]
@@ -483,7 +489,7 @@ class Subtask:
             self._advance(MAX_WATERMARK)
             if self.settings.batch and self.backend is not None:
                 # Flink: with the input all time ends, and timers set from here on are ignored (so a periodic one ends)
-                self._fire(list(self.backend.processing_timers.due(MAX_WATERMARK)), TimeDomain.PROCESSING_TIME)
+                self._fire(self.backend.processing_timers.remaining(), TimeDomain.PROCESSING_TIME)
         else:
             self._advance(self.domain.watermark if self._source else self._input.watermarks.current())
         for assigner, _ in self._assigners:

@@ -340,6 +340,7 @@ class JobMaster:
             map_size=self._conf.get("tidegate.state.map-size"),
             parameters={key: str(v) for key, v in (self._conf.get("pipeline.global-job-parameters") or {}).items()},
             side_outputs=OutputTag.created > 0,
+            object_reuse=bool(self._conf.get("pipeline.object-reuse", False)),
             inline=bool(self._conf.get("tidegate.functions.inline", True)),
             batch=self._conf.get("execution.runtime-mode") == "BATCH",
             now_ms=self._clock.now_ms,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _DOMAINS = ("event", "processing")
 FIRST_SLICE, MAX_SLICE = 1, 1024
+_LAST = (1 << 63) - 1
 
 
 class TimerQueue:
@@ -34,6 +35,7 @@ class TimerQueue:
         "_buffer",
         "_deleted",
         "_domain",
+        "_ended",
         "_fired",
         "_position",
         "_slice",
@@ -60,9 +62,12 @@ class TimerQueue:
         self._position: bytes | None = bytes([self._domain])
         self._slice = FIRST_SLICE
         self._snapshot = snapshot
+        self._ended = False
 
     def register(self, time: int) -> None:
         """Have the current key's timer fire when the time has come."""
+        if self._ended:
+            return
         if type(time) is not int:
             time = expect_int("register_timer", time, "use milliseconds as int")
         keys = self._added.get(time)
@@ -102,6 +107,11 @@ class TimerQueue:
                 yield self._fire_added(added)
             else:
                 return
+
+    def remaining(self) -> Iterator[tuple[int, Any]]:
+        """All timers, at the end of time: those registered meanwhile are ignored, those deleted meanwhile do not fire."""
+        self._ended = True
+        return self.due(_LAST)
 
     def has_changes(self) -> bool:
         return bool(self._fired or self._deleted or any(self._added.values()))

@@ -147,3 +147,22 @@ def test_a_failing_function_is_named_with_operator_line_and_record(env: StreamEx
         collect(stream)
     assert "ZeroDivisionError" in str(caught.value)
     assert "record 0" in str(caught.value)
+
+
+class SameList(ProcessFunction):
+    """Emits one list again and again, and goes on changing it."""
+
+    def process_element(self, value: int, ctx: Any) -> Any:
+        if not hasattr(self, "seen"):
+            self.seen: list[int] = []
+        self.seen.append(value)
+        yield self.seen
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_records_stay_as_emitted_unless_objects_are_reused(env: StreamExecutionEnvironment, reuse: bool) -> None:
+    if reuse:
+        env.get_config().enable_object_reuse()
+    env.set_parallelism(1)
+    lists = collect(env.from_collection([1, 2, 3]).process(SameList()))
+    assert lists == ([[1, 2, 3]] * 3 if reuse else [[1], [1, 2], [1, 2, 3]])

@@ -22,6 +22,7 @@ class Bindings:
     """Sinks collect into lists; functions are taken from the specs."""
 
     backend = None
+    object_reuse = False
 
     def __init__(self, root: ChainNode, side_outputs: bool = True) -> None:
         self.side_outputs = side_outputs

@@ -27,6 +27,7 @@ class Bindings:
     """Sinks collect into lists. ``inline`` False: every function is called."""
 
     backend = None
+    object_reuse = False
     side_outputs = True
 
     def __init__(self, root: ChainNode, inline: bool) -> None:

@@ -103,6 +103,23 @@ def test_the_two_domains_are_apart(subtask: Subtask) -> None:
     assert subtask.round(lambda b: (fire(b, 100), b.processing_timers.next_time())) == ([(10, "a")], None)
 
 
+def test_at_the_end_of_time_new_timers_are_ignored_and_deleted_ones_do_not_fire(subtask: Subtask) -> None:
+    def work(backend: KeyedBackend) -> list[tuple[int, Any]]:
+        for time in (1, 2, 3):
+            register(backend, (time, "a"))
+        fired = []
+        for time, key in backend.event_timers.remaining():
+            fired.append((time, key))
+            backend.key = key
+            backend.event_timers.register(time + 10)
+            if time == 1:
+                backend.event_timers.delete(2)
+        return fired
+
+    assert subtask.round(work) == [(1, "a"), (3, "a")]
+    assert subtask.round(lambda b: fire(b, 100)) == []
+
+
 def test_timers_of_a_failed_round_are_forgotten(subtask: Subtask) -> None:
     subtask.round(lambda b: register(b, (10, "a")))
     backend = subtask.begin()
