@@ -10,6 +10,7 @@ from typing import Any
 from tidegate.operators.level import JobSpec, close_job, job_in_this_worker
 from tidegate.operators.rows import RoundContext, TaskPlan
 from tidegate.state.local_dir import remove_job
+from tidegate.state.store import close_removed_stores
 
 
 def identity(partition: int) -> int:
@@ -38,6 +39,7 @@ class LevelTask:
         return job.run_partition(self.level, partition, context, plan, incoming)
 
     def _load(self) -> JobSpec:
+        close_removed_stores()  # of jobs whose end did not reach this worker
         spec: JobSpec = pickle.loads(self.program.value)
         return spec
 
@@ -53,4 +55,5 @@ class ForgetJob:
             pass
         close_job(self.job_id)
         remove_job(self.local_root, self.job_id)
+        close_removed_stores()
         yield 0

@@ -239,6 +239,15 @@ def open_lmdb(path: str, map_size: int | None = None) -> LmdbStore:
         return store
 
 
+def close_removed_stores() -> None:
+    """Let go of stores of this process whose directory is gone: their jobs have ended. Not while a round is running here."""
+    with _open_lock:
+        for path, (pid, store) in list(_open_stores.items()):
+            if pid == os.getpid() and not store.is_current:
+                store.close()
+                del _open_stores[path]
+
+
 def _file_id(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(os.path.join(path, "data.mdb"))

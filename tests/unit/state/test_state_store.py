@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.common.errors import StorageError
-from tidegate.state.store import LmdbStore, LocalStore, open_lmdb
+from tidegate.state.store import LmdbStore, LocalStore, close_removed_stores, open_lmdb
 from tidegate.testing.store_contract import StoreContract, read_all, state_batch
 
 
@@ -93,3 +93,13 @@ def test_a_store_that_cannot_be_opened_is_a_storage_error(tmp_path: Path) -> Non
     with pytest.raises(StorageError, match=r"The local state store must be readable and writable\.") as caught:
         LmdbStore(str(tmp_path))
     assert "remove the directory: it is rebuilt from the checkpoint files" in str(caught.value)
+
+
+def test_stores_whose_directory_is_gone_are_let_go(tmp_path: Path) -> None:
+    kept, gone = open_lmdb(str(tmp_path / "kept")), open_lmdb(str(tmp_path / "gone"))
+    shutil.rmtree(tmp_path / "gone")
+    close_removed_stores()
+    assert open_lmdb(str(tmp_path / "kept")) is kept
+    with pytest.raises(StorageError):
+        gone.snapshot()
+    assert open_lmdb(str(tmp_path / "gone")).snapshot().tag == ""
