@@ -58,6 +58,7 @@ def main() -> None:
     logging.getLogger("tidegate").addHandler(TellLog())
     env = StreamExecutionEnvironment.get_execution_environment(configuration(given.home))
     build(env, f"{given.home}/output", given.orders, given.rate)
+    tell("built")
     client = env.execute_async("orders by customer")
     client.add_round_listener(
         lambda r: tell("round", round=r.round, checkpoint=r.checkpoint_id, seconds=r.seconds, records=r.records_in)

@@ -197,10 +197,18 @@ def play(console: Console, home: Path, orders: int, rate: float, plain: bool) ->
         return 1
     result = audit(home / "output", orders)
     console.print(verdict(result, story))
-    console.print(f"{story.seconds:.0f} seconds. The files: {home / 'output'}", highlight=False, soft_wrap=True)
+    console.print(ending(story, home / "output"), highlight=False, soft_wrap=True)
     for name in ("state", "spark", "work", "checkpoints"):
         shutil.rmtree(home / name, ignore_errors=True)
     return 0 if result.passed and not story.reader.shrunk else 1
+
+
+def ending(story: Story, output: Path) -> str:
+    starting = story.starting_seconds
+    return (
+        f"{story.seconds:.0f} seconds: {story.attempt} starts of Python and Spark {starting:.0f}, "
+        f"the orders and the audit {story.seconds - starting:.0f}. The files: {output}"
+    )
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from typing import Any
 
 DETAIL = "detail"
 """The style of a note that only the plain view shows: the picture has another place for it."""
+STARTING = ("Python starts", "Spark starts", "workers start")
+"""What a start consists of, in this order: nothing of it is the job's own."""
 STEPS = ["trigger", "cut", "run", "align", "snapshot", "acknowledge", "complete", "commit", "subsume"]
 
 
@@ -74,7 +76,10 @@ class Story:
     orders: int
     started: float = field(default_factory=time.monotonic)
     attempt: int = 0
-    status: str = "starting"
+    status: str = STARTING[0]
+    attempt_began: float = 0.0
+    starting_seconds: float = 0.0
+    """Spent by all attempts so far before their first round was done."""
     round: int = 0
     rounds: int = 0
     checkpoint: int = 0
@@ -97,19 +102,30 @@ class Story:
 
     def begin_attempt(self) -> None:
         self.attempt += 1
-        self.status, self.step = "starting Spark", 0
+        self.status, self.step, self.attempt_began = STARTING[0], 0, self.seconds
         self.note(f"attempt {self.attempt} starts", "bold")
+        self.note("  a new process, with the same job id and directory", DETAIL)
+
+    @property
+    def is_starting(self) -> bool:
+        return self.status in STARTING
 
     def hear(self, event: dict[str, Any]) -> None:
         if event["event"] == "round":
             self._round(event)
         elif event["event"] == "log":
             self._log(event["text"])
+        elif event["event"] == "built":
+            self.status = STARTING[1]
         elif event["event"] == "finished":
             self.status = "finished"
             self.note("all orders processed and committed", "green")
 
     def _round(self, event: dict[str, Any]) -> None:
+        if self.is_starting:
+            took = self.seconds - self.attempt_began
+            self.starting_seconds += took
+            self.note(f"runs; the start took {took:.0f} s", "green")
         self.status, self.round, self.killed_after = "running", event["round"], None
         self.rounds += 1
         self.per_second[int(self.seconds)] += event["records"]
@@ -117,10 +133,14 @@ class Story:
     def _log(self, text: str) -> None:
         if match := re.search(r"checkpoint (\d+): step (\d)", text):
             self.step = int(match[2])
+            if self.is_starting:  # the first checkpoint is triggered as soon as there is a Spark context
+                self.status = STARTING[2]
         if match := re.search(r"checkpoint (\d+): step 7 complete, round \d+, (\d+) bytes, (\d+) ms", text):
             self.checkpoint, self.state_bytes = int(match[1]), int(match[2])
             self.checkpoints += 1
             self.note(f"checkpoint {self.checkpoint} done, {match[3]} ms", "dim")
+            if self.is_starting:
+                self.note("  most of it is the start of Spark's Python workers", DETAIL)
         elif match := re.search(r"restores checkpoint (\d+) from", text):
             self.note(f"continues from checkpoint {match[1]}", "green")
 

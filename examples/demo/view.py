@@ -42,7 +42,7 @@ def picture(story: Story, width: int) -> RenderableType:
 def figures(story: Story, width: int) -> RenderableType:
     reader = story.reader
     rows = [
-        ("attempt", Text.assemble(f"{story.attempt}   ", (story.status, _STATUS.get(story.status, "yellow")))),
+        ("attempt", Text.assemble(f"{story.attempt}   ", (status(story), _STATUS.get(story.status, "yellow")))),
         ("rounds", f"{story.rounds:,}"),
         ("checkpoints", f"{story.checkpoints} complete, latest {story.checkpoint}"),
         ("state", f"{story.state_bytes / 1e6:.1f} MB"),
@@ -56,6 +56,11 @@ def figures(story: Story, width: int) -> RenderableType:
     for name, value in rows:
         table.add_row(name, value)
     return Group(table, sparkline(story, width), ProgressBar(story.orders, reader.orders, width=width))
+
+
+def status(story: Story) -> str:
+    """While it starts, with the seconds so far: a start takes a while and should not look stuck."""
+    return f"{story.status}, {story.seconds - story.attempt_began:.0f} s" if story.is_starting else story.status
 
 
 def sparkline(story: Story, width: int) -> Text:
@@ -88,8 +93,9 @@ def protocol(story: Story) -> Text:
 def status_line(story: Story) -> str:
     reader = story.reader
     pace = next((n for n in reversed(story.throughput(10)) if n), 0)
+    figures = f", {pace:,} orders/s" if story.status == "running" else ""
     return (
-        f"{story.seconds:6.1f} s  attempt {story.attempt} {story.status}: {pace:,} orders/s, "
+        f"{story.seconds:6.1f} s  attempt {story.attempt}: {status(story)}{figures}; "
         f"{reader.orders:,} of {story.orders:,} orders committed in {reader.files} files"
     )
 
