@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check bench unit integration crash soak test-pyflink clean format
+.PHONY: setup demo test check bench unit integration crash soak test-pyflink record-pyflink clean format
 
 setup: $(VENV)/.setup-done
 
@@ -38,6 +38,12 @@ soak: setup
 test-pyflink: setup
 	bash scripts/pyflink_venv.sh
 	$(BIN)/python -m pytest -m pyflink tests/compat
+
+# Takes over what PyFlink gives now. Look at the difference before you commit it.
+record-pyflink: setup
+	bash scripts/pyflink_venv.sh
+	-TIDEGATE_RECORD_PYFLINK=1 $(BIN)/python -m pytest -m pyflink -k test_pyflink tests/compat
+	git diff --stat tests/compat/differential/recorded.json
 
 bench: setup
 	bash bench/setup_peers.sh

@@ -1,0 +1,61 @@
+"""The API the programs are written against: PyFlink's names, from the package DIFFERENTIAL_API names (Tidegate by default).
+
+Workers import the programs too; they inherit the variable, and so see the same package as the driver.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any
+
+ROOT = os.environ.get("DIFFERENTIAL_API", "tidegate")
+
+_common: Any = import_module(f"{ROOT}.common")
+_watermark_strategy: Any = import_module(f"{ROOT}.common.watermark_strategy")
+_datastream: Any = import_module(f"{ROOT}.datastream")
+_state: Any = import_module(f"{ROOT}.datastream.state")
+_file_system: Any = import_module(f"{ROOT}.datastream.connectors.file_system")
+_number_seq: Any = import_module(f"{ROOT}.datastream.connectors.number_seq")
+
+Configuration = _common.Configuration
+Duration = _common.Duration
+Encoder = _common.Encoder
+Instant = _common.Instant
+Row = _common.Row
+RowKind = _common.RowKind
+Time = _common.Time
+Types = _common.Types
+WatermarkStrategy = _common.WatermarkStrategy
+TimestampAssigner = _watermark_strategy.TimestampAssigner
+
+AggregateFunction = _datastream.AggregateFunction
+CheckpointingMode = _datastream.CheckpointingMode
+DataStream = _datastream.DataStream
+ExternalizedCheckpointRetention = _datastream.ExternalizedCheckpointRetention
+FilterFunction = _datastream.FilterFunction
+FlatMapFunction = _datastream.FlatMapFunction
+KeyedProcessFunction = _datastream.KeyedProcessFunction
+KeySelector = _datastream.KeySelector
+MapFunction = _datastream.MapFunction
+OutputTag = _datastream.OutputTag
+Partitioner = _datastream.Partitioner
+ProcessFunction = _datastream.ProcessFunction
+ReduceFunction = _datastream.ReduceFunction
+RuntimeExecutionMode = _datastream.RuntimeExecutionMode
+StreamExecutionEnvironment = _datastream.StreamExecutionEnvironment
+
+AggregatingStateDescriptor = _state.AggregatingStateDescriptor
+ListStateDescriptor = _state.ListStateDescriptor
+MapStateDescriptor = _state.MapStateDescriptor
+ReducingStateDescriptor = _state.ReducingStateDescriptor
+StateTtlConfig = _state.StateTtlConfig
+ValueStateDescriptor = _state.ValueStateDescriptor
+
+BucketAssigner = _file_system.BucketAssigner
+FileSink = _file_system.FileSink
+FileSource = _file_system.FileSource
+OutputFileConfig = _file_system.OutputFileConfig
+RollingPolicy = _file_system.RollingPolicy
+StreamFormat = _file_system.StreamFormat
+NumberSequenceSource = _number_seq.NumberSequenceSource
