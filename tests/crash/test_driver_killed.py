@@ -71,7 +71,7 @@ def test_killed_at_the_end_of_the_job(crash: Crash) -> None:
 EVERY_POINT = [
     *("C1.before-trigger", "C1.id-taken", "C1.triggered", "C2.cut", "C3.acks-in", "C4.before-publish"),
     *("storage.publish.before-link[_metadata]", "storage.publish.after-link[_metadata]"),
-    *("C6.published", "C6.completed", "C6.before-commit", "C6.sink-committed", "C6.all-committed"),
+    *("C6.published", "C6.recorded", "C6.completed", "C6.before-commit", "C6.sink-committed", "C6.all-committed"),
     *("K3.file-sink.before-rename", "K3.file-sink.after-rename"),
     *("K3.two-phase.before-commit", "K3.two-phase.committed"),
     *("C7.recorded", "C7.metadata-deleted", "C7.directory-deleted", "C7.file-deleted", "C7.subsumed", "C9.checked"),

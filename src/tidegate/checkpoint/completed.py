@@ -45,8 +45,6 @@ class CompletedCheckpoints:
         self._undeleted: set[int] = set()
         """Checkpoints that count no more and could not be deleted; every later step 9 tries again."""
         self._may_delete_shared = True
-        self._is_recorded = True
-        """The lease's record names what is retained."""
         for point in (*self._protected, *self._retained):
             self._load(point)
 
@@ -74,10 +72,9 @@ class CompletedCheckpoints:
         self._publish(metadata_path(point.checkpoint_id), content)
         faults.point("C6.published", checkpoint_id=point.checkpoint_id)
         self._lease.check()
-        # Which ones are kept is written down with step 9. Until then the lineage finds this one by asking for every id taken.
         self._attempted.discard(point.checkpoint_id)
         self._retained.append(point)
-        self._is_recorded = False
+        self._write_down()
         size = len(content) + sum(file.size for file in metadata.state_files())
         return CompletedCheckpoint(metadata, size)
 
@@ -92,7 +89,7 @@ class CompletedCheckpoints:
         dropped, kept = self._retained[: -self._number], self._retained[-self._number :]
         abandoned = [number for number in self._attempted if kept and number < kept[-1].checkpoint_id]
         gone = [*abandoned, *self._undeleted]
-        if self._is_recorded and not dropped and not gone and not self._unreferenced(self._candidates, in_use):
+        if not dropped and not gone and not self._unreferenced(self._candidates, in_use):
             return []
         try:
             self._lease.record_retained(kept)
@@ -101,7 +98,7 @@ class CompletedCheckpoints:
         except StorageError as error:
             logger.warning("step 9 put off, storage failed: %s", error)
             return []
-        self._retained, self._is_recorded = kept, True
+        self._retained = kept
         numbers = [point.checkpoint_id for point in dropped]
         self._delete_checkpoints([*numbers, *gone])
         self._delete_files(self._unreferenced(self._candidates, in_use))
@@ -171,6 +168,16 @@ class CompletedCheckpoints:
             found=f"publish failed ({cause}) and so did reading back",
             cure="nothing is deleted until a later checkpoint is complete; check the storage",
         ) from cause
+
+    def _write_down(self) -> None:
+        """Before the commit, though step 9 writes the list again: what was committed must be missed if it is lost. From its
+        id alone nobody could tell a checkpoint whose metadata has vanished from one that never was complete."""
+        try:
+            self._lease.record_retained(self._retained)
+        except StorageError as error:
+            # The lineage finds it all the same, by asking for every id taken; deleting waits for the next success.
+            logger.warning("list of completed checkpoints not written, the next one will do it: %s", error)
+        faults.point("C6.recorded", retained=len(self._retained))
 
     # -- delete --
 

@@ -85,6 +85,16 @@ def test_add_and_subsume_by_reference(files: Files, lease: Lease, completed: Com
     assert read_lineage(files).retained == [RestorePoint(2, 1)]
 
 
+def test_a_committed_checkpoint_that_vanished_is_missed(
+    files: Files, lease: Lease, completed: CompletedCheckpoints
+) -> None:
+    """Written down before step 8: a restart must not go back behind what was committed."""
+    completed.add(metadata(files, lease, "a"))
+    completed.add(metadata(files, lease, "b"))
+    files.delete("chk-2/_metadata")
+    assert read_lineage(files).latest == RestorePoint(2, 1)
+
+
 def test_files_of_the_running_state_stay_until_it_lets_them_go(
     files: Files, lease: Lease, completed: CompletedCheckpoints
 ) -> None:

@@ -247,18 +247,6 @@ def test_a_checkpoint_from_trigger_to_subsume(bench: Bench, caplog: pytest.LogCa
     assert last.size > 0
 
 
-def test_a_checkpoint_writes_the_lease_record_twice_and_the_history_once(bench: Bench) -> None:
-    """For its id and for what is kept behind it: every write is a durable one."""
-    written: list[str] = []
-    faults.install(lambda name, where: written.append(where["path"]) if name == "storage.replace" else None)
-    bench.checkpoint()
-    bench.coordinator.subsume(in_use=[])
-    assert [path.rpartition("/")[2] for path in written] == ["00000001.live.json", "history.json", "00000001.live.json"]
-    written.clear()
-    bench.coordinator.subsume(in_use=[])
-    assert written == [], "nothing has changed"
-
-
 def test_completing_too_early_is_a_bug(bench: Bench) -> None:
     pending = bench.trigger()
     with pytest.raises(InternalError, match=r"missing \[\('a', 0\)\]"):

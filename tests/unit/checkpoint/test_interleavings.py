@@ -39,7 +39,7 @@ def test_every_point_of_the_protocol_is_passed(new_files: NewFiles) -> None:
     points = set(_points_of_a_run(new_files(), until=FINISHED_AT))
     expected = {
         *("C1.before-trigger", "C1.id-taken", "C1.triggered", "C4.before-publish"),
-        *("C6.published", "C6.completed", "C7.recorded", "C7.metadata-deleted", "C7.directory-deleted"),
+        *("C6.published", "C6.recorded", "C6.completed", "C7.recorded", "C7.metadata-deleted", "C7.directory-deleted"),
         *("C7.file-deleted", "C7.subsumed", "C7.discard-recorded", "C8.deciding", "C8.before-record", "C8.recorded"),
         *("C9.before-claim", "C9.claimed", "C9.check", "C9.checked", "storage.publish.before-link"),
         *("storage.publish.after-link", "storage.replace.before-rename", "storage.write", "storage.delete"),
