@@ -64,7 +64,7 @@ class ReducingState(MergingState[T, T | None]):
 
 
 class AggregatingState(MergingState[IN, OUT]):
-    """The result of an aggregate function over all added values; None if there are none."""
+    """The result of an aggregate function over all added values; None if there are none. Adding None clears it, as in PyFlink."""
 
     __slots__ = ()
 

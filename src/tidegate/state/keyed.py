@@ -368,6 +368,8 @@ class KeyedAggregatingState(TrackedState, AggregatingState[Any, Any]):
         return None if accumulator is None else self._function.get_result(accumulator)
 
     def add(self, value: Any) -> None:
+        if value is None:
+            return self.clear()
         accumulator = self._current()
         if accumulator is None:
             accumulator = self._function.create_accumulator()

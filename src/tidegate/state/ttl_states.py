@@ -114,6 +114,8 @@ class TtlAggregatingState(_TtlSingleState, AggregatingState[Any, Any]):
         return None if accumulator is None else self._function.get_result(accumulator)
 
     def add(self, value: Any) -> None:
+        if value is None:
+            return self.clear()
         accumulator = self._alive()
         if accumulator is None:
             accumulator = self._function.create_accumulator()

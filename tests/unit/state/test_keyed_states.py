@@ -144,7 +144,7 @@ def test_reducing(subtask: Subtask, function: Any) -> None:
 def test_aggregating(subtask: Subtask) -> None:
     state = subtask.backend.state(AggregatingStateDescriptor("g", Average(), Types.TUPLE([Types.LONG(), Types.LONG()])))
 
-    def add(backend: KeyedBackend, *values: int) -> Any:
+    def add(backend: KeyedBackend, *values: int | None) -> Any:
         backend.key = "a"
         for value in values:
             state.add(value)
@@ -153,6 +153,8 @@ def test_aggregating(subtask: Subtask) -> None:
     assert subtask.round(add) is None
     assert subtask.round(lambda b: add(b, 1, 2)) == 1.5
     assert subtask.round(lambda b: add(b, 6)) == 3.0
+    assert subtask.round(lambda b: add(b, None)) is None
+    assert subtask.round(lambda b: add(b, 4)) == 4.0
 
 
 def test_maps_merge_store_and_round(subtask: Subtask) -> None:

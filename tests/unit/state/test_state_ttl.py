@@ -153,6 +153,9 @@ def test_reducing_and_aggregating_start_anew(subtask: Subtask) -> None:
 
     assert [at(subtask, time, lambda: add(5)) for time in (0, 90, 180, 280)] == [(5, 10), (10, 20), (15, 30), (5, 10)]
     assert at(subtask, 380, lambda: (total.get(), count.get())) == (None, None)
+    at(subtask, 400, lambda: add(5))
+    at(subtask, 410, lambda: count.add(None))
+    assert at(subtask, 420, count.get) is None
 
 
 @pytest.mark.parametrize("info", [Types.STRING(), None])
