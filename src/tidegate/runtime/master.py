@@ -129,11 +129,16 @@ class JobMaster:
 
     def prepare(self) -> None:
         """Checks that need the outside: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
-        for operator in self.graph.sinks:
-            operator.spec.sink.validate()  # type: ignore[union-attr]
-        self._files.check_writable()
-        job_spec(self.graph, "check", self._settings())
-        self._current = self._start(first=True)
+        try:
+            for operator in self.graph.sinks:
+                operator.spec.sink.validate()  # type: ignore[union-attr]
+            self._files.check_writable()
+            job_spec(self.graph, "check", self._settings())
+            self._current = self._start(first=True)
+        except BaseException:
+            if self._is_temporary:  # any other directory may be in use: by the driver whose lease refused this one
+                self._quietly("delete the job's directory", self._clear_directory)
+            raise
 
     def run(self) -> None:
         """All attempts of the job. Returns when it is finished (or was, in an earlier run); raises otherwise."""
@@ -211,8 +216,9 @@ class JobMaster:
                 self._quietly("tidy up behind the finished job", lambda: self._tidy_up(running, recovery))
                 return running
             progress, sources = self._restored(recovery.located)
+            running.planner = self._new_planner(sources)  # refuses what cannot be read, before Spark starts
             recovery.record(lease)
-            self._enter(running, recovery, progress, sources)
+            self._enter(running, recovery, progress)
         except BaseException:
             running.stop(AttemptStatus.RUNNING)
             raise
@@ -250,7 +256,12 @@ class JobMaster:
         log.info("job %s: restores checkpoint %d from %s", self.job_id, metadata.checkpoint_id, located.address)
         return progress, sources
 
-    def _enter(self, running: Running, recovery: Recovery, progress: Progress, sources: dict[int, Any]) -> None:
+    def _new_planner(self, positions: dict[int, Any]) -> SourcePlanner:
+        return SourcePlanner(
+            self.graph.sources, self._target_ms(), positions, self._conf.get("tidegate.round.max-records")
+        )
+
+    def _enter(self, running: Running, recovery: Recovery, progress: Progress) -> None:
         """Behind the recorded decision: finish step 8 of the restored checkpoint, abort what lies beyond it, sweep files."""
         lease = running.lease
         completed = CompletedCheckpoints(self._files, lease, self._policy.retained if self._policy else 1)
@@ -271,7 +282,7 @@ class JobMaster:
             )
         if recovery.located is not None:
             self._round = max(self._round, recovery.located.metadata.round)
-        running.progress, running.sources = progress, sources
+        running.progress = progress
 
     def _tidy_up(self, running: Running, recovery: Recovery) -> None:
         """The job finished in an earlier run, which was killed on its way out, or whose late tasks have left something."""
@@ -293,16 +304,13 @@ class JobMaster:
         )
 
     def _run_attempt(self, running: Running) -> None:
-        assert running.progress is not None and running.committers is not None
+        assert running.progress is not None and running.committers is not None and running.planner is not None
         token = new_token()
         self._engine.start(job_spec(self.graph, token, self._settings()))
-        planner = SourcePlanner(
-            self.graph.sources, self._target_ms(), running.sources, self._conf.get("tidegate.round.max-records")
-        )
         self._attempt = Attempt(
             token=token,
             progress=running.progress,
-            planner=planner,
+            planner=running.planner,
             engine=self._engine,
             committers=running.committers,
             coordinator=running.coordinator,
@@ -317,7 +325,6 @@ class JobMaster:
             self._attempt.run()
         finally:
             self._round = self._attempt.round
-            planner.close()
 
     def _target_ms(self) -> int:
         """A checkpoint rides on a round, so rounds are not longer than the interval between two."""
@@ -357,9 +364,18 @@ class JobMaster:
             self._quietly("release what the executors hold", self._engine.stop)
         if running is not None:
             self._quietly("end the lease", lambda: running.stop(attempt_status))
-        if self._policy is None:  # without checkpoints nothing in the directory can be restored
-            self._quietly("delete the job's directory", lambda: self._files.delete_tree(""))
+        self._quietly("delete the job's directory", self._clear_directory)
         self._become(status)
+
+    def _clear_directory(self) -> None:
+        """A directory nobody can ask for again: of a run without checkpoints, or a temporary one without any that is kept."""
+        if self._policy is None or (self._is_temporary and self.kept_checkpoint() is None):
+            self._files.delete_tree("")
+
+    @property
+    def _is_temporary(self) -> bool:
+        """Whether the directory was made for this run alone."""
+        return not self._conf.get("execution.checkpointing.dir")
 
     def _quietly(self, what: str, step: Callable[[], None]) -> None:
         """Clean-up behind the outcome: it must not turn a finished job into a failed one, nor hide why one failed."""

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.lease import Lease
@@ -14,6 +13,7 @@ from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.common.clock import Clock, SystemClock
 from tidegate.common.errors import FencedError
 from tidegate.runtime.commits import SinkCommitters
+from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class Running:
     committers: SinkCommitters | None = None
     coordinator: CheckpointCoordinator | None = None
     progress: Progress | None = None
-    sources: dict[int, Any] = field(default_factory=dict)
+    planner: SourcePlanner | None = None
     finished_before: bool = False
     _released: threading.Event = field(default_factory=threading.Event)
     _keeper: threading.Thread | None = None
@@ -76,6 +76,8 @@ class Running:
         except FencedError as error:
             log.warning("%s", error)
         finally:
+            if self.planner is not None:
+                self.planner.close()
             if self.committers is not None:
                 self.committers.close()
 
