@@ -18,7 +18,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow and not pyflink" tests/unit tests/architecture tests/compat
+	$(BIN)/python -m pytest tests/architecture
 
 unit: setup
 	$(BIN)/python -m pytest -m "not slow and not pyflink" tests/unit tests/architecture tests/compat
