@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -65,4 +66,6 @@ def with_batch_semantics(transformation: Transformation) -> Transformation:
     spec = transformation.spec
     if not isinstance(spec, ReduceSpec):
         return transformation
-    return replace(transformation, spec=ProcessSpec(LastReduction(spec.function, spec.value_type)))
+    if transformation.pickled_spec is not None:
+        spec = pickle.loads(transformation.pickled_spec)
+    return replace(transformation, spec=ProcessSpec(LastReduction(spec.function, spec.value_type)), pickled_spec=None)

@@ -17,6 +17,7 @@ from tidegate.connectors.function_sink import FunctionSink
 from tidegate.connectors.print import PrintSink
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.datastream.closeable_iterator import CloseableIterator
+from tidegate.datastream.freezing import pickled
 from tidegate.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -150,7 +151,7 @@ class DataStream(StreamOperatorSettings):
 
         expect_type("key_by", key_type)
         selector = key_callable("key_by", key_selector, converter(key_type))
-        keyed = Partitioning(Ship.HASH, selector=selector, key_type=key_type)
+        keyed = Partitioning(Ship.HASH, selector=selector, key_type=key_type, pickled=pickled((selector, None)))
         return KeyedStream(self, self._partitioned(keyed))
 
     def rebalance(self) -> DataStream:
@@ -183,7 +184,8 @@ class DataStream(StreamOperatorSettings):
         """To the subtask ``partitioner(key, n)`` says. What follows is not keyed."""
         selector = key_callable("partition_custom", key_selector)
         index = partition_callable("partition_custom", partitioner)
-        return self._shipped(Partitioning(Ship.CUSTOM, selector=selector, partitioner=index))
+        fixed = pickled((selector, index))
+        return self._shipped(Partitioning(Ship.CUSTOM, selector=selector, partitioner=index, pickled=fixed))
 
     # -- sinks
 

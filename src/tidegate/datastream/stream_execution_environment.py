@@ -35,11 +35,12 @@ from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
 from tidegate.datastream.executor import JobHandle, find_executor
+from tidegate.datastream.freezing import pickled
 from tidegate.datastream.program import build_program, execution_plan
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
 from tidegate.datastream.stream import DataStream, expect_strategy, expect_type
-from tidegate.graph.transformation import Input, OperatorSpec, Program, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, OperatorSpec, Program, SinkSpec, SourceSpec, Transformation
 from tidegate.operators.source import Source
 
 __all__ = ["StreamExecutionEnvironment"]
@@ -279,7 +280,10 @@ class StreamExecutionEnvironment:
     def _add(self, name: str, spec: OperatorSpec, inputs: tuple[Input, ...], **fields: Any) -> Transformation:
         """The registry outlives ``execute``: a stream of an earlier program may be read by a later one, as in Flink."""
         parallelism = fields.pop("parallelism", self.get_parallelism())
-        operator = Transformation(len(self._registry) + 1, name, spec, inputs, parallelism=parallelism, **fields)
+        fixed = None if isinstance(spec, SourceSpec | SinkSpec) else pickled(spec)  # these also live in the driver
+        operator = Transformation(
+            len(self._registry) + 1, name, spec, inputs, parallelism=parallelism, pickled_spec=fixed, **fields
+        )
         self._registry[operator.id] = operator
         self._pending.append(operator.id)
         return operator

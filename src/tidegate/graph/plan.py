@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tidegate.common.errors import ProgramError
@@ -36,6 +37,16 @@ class Operator:
     max_parallelism: int
     keyed: Partitioning | None
     output_type: Any = None
+    pickled_spec: bytes | None = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A subtask gets the spec as it was when the operator was added."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("spec", "pickled_spec")}
+        return _unpickled_operator, (values, self.spec if self.pickled_spec is None else self.pickled_spec)
+
+
+def _unpickled_operator(values: dict[str, Any], spec: OperatorSpec | bytes) -> Operator:
+    return Operator(spec=pickle.loads(spec) if isinstance(spec, bytes) else spec, **values)
 
 
 @dataclass(frozen=True)
@@ -145,7 +156,9 @@ def _resolve(
         by_hash[uid_hash] = t
         limit = t.max_parallelism or max_parallelism or restored_max.get(uid_hash) or _default_maximum(own)
         _check_parallelism(t, own, limit)
-        operators[t.id] = Operator(t.id, t.name, t.uid, uid_hash, t.spec, own, limit, _keyed(t), t.output_type)
+        operators[t.id] = Operator(
+            t.id, t.name, t.uid, uid_hash, t.spec, own, limit, _keyed(t), t.output_type, t.pickled_spec
+        )
     return operators
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import pickle
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -31,12 +32,24 @@ class Ship(Enum):
 @dataclass(frozen=True)
 class Partitioning:
     """``selector``: value -> key (HASH, CUSTOM), a plain callable. ``partitioner``: (key, n) -> index (CUSTOM).
-    ``key_type``: TypeInformation of the key, or None."""
+    ``key_type``: TypeInformation of the key, or None. ``pickled``: both callables as they were when the program named them; that
+    is what travels."""
 
     ship: Ship
     selector: Any = None
     key_type: Any = None
     partitioner: Any = None
+    pickled: bytes | None = field(default=None, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.pickled is None:
+            return Partitioning, (self.ship, self.selector, self.key_type, self.partitioner)
+        return _unpickled_partitioning, (self.ship, self.key_type, self.pickled)
+
+
+def _unpickled_partitioning(ship: Ship, key_type: Any, pickled: bytes) -> Partitioning:
+    selector, partitioner = pickle.loads(pickled)
+    return Partitioning(ship, selector, key_type, partitioner)
 
 
 @dataclass(frozen=True)
@@ -123,6 +136,8 @@ class Transformation:
     description: str | None = None
     slot_sharing_group: str | None = None
     buffer_timeout_ms: int | None = None
+    pickled_spec: bytes | None = field(default=None, repr=False, compare=False)
+    """The spec as it was when the operator was added, which is what travels; None: as it is when the job starts."""
 
 
 @dataclass(frozen=True)

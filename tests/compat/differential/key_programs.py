@@ -127,10 +127,9 @@ def many_records_of_many_keys(env: Any) -> Any:
 
 @program(parallelisms=(2,))
 def three_tasks_one_behind_another(env: Any) -> Any:
-    paired = (
-        numbers(env, 2000).map(lambda v: (v % 7, v)).key_by(lambda v: v[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
-    )
-    counted = paired.map(lambda v: (v[1] % 2, 1)).key_by(lambda v: v[0]).sum(1)
+    """The first key is taken from the source itself: a map of two subtasks would deal the records of a key out."""
+    summed = numbers(env, 2000).key_by(lambda v: v % 7).reduce(lambda a, b: a + 7 * b)
+    counted = summed.map(lambda v: (v % 3, 1)).key_by(lambda v: v[0]).sum(1)
     return counted.filter(lambda v: v[1] % 100 == 0)
 
 

@@ -131,6 +131,23 @@ def test_print_as_flink_prints(env: StreamExecutionEnvironment, capsys: pytest.C
     assert sorted(capsys.readouterr().out.splitlines()) == ["(1, 'a')", "+I[1,a]", "tuples> (1,a)"]
 
 
+@pytest.mark.parametrize("mode", [RuntimeExecutionMode.STREAMING, RuntimeExecutionMode.BATCH])
+def test_a_function_is_as_it_was_when_its_operator_was_added(
+    env: StreamExecutionEnvironment, mode: RuntimeExecutionMode
+) -> None:
+    """As in PyFlink: of a loop's variable each lambda sees its own value."""
+    env.set_runtime_mode(mode)
+    stream = env.from_collection([(1, 1), (1, 1)])
+    for n in (2, 3):
+        stream = stream.map(lambda pair: (pair[0] * n, pair[1]))  # noqa: B023
+        stream = stream.filter(lambda pair: pair[0] % n == 0)  # noqa: B023
+        stream = stream.key_by(lambda pair: pair[0] + n).reduce(lambda a, b: (a[0], a[1] + b[1] * n))  # noqa: B023
+        stream = stream.partition_custom(lambda key, subtasks: (key + n) % subtasks, lambda pair: pair[0] * n)  # noqa: B023
+    stream = stream.map(lambda pair: pair)
+    n = 1000
+    assert collect(stream)[-1] == ((6, 3) if mode is RuntimeExecutionMode.BATCH else (6, 10))
+
+
 def test_a_sink_function_sees_every_record(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     def write(value: int) -> None:
         (tmp_path / str(value)).touch()
