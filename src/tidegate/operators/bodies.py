@@ -13,17 +13,20 @@ import linecache
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import CodeType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 RESERVED = "tg_"
 """How the names of the generated code begin, and no name of an inlined body."""
-_MOST_NODES, _MOST_YIELDS = 300, 3
-"""The code behind a yield is repeated at every yield."""
+_MOST_NODES, _MOST_YIELDS, _MOST_BLOCKS = 300, 3, 6
+"""The code behind a yield is repeated at every yield; and Python allows 20 blocks inside each other, of a loop and its bodies."""
 _STARRED_PARAMETERS = 0x04 | 0x08
 _FRAME_WORDS = {"locals", "vars", "dir", "eval", "exec", "globals", "super", "__class__", "breakpoint"}
-_CALLER_WORDS = {"log", "_log", "logger", "_logger", "logging", "warnings", "inspect", "traceback"}
-"""They tell the file and line of the function that uses them."""
+_CALLER_WORDS = {
+    *("log", "logger", "logging", "warnings", "warn", "inspect", "currentframe", "getframe"),
+    *("traceback", "format_exc", "print_exc"),
+}
+"""They tell the file and line of the function that uses them. Written in any case, with or without underscores before them."""
 _FORBIDDEN = (ast.Lambda, ast.GeneratorExp, ast.NamedExpr, ast.Await)
 """They outlive the record with the variables they see, or bind names in the middle of an expression."""
 
@@ -62,12 +65,14 @@ class _Refused(Exception):
 
 
 def code_of(function: Any) -> CodeType | None:
-    """The code of a plain function or bound method that is called with positional arguments only; else None."""
-    plain = getattr(function, "__func__", function)
-    code = getattr(plain, "__code__", None)
-    if not isinstance(code, CodeType) or plain.__defaults__ or plain.__kwdefaults__:
+    """The code of a plain function or bound method that is called with positional arguments only; else None.
+
+    By its class, not by its attributes: objects that decorate a function often show the attributes of the function inside.
+    """
+    plain = function.__func__ if isinstance(function, MethodType) else function
+    if not isinstance(plain, FunctionType) or plain.__defaults__ or plain.__kwdefaults__:
         return None
-    return code
+    return plain.__code__
 
 
 def bodies_of(functions: Iterable[Callable[..., Any]]) -> Bodies:
@@ -114,7 +119,7 @@ def _parsed(name: str) -> _File:
 
 # -- is it the source of this code? ------------------------------------------------------------------------------------
 
-_COMPARED = ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_argcount")
+_COMPARED = ("co_code", "co_exceptiontable", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_argcount")
 
 
 def _compiles_to(node: _Definition, code: CodeType, imports: list[ast.stmt]) -> bool:
@@ -161,14 +166,14 @@ def _checked(node: _Definition, code: CodeType) -> Body:
     scoped = {name for part in every for name in _comprehended(part)}
     variables = frozenset({*code.co_varnames, *code.co_cellvars} - scoped)
     names = {part.id for part in every if isinstance(part, ast.Name)}
-    if scoped & {*(arg.arg for arg in node.args.args), *_set_outside(statements)}:
+    if scoped & {*(arg.arg for arg in node.args.args), *_used_outside(statements)}:
         raise _Refused  # one name for two variables
     outer = names - variables - set(code.co_freevars) - scoped
     _check_words(every, {*variables, *code.co_freevars, *names})
     _check_text(statements)
     flow = _Flow(variables, any(isinstance(part, ast.Yield | ast.YieldFrom) for part in every))
     flow.block(statements, {arg.arg for arg in node.args.args}, loops=0, guarded=False)
-    if len(every) > _MOST_NODES or flow.yields > _MOST_YIELDS:
+    if len(every) > _MOST_NODES or flow.yields > _MOST_YIELDS or _blocks(statements) > _MOST_BLOCKS:
         raise _Refused
     return Body(
         parameters=tuple(arg.arg for arg in node.args.args),
@@ -209,12 +214,41 @@ def _set_outside(statements: Sequence[ast.AST]) -> Iterator[str]:
         node = waiting.pop()
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            yield node.name
         waiting.extend(c for c in ast.iter_child_nodes(node) if not isinstance(c, ast.comprehension))
 
 
+def _used_outside(nodes: Iterable[ast.AST], own: frozenset[str] = frozenset()) -> Iterator[str]:
+    """The names that stand where they are not a variable of a comprehension around."""
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            yield from {node.id} - own
+        elif isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp):
+            first = node.generators[0].iter  # evaluated outside
+            inside = [c for part in (node, *node.generators) for c in ast.iter_child_nodes(part) if c is not first]
+            yield from _used_outside([first], own)
+            yield from _used_outside(
+                [c for c in inside if not isinstance(c, ast.comprehension)], own | {*_comprehended(node)}
+            )
+        else:
+            yield from {node.name} if isinstance(node, ast.ExceptHandler) and node.name else ()
+            yield from _used_outside(ast.iter_child_nodes(node), own)
+
+
+def _blocks(statements: Iterable[ast.AST]) -> int:
+    """How many blocks of the interpreter the statements nest."""
+    most = 0
+    for node in statements:
+        own = 3 if isinstance(node, ast.Try) else isinstance(node, ast.For | ast.While | ast.With)
+        most = max(most, own + _blocks(ast.iter_child_nodes(node)))
+    return most
+
+
 def _check_words(every: list[ast.AST], names: set[str]) -> None:
-    words = names | {part.attr for part in every if isinstance(part, ast.Attribute)}
-    if names & _FRAME_WORDS or words & _CALLER_WORDS or any(name.startswith(RESERVED) for name in names):
+    words = {*names, *(part.attr for part in every if isinstance(part, ast.Attribute))}
+    callers = _CALLER_WORDS & {word.lstrip("_").lower() for word in words}
+    if names & _FRAME_WORDS or callers or any(name.startswith(RESERVED) for name in names):
         raise _Refused
     if any(isinstance(part, _FORBIDDEN) for part in every):
         raise _Refused
@@ -340,11 +374,12 @@ class _Flow:
         known |= self._common(ways) | last
 
     def _with(self, statement: ast.With, known: set[str], loops: int, guarded: bool) -> None:
+        inside = set(known)  # behind it nothing more is known: a context manager may leave it at any point
         for item in statement.items:
-            self._reads(item.context_expr, known)
+            self._reads(item.context_expr, inside)
             if item.optional_vars is not None:
-                self._sets(item.optional_vars, known)
-        self.block(statement.body, known, loops, guarded=True)  # which a context manager may leave at any point
+                self._sets(item.optional_vars, inside)
+        self.block(statement.body, inside, loops, guarded=True)
 
     @staticmethod
     def _common(ways: list[tuple[list[ast.stmt], set[str]]]) -> set[str]:

@@ -9,7 +9,9 @@ line: an exception is traced to operator and record from its traceback alone, at
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable
+from itertools import repeat
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
@@ -32,6 +34,11 @@ from tidegate.operators.bodies import Body
 from tidegate.operators.inlining import Inliner, state_attributes
 from tidegate.operators.ownership import ATOMS, is_immutable, own
 from tidegate.state.keyed import ImmutableValueState
+
+_DEEPEST = 12
+"""Levels of indentation. What comes deeper is a loop of its own: Python allows 20 blocks inside each other."""
+_LONGEST = 400
+"""Lines behind which generators are called: a chain of generators with two yields each would double with every one."""
 
 
 class Bindings(Protocol):
@@ -83,7 +90,10 @@ class Loop:
         try:
             run(values, timestamps, keys)
         except Exception as error:
-            raise source.blame(error) from error
+            blamed = source.blame(error)
+            if blamed is error:
+                raise  # with the cause it has
+            raise blamed from error
         if OutputTag.created != tags and not self._bindings.side_outputs:
             raise ProgramError(
                 "Side outputs nobody can read are refused: their records would be taken for main output",
@@ -205,7 +215,7 @@ class _Source:
             else:
                 self._once.append(f"{context}.ts = None")
         body = self._inlinable(function, len(arguments))
-        if body is not None and body.generator:
+        if body is not None and body.generator and len(self._lines) < _LONGEST:
             return self._generator(node, body, function, arguments, depth, owner, keyed)
         result = f"tg_r{n}"
         self._result(f"{n}", function, arguments, result, depth, owner, keyed)
@@ -242,12 +252,18 @@ class _Source:
         for wanted, child in node.children:
             if wanted == tag:
                 fused = alone and not isinstance(child.operator.spec, SinkSpec | TimestampsSpec)
-                self.operator(child, value if safe or fresh or fused else self._owned(value, depth), depth)
+                mine = value if safe or fresh or fused else self._owned(value, depth)
+                (self.operator if depth <= _DEEPEST else self._apart)(child, mine, depth)
         for edge in node.edges:
             if edge.tag == tag:
                 self._edge(edge, value if safe or fresh else self._owned(value, depth), depth, node.operator.name)
         if len(self._lines) == before:
             self.line(depth, "pass", None)
+
+    def _apart(self, node: ChainNode, value: str, depth: int) -> None:
+        """Code that hands the record to a loop of its own."""
+        loop = self.bind(f"l{node.operator.id}", Loop(node, self._bindings, into=True))
+        self.line(depth, f"{loop}([{value}], {'[tg_t]' if self._timed else None})", None)
 
     def _owned(self, value: str, depth: int) -> str:
         if self._bindings.object_reuse:
@@ -336,9 +352,13 @@ class _Source:
         if body.outer:
             if self._globals is None:
                 self._globals = scope
-            elif scope is not self._globals and any(n in scope or n in self._globals for n in body.outer):
+            elif scope is not self._globals and not all(map(self._is_builtin, body.outer, repeat(scope))):
                 return None  # two modules in one loop, and it has only one place to look names up
         return body
+
+    def _is_builtin(self, name: str, scope: dict[str, Any]) -> bool:
+        """In both modules. A name that is not there yet may come while the job runs."""
+        return name not in scope and name not in (self._globals or ()) and hasattr(builtins, name)
 
     def _inline(
         self,
@@ -383,8 +403,8 @@ class _Source:
         """The value states among the attributes of the function object whose values per key can be had as a dict."""
         this, found = function.__self__, {}
         for name in sorted(state_attributes(body)):
-            state = vars(this).get(name) if hasattr(this, "__dict__") else None
-            if isinstance(state, ImmutableValueState):
+            state: Any = vars(this).get(name) if hasattr(this, "__dict__") else None
+            if isinstance(state, ImmutableValueState) and getattr(this, name) is state:
                 found[name] = self.bind(f"d{label}_{name}", state.cells)
                 self._once.append(f"{self.bind(f'h{label}_{name}', state.touch)}(tg_keys)")
                 self._inlined_states.append((this, name, state))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -14,12 +15,14 @@ from tidegate.common.errors import UserCodeError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode, Operator
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
-from tidegate.operators.bodies import bodies_of
+from tidegate.operators.bodies import bodies_of, code_of
 from tidegate.operators.codegen import Loop
 from tidegate.operators.functions import callable_of
 
 FACTOR = 3
 counted = 0
+shared = "global"
+LOGGER = logging.getLogger("user")
 LATE = OutputTag("late")
 
 
@@ -56,7 +59,8 @@ class Bindings:
         raise AssertionError
 
     def body(self, function: Any) -> Any:
-        return self.bodies.get(getattr(function, "__func__", function).__code__) if self.inline else None
+        code = code_of(function)
+        return self.bodies.get(code) if self.inline and code is not None else None
 
 
 def node(n: int, spec: Any, *children: ChainNode | tuple[str, ChainNode]) -> ChainNode:
@@ -140,6 +144,14 @@ def either_branch(value: int) -> Any:
         return size, file.readline(), {k: v + 1 for k, v in [(size, value)]}, [*range(value)]
 
 
+def error_named_like_the_record(value: Any) -> bool:
+    try:
+        return 4 // value > 1
+    except ZeroDivisionError as value:
+        kept = True
+    return kept
+
+
 def closure(factor: int) -> Callable[[int], int]:
     return lambda value: value * factor
 
@@ -151,6 +163,7 @@ INLINED = [
     while_loop,
     uses_module,
     either_branch,
+    error_named_like_the_record,
     closure(5),
     lambda value: (value * 2654435761) % FACTOR,
     lambda value: "a" if value else 'b"\n',
@@ -323,6 +336,58 @@ def same_name_twice(value: int) -> Any:
     return [n + 1 for n in range(value)], n
 
 
+def global_named_like_a_comprehended(value: int) -> Any:
+    return [shared + 1 for shared in [value]], shared
+
+
+def error_named_like_a_comprehended(value: int) -> Any:
+    try:
+        value = 10 // value
+    except ZeroDivisionError as error:
+        value = len(error.args)
+    return [error + 1 for error in range(value)]
+
+
+def unset_behind_with(value: int) -> Any:
+    with contextlib.suppress(ZeroDivisionError), contextlib.nullcontext(1 // value) as one:
+        pass
+    return one
+
+
+def uppercase_logs(value: int) -> int:
+    LOGGER.info("seen")
+    return value
+
+
+def many_blocks(value: int) -> Any:
+    found = []
+    for a in range(value):
+        try:
+            for b in range(a):
+                with contextlib.nullcontext(), contextlib.nullcontext():
+                    for c in range(b):
+                        found.append((a, b, c))
+        except ValueError:
+            found.clear()
+    return found
+
+
+class Decorated:
+    """Shows the attributes of the function inside, as the objects of many decorators do."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.__qualname__ = "Decorated"
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("__code__", "__defaults__", "__kwdefaults__", "__closure__", "__globals__"):
+            raise AttributeError(name)
+        return getattr(self._function, name)
+
+    def __call__(self, value: int) -> Any:
+        return "decorated", self._function(value)
+
+
 def tg_reserved(value: int) -> int:
     tg_v = value
     return tg_v
@@ -347,13 +412,23 @@ def changed_closure() -> tuple[Callable[[int], int], Callable[[int], int]]:
 
 CALLED = [
     maybe_unset, unset_after_loop, keeps_a_lambda, lazy, walrus, frame, logs, with_default, return_in_loop, guarded_yield, sent,
-    same_name_twice, tg_reserved, imports, *changed_closure(), len, int, math.floor,
+    same_name_twice, global_named_like_a_comprehended, error_named_like_a_comprehended, unset_behind_with, uppercase_logs,
+    many_blocks, Decorated(no_return), tg_reserved, imports, *changed_closure(), len, int, math.floor,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("function", CALLED, ids=lambda f: f.__qualname__)
 def test_what_depends_on_a_frame_of_its_own_is_called(function: Callable[..., Any]) -> None:
     assert not is_inlined(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [global_named_like_a_comprehended, error_named_like_a_comprehended, unset_behind_with, many_blocks, Decorated(len)],
+    ids=lambda f: f.__qualname__,
+)
+def test_what_is_called_gives_the_same_beside_inlined_functions(function: Callable[..., Any]) -> None:
+    same([MapSpec(lambda v: v + 1), MapSpec(function), MapSpec(lambda v: [v])], [3, 4, -1, 2])
 
 
 def test_an_unset_variable_is_an_error_also_behind_a_record_that_set_it() -> None:
@@ -396,3 +471,56 @@ def test_functions_of_two_modules_each_see_their_own_names(tmp_path: Any) -> Non
     exec(compile((tmp_path / "other.py").read_text(), str(tmp_path / "other.py"), "exec"), names)
     assert is_inlined(names["f"])
     assert same([MapSpec(lambda v: v * FACTOR), MapSpec(names["f"])], [1]) == [300]
+
+
+def test_a_name_one_module_gets_later_is_looked_up_there(tmp_path: Any) -> None:
+    """Not in the module of the function before it."""
+    source = "def make(value):\n    globals()['late'] = value\n    return value\n\nread = lambda value: (value, late)\n"
+    (tmp_path / "third.py").write_text(source)
+    names: dict[str, Any] = {}
+    exec(compile(source, str(tmp_path / "third.py"), "exec"), names)
+    assert is_inlined(names["read"])
+    specs = [MapSpec(lambda v: v * FACTOR), MapSpec(names["make"]), MapSpec(names["read"])]
+    assert outcome(specs, [1, 2], inline=True)[0] == [(3, 3), (6, 6)]
+
+
+# -- long chains -------------------------------------------------------------------------------------------------------
+
+
+def nested_loops(value: Any) -> Iterator[Any]:
+    if value is None:
+        return
+    for one in [value]:
+        yield one or one
+
+
+def three_yields(value: int) -> Iterator[int]:
+    yield value
+    if value == 7:
+        yield 1
+    if value == 7:
+        yield 2
+
+
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("function", [nested_loops, lambda v: [v]], ids=["generator", "list"])
+def test_flat_maps_deeper_than_python_nests_blocks(function: Callable[..., Any], inline: bool) -> None:
+    assert outcome([FlatMapSpec(function)] * 40, [1, 2], inline) == ([1, 2], "")
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_filters_deeper_than_python_indents(inline: bool) -> None:
+    assert outcome([FilterSpec(lambda v: v)] * 130, [1, 0, 2], inline) == ([1, 2], "")
+
+
+def test_an_error_deep_in_a_chain_is_still_located() -> None:
+    specs = [*[FlatMapSpec(nested_loops)] * 30, MapSpec(lambda v: 1 // v)]
+    values, message = outcome(specs, [1, 0], inline=True)
+    assert values == [1] and "operator 'op31'" in message and "record 0" in message
+    assert "ZeroDivisionError" in message
+
+
+def test_the_code_behind_yields_does_not_grow_without_end() -> None:
+    specs = [FlatMapSpec(three_yields)] * 25
+    assert outcome(specs, [5], inline=True) == ([5], "")
+    assert len(same(specs, [7])) == 51
