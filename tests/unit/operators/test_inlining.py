@@ -178,6 +178,10 @@ def test_functions_that_return_a_value(function: Callable[..., Any]) -> None:
     same([MapSpec(function), FilterSpec(lambda v: v), MapSpec(lambda v: [v])], [0, 1, 2, 3, 4, 10, 77])
 
 
+def test_an_error_named_like_the_record_does_not_take_its_place() -> None:
+    assert same([FilterSpec(error_named_like_the_record)], [0, 1, 9]) == [0, 1]
+
+
 class Generators:
     def __init__(self) -> None:
         self.seen = 0
@@ -518,6 +522,17 @@ def test_an_error_deep_in_a_chain_is_still_located() -> None:
     values, message = outcome(specs, [1, 0], inline=True)
     assert values == [1] and "operator 'op31'" in message and "record 0" in message
     assert "ZeroDivisionError" in message
+
+
+def test_an_error_deep_in_a_chain_keeps_its_cause() -> None:
+    specs = [*[FlatMapSpec(nested_loops)] * 30, MapSpec(lambda v: 1 // v)]
+    chain = node(len(specs) + 1, SinkSpec(None))
+    for n in range(len(specs), 0, -1):
+        chain = node(n, specs[n - 1], chain)
+    root = node(0, SourceSpec(None), chain)
+    with pytest.raises(UserCodeError) as caught:
+        Loop(root, Bindings(root, True), into=False)([0], None)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 def test_the_code_behind_yields_does_not_grow_without_end() -> None:
