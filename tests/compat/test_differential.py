@@ -28,9 +28,9 @@ from tidegate.testing.simulated_engine import SimulatedEngine
 sys.path.insert(0, str(Path(__file__).parent))
 from differential import programs
 from differential.catalog import Case, Surroundings, cases, normalized, run
+from pyflink_place import pyflink_python
 
 HERE = Path(__file__).parent
-REPOSITORY = HERE.parents[1]
 RECORDED = HERE / "differential" / "recorded.json"
 
 assert programs, "imported for its catalog"
@@ -117,12 +117,6 @@ def test_a_comparison_by_key_sees_order_and_a_multiset_does_not() -> None:
 # -- real PyFlink, real Spark: make test-pyflink
 
 
-def pyflink_python() -> Path:
-    """Of the environment scripts/pyflink_venv.sh makes. Its folder has to come first in PATH: PyFlink starts ``python``."""
-    venv = Path(os.environ.get("TIDEGATE_PYFLINK_VENV") or REPOSITORY / ".venv-pyflink")
-    return venv / "bin" / "python"
-
-
 def run_everything(python: Path, package: str, target: Path) -> dict[str, Any]:
     """All cases on one engine, in one process."""
     environment = {
@@ -142,8 +136,6 @@ def run_everything(python: Path, package: str, target: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def pyflink_results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    if not pyflink_python().exists():
-        pytest.skip(f"no PyFlink at {pyflink_python()}: run `make test-pyflink`")
     results = run_everything(pyflink_python(), "pyflink", tmp_path_factory.mktemp("pyflink") / "results.json")
     if os.environ.get("TIDEGATE_RECORD_PYFLINK"):
         RECORDED.write_text(as_recorded(results))
