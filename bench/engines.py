@@ -89,7 +89,7 @@ ENGINES = [
     Engine(
         "tidegate",
         "Tidegate, hashmap",
-        full={"keyed-count": Sizes(5_000_000, 20_000_000), "keyed-count-1m": Sizes(3_000_000, 9_000_000)},
+        full={"keyed-count": Sizes(10_000_000, 40_000_000), "keyed-count-1m": Sizes(5_000_000, 20_000_000)},
         quick={"keyed-count": Sizes(2_000_000, 6_000_000), "keyed-count-1m": Sizes(2_000_000, 4_000_000)},
     ),
     Engine(

@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("tidegate", deadline=None)  # a busy machine is no failure
+hypothesis.settings.load_profile("tidegate")
 
 HERE = Path(__file__).parent
 _FOLDER_MARKERS = {"integration": "spark", "crash": "crash"}
