@@ -20,10 +20,7 @@ import pytest
 
 from tidegate.common import Configuration
 from tidegate.datastream import StreamExecutionEnvironment, executor
-from tidegate.graph.transformation import Program
-from tidegate.runtime.handle import JobHandle
-from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
+from tidegate.testing.simulated_executor import SimulatedExecutor
 
 sys.path.insert(0, str(Path(__file__).parent))
 from differential import programs
@@ -60,14 +57,9 @@ def recorded() -> dict[str, Any]:
 # -- the simulated engine, always
 
 
-class SimulatedExecutor:
-    def execute_async(self, program: Program) -> JobHandle:
-        return JobHandle(JobMaster(program, SimulatedEngine(seed=7), listeners=[]), [])
-
-
 @pytest.fixture
 def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
+    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=7))
     keys = {
         "execution.target": "simulated",
         "execution.checkpointing.dir": str(tmp_path / "checkpoints"),

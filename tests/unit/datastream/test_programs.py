@@ -19,18 +19,10 @@ from tidegate.datastream import (
     executor,
 )
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.graph.transformation import Program
-from tidegate.runtime.handle import JobHandle
-from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
+from tidegate.testing.simulated_executor import SimulatedExecutor
 
 ORDERS = [("a", 3, "x"), ("a", 1, "y"), ("b", 5, "p"), ("a", 1, "z"), ("b", 2, "q"), ("a", 0, "q")]
 ORDER = Types.ROW_NAMED(["customer", "amount", "tag"], [Types.STRING(), Types.INT(), Types.STRING()])
-
-
-class SimulatedExecutor:
-    def execute_async(self, program: Program) -> JobHandle:
-        return JobHandle(JobMaster(program, SimulatedEngine(seed=1), listeners=[]), [])
 
 
 @pytest.fixture

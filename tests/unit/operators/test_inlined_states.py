@@ -10,19 +10,11 @@ import pytest
 from tidegate.common import Configuration, Types
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.graph.transformation import Program
 from tidegate.operators.bodies import bodies_of
 from tidegate.operators.inlining import state_attributes
-from tidegate.runtime.handle import JobHandle
-from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
+from tidegate.testing.simulated_executor import SimulatedExecutor
 
 RECORDS = [(n % 7, n) for n in range(500)]
-
-
-class SimulatedExecutor:
-    def execute_async(self, program: Program) -> JobHandle:
-        return JobHandle(JobMaster(program, SimulatedEngine(seed=1), listeners=[]), [])
 
 
 class Function(KeyedProcessFunction):

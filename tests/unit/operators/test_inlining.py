@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from loop_bindings import Bindings, node
 
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.output_tag import OutputTag
-from tidegate.graph.plan import ChainNode, Operator
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
-from tidegate.operators.bodies import bodies_of, code_of
+from tidegate.operators.bodies import bodies_of
 from tidegate.operators.codegen import Loop
-from tidegate.operators.functions import callable_of
 
 FACTOR = 3
 counted = 0
@@ -26,60 +25,19 @@ LOGGER = logging.getLogger("user")
 LATE = OutputTag("late")
 
 
-class Bindings:
-    """Sinks collect into lists. ``inline`` False: every function is called."""
-
-    backend = None
-    object_reuse = False
-    side_outputs = True
-
-    def __init__(self, root: ChainNode, inline: bool) -> None:
-        self.inline = inline
-        self.nodes = {node.operator.id: node for node in root.walk()}
-        self.values: list[Any] = []
-        self.times: list[Any] = []
-        self.contexts: dict[int, Any] = {n: type("Context", (), {"ts": None})() for n in self.nodes}
-        self.bodies = bodies_of(
-            [self.function(n) for n, node in self.nodes.items() if hasattr(node.operator.spec, "function")]
-        )
-
-    def function(self, operator_id: int) -> Callable[..., Any]:
-        return callable_of(self.nodes[operator_id].operator.spec)
-
-    def context(self, operator_id: int) -> Any:
-        return self.contexts[operator_id]
-
-    def reduce_state(self, operator_id: int) -> Any:
-        raise AssertionError
-
-    def collector(self, operator_id: int) -> Any:
-        return self.values.append, self.times.append
-
-    def output(self, edge_id: int) -> Any:
-        raise AssertionError
-
-    def body(self, function: Any) -> Any:
-        code = code_of(function)
-        return self.bodies.get(code) if self.inline and code is not None else None
-
-
-def node(n: int, spec: Any, *children: ChainNode | tuple[str, ChainNode]) -> ChainNode:
-    below = tuple(c if isinstance(c, tuple) else (None, c) for c in children)
-    return ChainNode(Operator(n, f"op{n}", None, str(n), spec, 1, 128, None), below, ())
-
-
 def outcome(specs: list[Any], values: list[Any], inline: bool) -> tuple[list[Any], str]:
     """What reaches the sink, and the message of the error if there is one."""
     chain = node(len(specs) + 1, SinkSpec(None))
     for n in range(len(specs), 0, -1):
         chain = node(n, specs[n - 1], chain)
     root = node(0, SourceSpec(None), chain)
-    bindings = Bindings(root, inline)
+    bindings = Bindings(root, inline=inline)
+    reached = bindings.values[len(specs) + 1]
     try:
         Loop(root, bindings, into=False)(list(values), list(range(len(values))))
     except UserCodeError as error:
-        return bindings.values, str(error)
-    return bindings.values, ""
+        return reached, str(error)
+    return reached, ""
 
 
 def is_inlined(function: Callable[..., Any]) -> bool:
@@ -531,7 +489,7 @@ def test_an_error_deep_in_a_chain_keeps_its_cause() -> None:
         chain = node(n, specs[n - 1], chain)
     root = node(0, SourceSpec(None), chain)
     with pytest.raises(UserCodeError) as caught:
-        Loop(root, Bindings(root, True), into=False)([0], None)
+        Loop(root, Bindings(root), into=False)([0], None)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
