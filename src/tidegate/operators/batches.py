@@ -14,6 +14,7 @@ from tidegate.operators import watermarks
 from tidegate.operators.blame import record_in, user_error, user_line
 from tidegate.operators.rows import MAX_WATERMARK, Generator
 from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.vectors import IntColumns, Values
 from tidegate.operators.watermarks import Domain, Strategy
 
 log = logging.getLogger(__name__)
@@ -27,9 +28,9 @@ class Collected:
         self.values: list[Any] = []
         self.timestamps: list[Any] = []
 
-    def extend(self, values: list[Any], timestamps: list[Any] | None, keys: list[Any] | None) -> None:
+    def extend(self, values: Values, timestamps: list[Any] | None, keys: list[Any] | None) -> None:
         """Take a whole batch (the operator is the head of its chain)."""
-        self.values.extend(values)
+        self.values.extend(values.rows() if isinstance(values, IntColumns) else values)
         if timestamps is not None:
             self.timestamps.extend(timestamps)
 

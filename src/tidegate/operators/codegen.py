@@ -1,15 +1,17 @@
 """A chain as one generated Python loop: an operator costs the call of the user's function, or not even that.
 
-A loop takes columns (values, timestamps, keys). Two variants are compiled on demand, with and without timestamps, so a stream
-without them does not pay. Small functions are not called but written into the loop (``bodies.py``), and there a value state
-of the current key is an entry of a dict. A generated line remembers its operator, the variable with its input and the user's
-line: an exception is traced to operator and record from its traceback alone, at no cost on the good path.
+A loop takes columns (values, timestamps, keys). Variants are compiled on demand, with and without timestamps, so a stream
+without them does not pay, and for records that come as columns of ints (``vectors.py``): of those only the fields
+that are used become Python objects. Small functions are not called but written into the loop (``bodies.py``), and there a
+value state of the current key is an entry of a dict. A generated line remembers its operator, the variable with its input and
+the user's line: an exception is traced to operator and record from its traceback alone, at no cost on the good path.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import re
 from collections.abc import Callable
 from itertools import repeat
 from types import CodeType, FunctionType, TracebackType
@@ -29,14 +31,17 @@ from tidegate.graph.transformation import (
     SourceSpec,
     TimestampsSpec,
 )
+from tidegate.operators.batch_path import BatchPath
 from tidegate.operators.blame import CHAIN_FILE, reprlib_repr, user_error
 from tidegate.operators.bodies import Body
 from tidegate.operators.inlining import Inliner, state_attributes
 from tidegate.operators.ownership import ATOMS, is_immutable, own
+from tidegate.operators.vectors import IntColumns, Values
 from tidegate.state.keyed import ImmutableValueState
 
 _DEEPEST = 12
 """Levels of indentation. What comes deeper is a loop of its own: Python allows 20 blocks inside each other."""
+_PLAIN = (int, float, str, bytes, bool, type(None))
 _LONGEST = 400
 """Lines behind which generators are called: a chain of generators with two yields each would double with every one."""
 
@@ -74,18 +79,36 @@ class Bindings(Protocol):
         ...
 
 
+class _Variant(NamedTuple):
+    """What a compiled loop takes. ``columns``: records come as so many columns of ints, ``key_field`` of which is the key."""
+
+    timed: bool
+    columns: int | None = None
+    key_field: int | None = None
+
+
 class Loop:
     """One entry into a chain. ``into`` True: the values are inputs of ``node``; False: they are its outputs."""
 
     def __init__(self, node: ChainNode, bindings: Bindings, *, into: bool) -> None:
         self._node, self._bindings, self._into = node, bindings, into
-        self._variants: dict[bool, tuple[Callable[..., None], _Source]] = {}
+        self._variants: dict[_Variant, tuple[Callable[..., None], _Source]] = {}
+        self._path: BatchPath | None = None
 
-    def __call__(self, values: list[Any], timestamps: list[Any] | None, keys: list[Any] | None = None) -> None:
-        timed = timestamps is not None
-        if timed not in self._variants or self._variants[timed][1].is_stale():
-            self._variants[timed] = self._compile(timed)
-        run, source = self._variants[timed]
+    def __call__(self, values: Values, timestamps: list[Any] | None, keys: list[Any] | None = None) -> None:
+        if self._path is None:
+            self._path = BatchPath(self._node, self._bindings, into=self._into, rest=self._rest)
+        if self._path.useful and self._path.run(values, timestamps):
+            return
+        variant = _Variant(timestamps is not None)
+        if isinstance(values, IntColumns):
+            if values.width:
+                variant = _Variant(timestamps is not None, values.width, values.key_field)
+            else:
+                values = values.rows()
+        if variant not in self._variants or self._variants[variant][1].is_stale():
+            self._variants[variant] = self._compile(variant)
+        run, source = self._variants[variant]
         tags = OutputTag.created
         try:
             run(values, timestamps, keys)
@@ -102,12 +125,12 @@ class Loop:
                 cure="make the OutputTag where the program is built, and read it with get_side_output(tag)",
             )
 
-    def _compile(self, timed: bool) -> tuple[Callable[..., None], _Source]:
-        source = _Source(self._bindings, timed)
+    def _rest(self, node: ChainNode) -> Loop:
+        return Loop(node, self._bindings, into=False)
+
+    def _compile(self, variant: _Variant) -> tuple[Callable[..., None], _Source]:
         keyed = self._into and self._node.operator.keyed is not None
-        source.open(keyed)
-        if keyed:
-            source.line(2, f"{source.bind('B', self._bindings.backend)}.key = tg_k", None)
+        source = _Source(self._bindings, variant, keyed)
         if self._into:
             source.operator(self._node, "tg_v", 2, keyed)
         else:
@@ -126,8 +149,11 @@ class _Owner(NamedTuple):
 class _Source:
     """The text of one variant while it is built, and its line table afterwards."""
 
-    def __init__(self, bindings: Bindings, timed: bool) -> None:
-        self._bindings, self._timed = bindings, timed
+    def __init__(self, bindings: Bindings, variant: _Variant, keyed: bool) -> None:
+        self._bindings, self._variant, self._keyed = bindings, variant, keyed
+        self._timed = variant.timed
+        self._looks_around = False
+        """Whether some function in the loop may want to know the current key."""
         self._once: list[str] = []
         self._lines: list[str] = []
         self._owners: list[_Owner | None] = []
@@ -146,19 +172,42 @@ class _Source:
         self._names[name] = value
         return name
 
-    def open(self, keyed: bool) -> None:
-        columns = [("tg_k", "tg_keys")] * keyed + [("tg_v", "tg_values")] + [("tg_t", "tg_timestamps")] * self._timed
-        if len(columns) == 1:
-            self.line(1, "for tg_v in tg_values:", None)
-        else:
-            names, sources = zip(*columns, strict=True)
-            self.line(1, f"for {', '.join(names)} in {self.bind('zip', zip)}({', '.join(sources)}):", None)
+    def _open(self) -> list[str]:
+        """The lines before those of the operators: the head of the loop, and the current key for whom it may concern."""
+        columns = [("tg_k", "tg_keys")] * self._keyed + self._record() + [("tg_t", "tg_timestamps")] * self._timed
+        names, sources = zip(*columns, strict=True)
+        self._once.append(f"tg_i = {self.bind('iter', iter)}({sources[0]})")
+        sources = ("tg_i", *sources[1:])
+        every = sources[0] if len(sources) == 1 else f"{self.bind('zip', zip)}({', '.join(sources)})"
+        head = [f"    for {', '.join(names)} in {every}:"]
+        if self._keyed and (self._looks_around or self._variant.columns is None):
+            head.append(f"        {self.bind('B', self._bindings.backend)}.key = tg_k")
+        return head
+
+    def _record(self) -> list[tuple[str, str]]:
+        """Variables of the record and where they come from: of columns only those that the lines use."""
+        width = self._variant.columns
+        if width is None:
+            return [("tg_v", "tg_values")]
+        text = "\n".join(self._lines)
+        used = sorted(set(map(int, re.findall(r"\btg_v_(\d+)\b", text))))
+        whole = re.search(r"\btg_v\b", text) is not None
+        if not (used or whole or self._keyed):
+            used = [0]
+        for field in range(width) if whole else used:
+            self._once.append(f"tg_c_{field} = tg_values.columns[{field}].tolist()")
+        record = [(f"tg_v_{field}", f"tg_c_{field}") for field in used]
+        if whole:
+            every = ", ".join(f"tg_c_{field}" for field in range(width))
+            record.append(("tg_v", f"{self.bind('zip', zip)}({every})"))
+        return record
 
     def compile(self) -> Callable[..., None]:
         # What the loop uses becomes a default argument: a local variable is cheaper to reach than a global one. Global are only the
         # names of inlined bodies, and they are found where the user's functions find them.
+        opening = self._open()
         head = f"def loop(tg_values, tg_timestamps, tg_keys, {', '.join(f'{name}={name}' for name in self._names)}):"
-        text = [head, *("    " + line for line in self._once), *self._lines]
+        text = [head, *("    " + line for line in self._once), *opening, *self._lines]
         self._owners[:0] = [None] * (len(text) - len(self._lines))
         exec(compile("\n".join(text) + "\n", CHAIN_FILE, "exec"), self._names)
         made: FunctionType = self._names["loop"]
@@ -196,6 +245,7 @@ class _Source:
     def _reduce(self, node: ChainNode, function: Any, value: str, depth: int, owner: _Owner) -> None:
         n = node.operator.id
         state, before, out = self._bindings.reduce_state(n), f"tg_a{n}", f"tg_v{n}"
+        self._looks_around = True
         self.line(depth, f"{before} = {self.bind(f's{n}', state.value)}()", owner)
         self.line(depth, f"if {before} is None:", owner)
         self.line(depth + 1, f"{out} = {value}", owner)
@@ -262,6 +312,7 @@ class _Source:
 
     def _apart(self, node: ChainNode, value: str, depth: int) -> None:
         """Code that hands the record to a loop of its own."""
+        self._looks_around = True
         loop = self.bind(f"l{node.operator.id}", Loop(node, self._bindings, into=True))
         self.line(depth, f"{loop}([{value}], {'[tg_t]' if self._timed else None})", None)
 
@@ -295,6 +346,7 @@ class _Source:
         self._result(f"s{e}_", selector, [value], key, depth, owner)
         where = key
         if ship is Ship.CUSTOM:
+            self._looks_around = True
             where = f"{self.bind(f'p{e}_', edge.partitioning.partitioner)}({key}, {output.target.parallelism})"
         self.line(depth, f"tg_a{e}_, tg_b{e}_, tg_t{e}_ = {self.bind(f'r{e}_', output.router)}[{where}]", owner)
         self.line(depth, f"tg_a{e}_({value})", owner)
@@ -311,6 +363,7 @@ class _Source:
         """Code after which ``out`` holds what the function returns."""
         body = self._inlinable(function, len(arguments))
         if body is None or body.generator:
+            self._looks_around = True
             self.line(depth, f"{out} = {self.bind(f'f{label}', function)}({', '.join(arguments)})", owner)
             return
 
@@ -384,20 +437,26 @@ class _Source:
             else:
                 names[name] = argument
         cells = self._cells(label, body, function) if keyed and plain is not function else {}
+        fields: dict[str, list[str]] = {}
+        if self._variant.columns is not None and "tg_v" in arguments:
+            fields[body.parameters[arguments.index("tg_v")]] = list(map(self._field, range(self._variant.columns)))
 
         def line(level: int, text: str, statement: ast.AST) -> None:
             self.line(level, text, owner._replace(place=body.place(statement)))
 
-        write = Inliner(body, names, cells, line, returned, yielded)
-        if not body.early:
-            write.block(body.statements, depth)
-            if not body.generator and not isinstance(body.statements[-1], ast.Return):
-                returned(None, depth, body.statements[-1])
-            return
-        self.line(depth, "while True:", None)  # a return is a break out of it
-        write.block(body.statements, depth + 1)
-        if not isinstance(body.statements[-1], ast.Return):
-            returned(None, depth + 1, body.statements[-1])
+        objects = {body.parameters[0], *body.parameters[2:]} if plain is not function else set()
+        objects |= {name for name in body.free if not isinstance(self._names[names[name]], _PLAIN)}
+        data = {text for name, text in names.items() if name not in objects}
+        write = Inliner(body, names, cells, fields, data, line, returned, yielded)
+        if body.early:
+            self.line(depth, "while True:", None)  # a return is a break out of it
+        write.block(body.statements, depth + body.early)
+        if (body.early or not body.generator) and not isinstance(body.statements[-1], ast.Return):
+            returned(None, depth + body.early, body.statements[-1])
+        self._looks_around |= not write.self_contained or not plain.__globals__.keys().isdisjoint(body.outer)
+
+    def _field(self, index: int) -> str:
+        return "tg_k" if self._keyed and index == self._variant.key_field else f"tg_v_{index}"
 
     def _cells(self, label: str, body: Body, function: Any) -> dict[str, str]:
         """The value states among the attributes of the function object whose values per key can be had as a dict."""
@@ -423,9 +482,16 @@ class _Source:
                 owner = self._owners[tb.tb_lineno - 1]
                 if owner is None:
                     break
-                return owner.where, reprlib_repr(tb.tb_frame.f_locals.get(owner.variable)), owner.place
+                return owner.where, reprlib_repr(self._found(owner.variable, tb.tb_frame.f_locals)), owner.place
             tb = tb.tb_next
         return "the chain", None, None
+
+    def _found(self, variable: str, found: dict[str, Any]) -> Any:
+        """The record in a variable. One that came as columns is the last that the first iterator has given out."""
+        if variable == "tg_v" and self._variant.columns is not None:
+            records: IntColumns = found["tg_values"]
+            return records.row(len(records) - found["tg_i"].__length_hint__() - 1)
+        return found.get(variable)
 
 
 def _has_empty_cell(function: FunctionType) -> bool:

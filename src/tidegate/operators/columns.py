@@ -15,6 +15,8 @@ import msgspec
 
 from tidegate.common.errors import UserCodeError
 from tidegate.common.typeinfo import BasicTypeInfo, TupleTypeInfo
+from tidegate.operators import vectors
+from tidegate.operators.vectors import IntColumns
 from tidegate.state.codecs import SIMPLE_TYPES
 
 _PICKLE = 0x80
@@ -51,7 +53,19 @@ class Column:
                 pass  # not as declared, or beyond msgpack: ints over 64 bits, lone surrogates
         return pickle.dumps(values, 5)
 
-    def unpack(self, data: bytes) -> list[Any]:
+    def is_of_ints(self, width: int) -> bool:
+        """Whether columns of ints (``vectors.py``) are as declared, or nothing is: then they travel as they are."""
+        declared = self._declared
+        if declared is None:
+            return True
+        fields = declared.get_field_types() if isinstance(declared, TupleTypeInfo) else [declared]
+        if len(fields) != max(width, 1) or isinstance(declared, TupleTypeInfo) != bool(width):
+            return False
+        return all(isinstance(field, BasicTypeInfo) and field.to_schema() is int for field in fields)
+
+    def unpack(self, data: bytes) -> list[Any] | IntColumns:
+        if data[0] == vectors.MARK:
+            return vectors.unpack(data)
         if data[0] == _PICKLE:
             values: list[Any] = pickle.loads(data)
             return values
@@ -66,6 +80,10 @@ class Column:
                 found=str(error),
                 cure="declare what the operator before emits with output_type=..., or declare nothing",
             ) from error
+
+    def unpack_list(self, data: bytes) -> list[Any]:
+        values = self.unpack(data)
+        return values.rows() if isinstance(values, IntColumns) else values
 
 
 def _fields(declared: Any) -> Any:

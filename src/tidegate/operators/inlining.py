@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from tidegate.operators.bodies import Body
@@ -15,6 +15,10 @@ Line = Callable[[int, str, ast.AST], None]
 
 class Inliner:
     """``names``: the body's names -> names in the loop. ``cells``: attribute of ``self`` -> dict with the state's value per key.
+    ``fields``: a parameter that is a tuple -> the variables that its fields have in the loop.
+
+    ``plain``: names in the loop that stand for plain data. Afterwards ``self_contained`` tells whether the body, as it was written,
+    reaches nothing else.
 
     ``returned(text, depth, statement)`` and ``yielded`` write what happens with a value; a text None stands for a bare return.
     """
@@ -24,12 +28,17 @@ class Inliner:
         body: Body,
         names: Mapping[str, str],
         cells: Mapping[str, str],
+        fields: Mapping[str, list[str]],
+        plain: Collection[str],
         line: Line,
         returned: Callable[[str | None, int, ast.AST], None],
         yielded: Callable[[str, bool, int, ast.AST], None],
     ) -> None:
-        self._rename = _Rename(names, cells, body.parameters[0] if body.parameters else "")
+        fields = {name: variables for name, variables in fields.items() if name not in body.assigned}
+        self._rename = _Rename(names, cells, body.parameters[0] if body.parameters else "", fields)
         self._line, self._returned, self._yielded = line, returned, yielded
+        self._plain = {"tg_k", *plain, *cells.values(), *(variable for known in fields.values() for variable in known)}
+        self.self_contained = True
 
     def block(self, statements: list[ast.stmt], depth: int) -> None:
         for statement in statements:
@@ -46,7 +55,15 @@ class Inliner:
 
     def _text(self, node: ast.AST) -> str:
         renamed = ast.fix_missing_locations(self._rename.visit(copy.deepcopy(node)))
+        self.self_contained &= all(map(self._is_contained, ast.walk(renamed)))
         return ast.unparse(renamed)
+
+    def _is_contained(self, part: ast.AST) -> bool:
+        if isinstance(part, ast.Name):
+            return part.id in self._plain or part.id in _HARMLESS
+        return not isinstance(part, ast.Attribute) and (
+            not isinstance(part, ast.Call) or isinstance(part.func, ast.Name)
+        )
 
     def _compound(self, s: ast.If | ast.For | ast.While | ast.With | ast.Try, depth: int) -> None:
         if isinstance(s, ast.If):
@@ -78,11 +95,20 @@ class Inliner:
 class _Rename(ast.NodeTransformer):
     """Names of the body become names of the loop; reads and writes of a value state become accesses of its dict."""
 
-    def __init__(self, names: Mapping[str, str], cells: Mapping[str, str], this: str) -> None:
-        self.names, self._cells, self._this = names, cells, this
+    def __init__(
+        self, names: Mapping[str, str], cells: Mapping[str, str], this: str, fields: Mapping[str, list[str]]
+    ) -> None:
+        self.names, self._cells, self._this, self._fields = names, cells, this, fields
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return ast.Name(self.names.get(node.id, node.id), node.ctx)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        fields = self._fields.get(node.value.id) if isinstance(node.value, ast.Name) else None
+        index = _constant(node.slice)
+        if fields is None or index is None or not -len(fields) <= index < len(fields):
+            return self.generic_visit(node)
+        return ast.Name(fields[index], ast.Load()) if isinstance(node.ctx, ast.Load) else self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         cell = self._cell(node, "value", 0)
@@ -108,6 +134,17 @@ class _Rename(ast.NodeTransformer):
 
 def _entry(cell: str, context: ast.expr_context) -> ast.Subscript:
     return ast.Subscript(ast.Name(cell, ast.Load()), ast.Name("tg_k", ast.Load()), context)
+
+
+def _constant(index: ast.expr) -> int | None:
+    sign = 1
+    if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
+        index, sign = index.operand, -1
+    return sign * index.value if isinstance(index, ast.Constant) and type(index.value) is int else None
+
+
+_HARMLESS = {"abs", "bool", "bytes", "divmod", "float", "int", "len", "max", "min", "round", "str", "sum", "tuple"}
+"""Builtins that look at nothing but what they are given."""
 
 
 def own_attribute(node: ast.AST | None, this: str) -> str | None:

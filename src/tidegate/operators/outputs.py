@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
+
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Ship
 from tidegate.operators.columns import PLAIN, Column
-from tidegate.operators.rows import BARRIER, DATA, Barrier, Payload, Row
-from tidegate.state.key_groups import KeyRouter
+from tidegate.operators.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
+from tidegate.operators.vectors import Int64s, IntColumns, pack_field
+from tidegate.state.key_groups import KeyRouter, groups_of_ints
 
 Columns = tuple[list[Any], list[Any], list[Any]]
 """Values, keys, timestamps; the latter two stay empty where there are none."""
@@ -26,10 +29,33 @@ class Target:
         self.max_parallelism, self.name = max_parallelism, name
 
 
+class _Waiting:
+    """Columns on their way to one target of a keyed edge: fields, then the key unless it is a field, then timestamps."""
+
+    __slots__ = ("key_field", "parts", "records", "timed", "width")
+
+    def __init__(self) -> None:
+        self.parts: list[list[Int64s]] = []
+        self.records, self.width, self.timed = 0, 0, False
+        self.key_field: int | None = None
+
+    def clear(self) -> None:
+        self.parts, self.records = [], 0
+
+    def payload(self) -> Payload:
+        columns = [np.concatenate(pieces) for pieces in zip(*self.parts, strict=True)]
+        fields = max(self.width, 1)
+        keys = pack_field(self.key_field) if self.key_field is not None else IntColumns([columns[fields]], 0).pack()
+        times = IntColumns([columns[-1]], 0).pack() if self.timed else None
+        return IntColumns(columns[:fields], self.width).pack(), keys, times
+
+
 class EdgeOutput:
     """Buffers of one edge and sending subtask. ``rows`` collects finished chunks until the task yields them.
 
     Records are routed per record only where they must be (HASH, CUSTOM); otherwise one buffer is filled and divided when it is cut.
+    To a keyed edge records may also come as columns. A channel keeps their order: before columns are added, records that wait go
+    into a chunk, so columns that wait are always older than records that wait, and are cut first.
     """
 
     def __init__(self, edge: Edge, subtask: int, senders: int, target: Target, chunk_records: int) -> None:
@@ -51,6 +77,8 @@ class EdgeOutput:
         self._next = subtask % len(self._spread)
         self._numbers = [0] * n
         self._column = Column(edge.record_type)
+        self._waiting = [_Waiting() for _ in range(n)] if ship is Ship.HASH else []
+        self._watermark = MIN_WATERMARK
 
     def _targets_of(self, ship: Ship, senders: int, n: int) -> list[int]:
         if ship is Ship.GLOBAL:
@@ -67,16 +95,57 @@ class EdgeOutput:
         self.rows.clear()
         self._drop()
         self._numbers = [0] * self.target.parallelism
+        self._watermark = MIN_WATERMARK
         self.records = 0
 
     def _drop(self) -> None:
         for columns in self.buffers:
             for column in columns:
                 column.clear()
+        for waiting in self._waiting:
+            waiting.clear()
+
+    def carries(self, columns: IntColumns) -> bool:
+        """Whether columns are what the edge is declared to carry."""
+        return self._column.is_of_ints(columns.width)
+
+    def extend(self, columns: IntColumns, keys: Int64s, key_field: int | None, times: Int64s | None) -> None:
+        """Add records as columns. ``key_field``: the key is this field of the record."""
+        n, target = len(self._waiting), self.target
+        if any(values for values, _, _ in self.buffers):
+            self.cut(self._watermark, everything=True)
+        every = [*columns.columns, *([] if key_field is not None else [keys]), *([] if times is None else [times])]
+        if n == 1:
+            ends = [len(keys)]
+        else:
+            subtasks = groups_of_ints(keys, target.max_parallelism) * n // target.max_parallelism
+            order = np.argsort(subtasks.astype(np.uint16), kind="stable")
+            every = [column[order] for column in every]
+            ends = np.bincount(subtasks, minlength=n).cumsum().tolist()
+        start = 0
+        for index, (waiting, end) in enumerate(zip(self._waiting, ends, strict=True)):
+            if end > start:
+                shape = (columns.width, key_field, times is not None)
+                if waiting.parts and shape != (waiting.width, waiting.key_field, waiting.timed):
+                    self._cut_waiting(index, self._watermark)
+                waiting.width, waiting.key_field, waiting.timed = shape
+                waiting.parts.append([column[start:end] for column in every])
+                waiting.records += end - start
+            start = end
+
+    def _cut_waiting(self, index: int, watermark: int) -> None:
+        waiting = self._waiting[index]
+        self._chunk(index, waiting.payload(), watermark)
+        self.records += waiting.records
+        waiting.clear()
 
     def cut(self, watermark: int, everything: bool) -> None:
         """Turn full buffers (or, at the end of the round, all) into chunks."""
+        self._watermark = watermark
         least = 1 if everything else self.chunk_records
+        for index, waiting in enumerate(self._waiting):
+            if waiting.records >= least or (waiting.records and self.buffers[index][0]):
+                self._cut_waiting(index, watermark)
         if self.per_record:
             for index, columns in enumerate(self.buffers):
                 if len(columns[0]) >= least:

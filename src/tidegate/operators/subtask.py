@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,6 +45,7 @@ from tidegate.operators.rows import (
 from tidegate.operators.sink import WriterContext
 from tidegate.operators.source import SplitInterval
 from tidegate.operators.time_domain import TimeDomain
+from tidegate.operators.vectors import IntColumns, Values, packed_field
 from tidegate.operators.watermarks import Domain, SplitWatermarks, Strategy
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ValueStateDescriptor
@@ -52,9 +53,8 @@ from tidegate.state.key_groups import range_for
 from tidegate.state.local_dir import store_path
 
 _FIRED_BATCH = 4096
-Columns = tuple[list[Any], Any, Any]
-"""Values, keys or None, timestamps or None."""
-_Loop = Callable[[list[Any], list[Any] | None, list[Any] | None], None]
+_Loop = Callable[[Values, "list[Any] | None", "list[Any] | None"], None]
+"""Takes values, timestamps, keys."""
 
 
 def _system_now_ms() -> int:
@@ -372,7 +372,7 @@ class Subtask:
         else:
             self._source_batch(split, *batch)
 
-    def _source_batch(self, split: str, values: list[Any], timestamps: list[int] | None) -> None:
+    def _source_batch(self, split: str, values: Sequence[Any], timestamps: list[int] | None) -> None:
         now = self._now_ms()
         try:
             timestamps = self._strategy.timestamps(values, timestamps)
@@ -400,10 +400,16 @@ class Subtask:
             self._advance(self._input.watermarks.current())
             self._cut(everything=False)
 
-    def _unpacked(self, edge: int, values: bytes, keys: bytes | None, times: bytes | None) -> Columns:
-        return self._columns[edge].unpack(values), keys and PLAIN.unpack(keys), times and PLAIN.unpack(times)
+    def _unpacked(self, edge: int, values: bytes, keys: bytes | None, times: bytes | None) -> tuple[Values, Any, Any]:
+        """Values, keys or None, timestamps or None."""
+        records = self._columns[edge].unpack(values)
+        if keys is not None and isinstance(records, IntColumns):
+            records.key_field = packed_field(keys)
+            if records.key_field is not None:
+                return records, records.columns[records.key_field].tolist(), times and PLAIN.unpack_list(times)
+        return records, keys and PLAIN.unpack_list(keys), times and PLAIN.unpack_list(times)
 
-    def _process(self, loop: _Loop, values: list[Any], timestamps: list[Any] | None, keys: list[Any] | None) -> None:
+    def _process(self, loop: _Loop, values: Values, timestamps: list[Any] | None, keys: list[Any] | None) -> None:
         self._run_loop(loop, values, timestamps, keys)
         for assigner, below in self._assigners:
             now = self._now_ms()
@@ -414,7 +420,7 @@ class Subtask:
         for sink in self._sinks:
             sink.drain()
 
-    def _run_loop(self, loop: _Loop, values: list[Any], timestamps: list[Any] | None, keys: list[Any] | None) -> None:
+    def _run_loop(self, loop: _Loop, values: Values, timestamps: list[Any] | None, keys: list[Any] | None) -> None:
         timed = timestamps is not None
         if timed != self._timed:  # a chunk has timestamps for all of its records or for none
             self._cut(everything=True)

@@ -1,0 +1,261 @@
+"""Functions of plain integer arithmetic, evaluated for a whole batch at once.
+
+``lambda x: (x * 31 % keys, x)`` does the same thing to every record, so it can be done to a column. The tree of the function
+(``bodies.py``) is walked once a batch with columns in place of numbers. Python's ints have no limit and a column's have: with every
+column go the bounds of what is in it, the bounds of each result are computed first, and where one does not surely fit (or a
+divisor may be 0) the batch is ``Inexact`` and is left to the loop over records. So a result is either the one Python has, or none.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.operators.bodies import Body
+from tidegate.operators.vectors import Int64s
+
+_LOW, _HIGH = -(1 << 63), (1 << 63) - 1
+
+
+class Inexact(Exception):
+    """This batch, or this function, is not for columns."""
+
+
+class Ints:
+    """A column and bounds of what is in it."""
+
+    __slots__ = ("column", "high", "low")
+
+    def __init__(self, column: Int64s, low: int, high: int) -> None:
+        self.column, self.low, self.high = column, low, high
+
+    @classmethod
+    def of(cls, column: Int64s) -> Ints:
+        return cls(column, int(column.min()), int(column.max()))
+
+    def take(self, which: Any) -> Ints:
+        return Ints(self.column[which], self.low, self.high)
+
+
+Mask = npt.NDArray[np.bool_]
+Value = Any
+"""An int, ``Ints``, a ``Mask``, or a tuple of ints and ``Ints``."""
+
+
+def evaluate(body: Body, function: Any, arguments: tuple[Value, ...]) -> Value:
+    """What the function returns for every record of the batch. Raises Inexact."""
+    plain = getattr(function, "__func__", function)
+    if plain is not function:
+        arguments = (function.__self__, *arguments)
+    if body.generator or body.early or len(arguments) != len(body.parameters):
+        raise Inexact
+    names: dict[str, Value] = dict(zip(body.parameters, arguments, strict=True))
+    for name, cell in zip(body.free, plain.__closure__ or (), strict=True):
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:
+            raise Inexact from None
+    walk = _Walk(names, plain.__globals__, body.parameters[0] if plain is not function else None)
+    for statement in body.statements[:-1]:
+        if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Name) for t in statement.targets):
+            raise Inexact
+        result = walk.value(statement.value)
+        names.update((target.id, result) for target in statement.targets)  # type: ignore[attr-defined]
+    last = body.statements[-1]
+    if not isinstance(last, ast.Return) or last.value is None:
+        raise Inexact
+    return walk.value(last.value)
+
+
+def is_arithmetic(body: Body | None) -> bool:
+    """Whether ``evaluate`` knows all that stands in the body. What the names stand for shows only in a batch."""
+    if body is None or body.generator or body.early or not isinstance(body.statements[-1], ast.Return):
+        return False
+    return all(isinstance(part, _KNOWN) for statement in body.statements for part in ast.walk(statement))
+
+
+def mask_of(value: Value) -> Mask:
+    """For which records a filter's result is true."""
+    if isinstance(value, Ints):
+        return np.not_equal(value.column, 0)
+    if isinstance(value, np.ndarray):
+        return value
+    raise Inexact
+
+
+class _Walk:
+    def __init__(self, names: dict[str, Value], outer: dict[str, Any], this: str | None) -> None:
+        self._names, self._outer, self._this = names, outer, this
+
+    def value(self, node: ast.expr) -> Value:
+        step = _STEPS.get(type(node))
+        if step is None:
+            raise Inexact
+        return step(self, node)
+
+    def constant(self, node: ast.Constant) -> Value:
+        return _plain_int(node.value)
+
+    def name(self, node: ast.Name) -> Value:
+        if node.id in self._names:
+            found = self._names[node.id]
+            if isinstance(found, Ints | tuple | np.ndarray):
+                return found
+        else:
+            found = self._outer.get(node.id)
+        return _plain_int(found)
+
+    def attribute(self, node: ast.Attribute) -> Value:
+        """``self.factor``: a number in the function object itself, which no method or property hides."""
+        if not isinstance(node.value, ast.Name) or node.value.id != self._this:
+            raise Inexact
+        this = self._names[self._this]
+        if hasattr(type(this), node.attr) or _looks_up_itself(type(this)):
+            raise Inexact
+        return _plain_int(getattr(this, "__dict__", {}).get(node.attr))
+
+    def tuple(self, node: ast.Tuple) -> Value:
+        fields = tuple(map(self.value, node.elts))
+        if not fields or not all(isinstance(field, int | Ints) for field in fields):
+            raise Inexact
+        return fields
+
+    def subscript(self, node: ast.Subscript) -> Value:
+        record, index = self.value(node.value), self.value(node.slice)
+        if not isinstance(record, tuple) or not isinstance(index, int) or not -len(record) <= index < len(record):
+            raise Inexact
+        return record[index]
+
+    def unary(self, node: ast.UnaryOp) -> Value:
+        operand = self.value(node.operand)
+        if isinstance(node.op, ast.USub) and isinstance(operand, int | Ints):
+            return _operate(ast.Sub, 0, operand)
+        if isinstance(node.op, ast.Not):
+            return ~mask_of(operand)
+        raise Inexact
+
+    def binary(self, node: ast.BinOp) -> Value:
+        return _operate(type(node.op), self.value(node.left), self.value(node.right))
+
+    def compare(self, node: ast.Compare) -> Value:
+        operands = [self.value(operand) for operand in (node.left, *node.comparators)]
+        masks = [_compare(type(op), *operands[i : i + 2]) for i, op in enumerate(node.ops)]
+        return reduce(np.logical_and, masks)
+
+    def logic(self, node: ast.BoolOp) -> Value:
+        values = list(map(self.value, node.values))
+        if not all(isinstance(value, np.ndarray) for value in values):
+            raise Inexact  # of ints it gives one of the ints
+        return reduce(np.logical_and if isinstance(node.op, ast.And) else np.logical_or, values)
+
+
+_STEPS: dict[type[ast.expr], Callable[[_Walk, Any], Value]] = {
+    ast.Constant: _Walk.constant,
+    ast.Name: _Walk.name,
+    ast.Attribute: _Walk.attribute,
+    ast.Tuple: _Walk.tuple,
+    ast.Subscript: _Walk.subscript,
+    ast.UnaryOp: _Walk.unary,
+    ast.BinOp: _Walk.binary,
+    ast.Compare: _Walk.compare,
+    ast.BoolOp: _Walk.logic,
+}
+
+
+_KNOWN = (*_STEPS, ast.Assign, ast.Return, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.expr_context)
+
+
+def _looks_up_itself(kind: Any) -> bool:
+    return kind.__getattribute__ is not object.__getattribute__
+
+
+def _plain_int(found: Any) -> int:
+    if type(found) is not int:
+        raise Inexact
+    return found
+
+
+# -- operators: bounds first, then the columns ---------------------------------------------------------------------------
+
+_Bounds = tuple[int, int]
+
+
+def _operate(operator: type[ast.operator], left: Value, right: Value) -> Value:
+    rule = _OPERATORS.get(operator)
+    if rule is None or not isinstance(left, int | Ints) or not isinstance(right, int | Ints):
+        raise Inexact
+    bounds, column = rule
+    low, high = bounds(_bounds(left), _bounds(right))
+    if low < _LOW or high > _HIGH:
+        raise Inexact
+    if isinstance(left, int) and isinstance(right, int):
+        return int(column(left, right))
+    return Ints(column(_operand(left), _operand(right)), low, high)
+
+
+def _bounds(value: int | Ints) -> _Bounds:
+    low, high = (value, value) if isinstance(value, int) else (value.low, value.high)
+    if low < _LOW or high > _HIGH:
+        raise Inexact
+    return low, high
+
+
+def _operand(value: int | Ints) -> Any:
+    return np.int64(value) if isinstance(value, int) else value.column
+
+
+def _corners(operate: Callable[[int, int], int]) -> Callable[[_Bounds, _Bounds], _Bounds]:
+    """Bounds of an operation that is monotonous in each operand: the extremes are among the corners."""
+
+    def bounds(a: _Bounds, b: _Bounds) -> _Bounds:
+        results = [operate(x, y) for x in a for y in b]
+        return min(results), max(results)
+
+    return bounds
+
+
+def _divided(a: _Bounds, b: _Bounds) -> _Bounds:
+    if b[0] <= 0 <= b[1]:
+        raise Inexact
+    return _corners(lambda x, y: x // y)(a, b)
+
+
+def _remainder(a: _Bounds, b: _Bounds) -> _Bounds:
+    """Of the divisor's sign, as Python and numpy have it."""
+    if b[0] <= 0 <= b[1] or a[0] == _LOW:
+        raise Inexact
+    return (0, b[1] - 1) if b[0] > 0 else (b[0] + 1, 0)
+
+
+_OPERATORS: dict[type[ast.operator], tuple[Callable[[_Bounds, _Bounds], _Bounds], Callable[[Any, Any], Any]]] = {
+    ast.Add: (_corners(lambda x, y: x + y), lambda x, y: x + y),
+    ast.Sub: (_corners(lambda x, y: x - y), lambda x, y: x - y),
+    ast.Mult: (_corners(lambda x, y: x * y), lambda x, y: x * y),
+    ast.FloorDiv: (_divided, lambda x, y: x // y),
+    ast.Mod: (_remainder, lambda x, y: x % y),
+}
+
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: lambda x, y: x == y,
+    ast.NotEq: lambda x, y: x != y,
+    ast.Lt: lambda x, y: x < y,
+    ast.LtE: lambda x, y: x <= y,
+    ast.Gt: lambda x, y: x > y,
+    ast.GtE: lambda x, y: x >= y,
+}
+
+
+def _compare(operator: type[ast.cmpop], left: Value, right: Value) -> Mask:
+    rule = _COMPARISONS.get(operator)
+    if rule is None or not isinstance(left, int | Ints) or not isinstance(right, int | Ints):
+        raise Inexact
+    if isinstance(left, int) and isinstance(right, int):
+        raise Inexact  # not a column; nobody writes this
+    _ = _bounds(left), _bounds(right)
+    mask: Mask = rule(_operand(left), _operand(right))
+    return mask
