@@ -13,6 +13,7 @@ import ast
 import builtins
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import repeat
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, NamedTuple, Protocol
@@ -209,7 +210,7 @@ class _Source:
         head = f"def loop(tg_values, tg_timestamps, tg_keys, {', '.join(f'{name}={name}' for name in self._names)}):"
         text = [head, *("    " + line for line in self._once), *opening, *self._lines]
         self._owners[:0] = [None] * (len(text) - len(self._lines))
-        exec(compile("\n".join(text) + "\n", CHAIN_FILE, "exec"), self._names)
+        exec(_compiled("\n".join(text) + "\n"), self._names)
         made: FunctionType = self._names["loop"]
         self._code = made.__code__
         if self._globals is None:
@@ -492,6 +493,11 @@ class _Source:
             records: IntColumns = found["tg_values"]
             return records.row(len(records) - found["tg_i"].__length_hint__() - 1)
         return found.get(variable)
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> CodeType:
+    return compile(text, CHAIN_FILE, "exec")
 
 
 def _has_empty_cell(function: FunctionType) -> bool:

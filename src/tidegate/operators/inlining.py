@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -54,7 +53,7 @@ class Inliner:
                 self._line(depth, self._text(statement), statement)
 
     def _text(self, node: ast.AST) -> str:
-        renamed = ast.fix_missing_locations(self._rename.visit(copy.deepcopy(node)))
+        renamed = ast.fix_missing_locations(self._rename.visit(node))
         self.self_contained &= all(map(self._is_contained, ast.walk(renamed)))
         return ast.unparse(renamed)
 
@@ -92,13 +91,22 @@ class Inliner:
             self.block(body, depth + 1)
 
 
-class _Rename(ast.NodeTransformer):
-    """Names of the body become names of the loop; reads and writes of a value state become accesses of its dict."""
+class _Rename(ast.NodeVisitor):
+    """Names of the body become names of the loop; reads and writes of a value state become accesses of its dict. The result is a
+    tree of its own."""
 
     def __init__(
         self, names: Mapping[str, str], cells: Mapping[str, str], this: str, fields: Mapping[str, list[str]]
     ) -> None:
         self.names, self._cells, self._this, self._fields = names, cells, this, fields
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        return type(node)(**{name: self._copied(value) for name, value in ast.iter_fields(node)})
+
+    def _copied(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._copied(part) for part in value]
+        return self.visit(value) if isinstance(value, ast.AST) else value
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return ast.Name(self.names.get(node.id, node.id), node.ctx)
