@@ -283,6 +283,7 @@ def test_a_filter_keeps_what_is_true() -> None:
         range(LOW, LOW + 5),
         range(HIGH - 5, HIGH),
         range(9, -9, -2),
+        range(0, (1 << 62) + 1, 1 << 55),
         [LOW, HIGH, 0],
     ],
 )
