@@ -75,6 +75,12 @@ def is_arithmetic(body: Body | None) -> bool:
     return all(isinstance(part, _KNOWN) for statement in body.statements for part in ast.walk(statement))
 
 
+def reads_outside(body: Body) -> bool:
+    """Whether the function reads what others may change: globals, attributes. (Variables of closures that change are refused.)"""
+    parts = (part for statement in body.statements for part in ast.walk(statement))
+    return bool(body.outer) or any(isinstance(part, ast.Attribute) for part in parts)
+
+
 def mask_of(value: Value) -> Mask:
     """For which records a filter's result is true."""
     if isinstance(value, Ints):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -287,6 +288,42 @@ def test_what_is_behind_gets_records_as_ever() -> None:
     root = node(0, SourceSpec(None), node(1, MapSpec(lambda x: (x % 7, x)), node(2, FilterSpec(lambda r: r[0]), root)))
     batches: list[Batch] = [(range(200), list(range(200))), (list(range(3)), [1, 2, 3]), (range(100), [None] * 100)]
     assert collect(root, batches, inline=True) == collect(root, batches, inline=False)
+
+
+class Adds:
+    def __init__(self) -> None:
+        self.n = 0
+
+    def add(self, x: int) -> int:
+        return x + self.n
+
+    def grow(self, x: int) -> int:
+        self.n += x
+        return x
+
+
+def test_what_a_function_behind_changes_is_seen_at_the_next_record() -> None:
+    """A global, or an attribute of an object that two functions share."""
+
+    def run(inline: bool) -> Any:
+        add = written("lambda x: x + total", {"total": 0})
+        counted = written("def f(x):\n    global total\n    total += x\n    return x")
+        counted = FunctionType(counted.__code__, add.__globals__)
+        one, both = node(9, SinkSpec(None)), Adds()
+        root = node(0, SourceSpec(None), node(1, MapSpec(add), node(2, MapSpec(counted), one)))
+        other = node(1, MapSpec(both.add), node(2, MapSpec(both.grow), node(9, SinkSpec(None))))
+        batches: list[Batch] = [(range(1, 70), None)]
+        return collect(root, batches, inline), collect(node(0, SourceSpec(None), other), batches, inline)
+
+    assert run(inline=True) == run(inline=False)
+
+
+def test_what_a_key_selector_changes_is_seen_at_the_next_record() -> None:
+    def run(inline: bool) -> Any:
+        both = Adds()
+        return send([MapSpec(both.add)], both.grow, [(range(1, 70), None)], inline=inline).channels
+
+    assert run(inline=True) == run(inline=False)
 
 
 # -- random chains -----------------------------------------------------------------------------------------------------
