@@ -190,7 +190,7 @@ class _Source:
         if width is None:
             return [("tg_v", "tg_values")]
         text = "\n".join(self._lines)
-        used = sorted(set(map(int, re.findall(r"\btg_v_(\d+)\b", text))))
+        used = [field for field in range(width) if re.search(rf"\btg_v_{field}\b", text)]  # a text may look like one
         whole = re.search(r"\btg_v\b", text) is not None
         if not (used or whole or self._keyed):
             used = [0]
