@@ -179,6 +179,14 @@ class SharesFromArithmetic(Shares):
         return value[0] + value[1]
 
 
+class Number(int):
+    """Its addition looks at the current key."""
+
+    def __radd__(self, other: Any) -> Any:
+        Seen.state.update((Seen.state.value() or 0) + 1)
+        return other + Seen.state.value()
+
+
 class Everything(Base):
     def process_element(self, value: Any, ctx: Any) -> Any:
         a, b = value
@@ -215,6 +223,15 @@ class Splits(Base):
     def flat_map(self, value: Any) -> Any:
         for n in range(value[0] % 3):
             yield value[1], n, "tg_v tg_v_0 tg_v_9"
+
+
+class LastKeyAtTheEnd(Counts):
+    """What a function sees that is called when its last record has been processed."""
+
+    seen: list[Any] = []  # noqa: RUF012
+
+    def close(self) -> None:
+        LastKeyAtTheEnd.seen.append(self.count.value())
 
 
 def reduced(a: Any, b: Any) -> Any:
@@ -271,6 +288,12 @@ def test_a_function_that_is_called_finds_the_current_key(head: Any, tmp_path: Pa
     assert all(outcome.error is None and outcome.state for outcome in outcomes)
 
 
+def test_a_number_of_the_users_own_class_finds_the_current_key(tmp_path: Path) -> None:
+    number = Number(1)
+    outcomes = check(tmp_path, lambda: [MapSpec(Shares()), MapSpec(lambda r: r[1] + number)])
+    assert all(outcome.error is None and outcome.state for outcome in outcomes)
+
+
 def test_a_function_named_as_a_builtin_finds_the_current_key(tmp_path: Path) -> None:
     def greatest(*values: Any) -> Any:
         return values, Seen.state.value()
@@ -278,6 +301,12 @@ def test_a_function_named_as_a_builtin_finds_the_current_key(tmp_path: Path) -> 
     function = written("lambda r: max(r[0], r[1])", {"max": greatest})
     outcomes = check(tmp_path, lambda: [MapSpec(Shares()), MapSpec(function)])
     assert all(outcome.error is None and outcome.state for outcome in outcomes)
+
+
+def test_behind_the_last_record_its_key_is_the_current_one(tmp_path: Path) -> None:
+    LastKeyAtTheEnd.seen.clear()
+    check(tmp_path, lambda: [MapSpec(LastKeyAtTheEnd())])
+    assert len(LastKeyAtTheEnd.seen) == 5 and len(set(LastKeyAtTheEnd.seen)) == 1
 
 
 @pytest.mark.parametrize("at", [0, 1, 77, 199])
