@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from functools import reduce
+from types import CellType
 from typing import Any
 
 import numpy as np
@@ -51,16 +52,11 @@ def evaluate(body: Body, function: Any, arguments: tuple[Value, ...]) -> Value:
     """What the function returns for every record of the batch. Raises Inexact."""
     plain = getattr(function, "__func__", function)
     if plain is not function:
-        arguments = (function.__self__, *arguments)
+        arguments = (_This(function.__self__), *arguments)
     if body.generator or body.early or len(arguments) != len(body.parameters):
         raise Inexact
     names: dict[str, Value] = dict(zip(body.parameters, arguments, strict=True))
-    for name, cell in zip(body.free, plain.__closure__ or (), strict=True):
-        try:
-            names[name] = cell.cell_contents
-        except ValueError:
-            raise Inexact from None
-    walk = _Walk(names, plain.__globals__, body.parameters[0] if plain is not function else None)
+    walk = _Walk(names, dict(zip(body.free, plain.__closure__ or (), strict=True)), plain.__globals__)
     for statement in body.statements[:-1]:
         if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Name) for t in statement.targets):
             raise Inexact
@@ -79,6 +75,12 @@ def is_arithmetic(body: Body | None) -> bool:
     return all(isinstance(part, _KNOWN) for statement in body.statements for part in ast.walk(statement))
 
 
+def reads_outside(body: Body) -> bool:
+    """Whether the function reads what others may change: globals, attributes. (Variables of closures that change are refused.)"""
+    parts = (part for statement in body.statements for part in ast.walk(statement))
+    return bool(body.outer) or any(isinstance(part, ast.Attribute) for part in parts)
+
+
 def mask_of(value: Value) -> Mask:
     """For which records a filter's result is true."""
     if isinstance(value, Ints):
@@ -88,9 +90,21 @@ def mask_of(value: Value) -> Mask:
     raise Inexact
 
 
+class _This:
+    """What a method calls ``self``: whatever its class, nothing is known of it but its attributes."""
+
+    __slots__ = ("object",)
+
+    def __init__(self, this: Any) -> None:
+        self.object = this
+
+
 class _Walk:
-    def __init__(self, names: dict[str, Value], outer: dict[str, Any], this: str | None) -> None:
-        self._names, self._outer, self._this = names, outer, this
+    """``names``: the function's parameters and variables. Of what it sees besides, in its closure, its module and its object,
+    only plain ints are values."""
+
+    def __init__(self, names: dict[str, Value], closure: dict[str, CellType], outer: dict[str, Any]) -> None:
+        self._names, self._closure, self._outer = names, closure, outer
 
     def value(self, node: ast.expr) -> Value:
         step = _STEPS.get(type(node))
@@ -103,18 +117,17 @@ class _Walk:
 
     def name(self, node: ast.Name) -> Value:
         if node.id in self._names:
-            found = self._names[node.id]
-            if isinstance(found, Ints | tuple | np.ndarray):
-                return found
-        else:
-            found = self._outer.get(node.id)
-        return _plain_int(found)
+            return self._names[node.id]
+        if node.id in self._closure:
+            return _plain_int(_contents(self._closure[node.id]))
+        return _plain_int(self._outer.get(node.id))
 
     def attribute(self, node: ast.Attribute) -> Value:
         """``self.factor``: a number in the function object itself, which no method or property hides."""
-        if not isinstance(node.value, ast.Name) or node.value.id != self._this:
+        value = self.value(node.value)
+        if not isinstance(value, _This):
             raise Inexact
-        this = self._names[self._this]
+        this = value.object
         if hasattr(type(this), node.attr) or _looks_up_itself(type(this)):
             raise Inexact
         return _plain_int(getattr(this, "__dict__", {}).get(node.attr))
@@ -172,6 +185,13 @@ _KNOWN = (*_STEPS, ast.Assign, ast.Return, ast.operator, ast.unaryop, ast.cmpop,
 
 def _looks_up_itself(kind: Any) -> bool:
     return kind.__getattribute__ is not object.__getattribute__
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        raise Inexact from None  # no value yet: the user's error
 
 
 def _plain_int(found: Any) -> int:

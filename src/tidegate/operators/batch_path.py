@@ -7,14 +7,15 @@ handed the records as a loop over records would hand them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator
+from itertools import takewhile
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from tidegate.graph.plan import ChainNode, Edge
 from tidegate.graph.transformation import FilterSpec, MapSpec, Ship
-from tidegate.operators.arithmetic import Inexact, Ints, Value, evaluate, is_arithmetic, mask_of
+from tidegate.operators.arithmetic import Inexact, Ints, Value, evaluate, is_arithmetic, mask_of, reads_outside
 from tidegate.operators.bodies import Body
 from tidegate.operators.vectors import WIDEST, Int64s, IntColumns, int_column
 
@@ -36,33 +37,35 @@ class Bindings(Protocol):
     def body(self, function: Callable[..., Any]) -> Body | None: ...
 
 
+class _Step(NamedTuple):
+    node: ChainNode
+    function: Callable[..., Any]
+    body: Body
+
+
 class BatchPath:
     """The path behind ``node``, or from it on if ``into``. ``rest(node)`` makes the loop behind the last node of the path."""
 
     def __init__(self, node: ChainNode, bindings: Bindings, *, into: bool, rest: Callable[[ChainNode], Rest]) -> None:
         self._bindings = bindings
-        self._steps: list[tuple[bool, Any, Body]] = []
-        """Filter or map, function, body."""
         self._failures = 0
-        self._edge: Edge | None = None
-        if not into or self._follow(node):
-            following = _only_child(node)
-            while following is not None and self._follow(following):
-                node, following = following, _only_child(following)
-            self._edge = self._keyed_edge(node)
-        self.useful = bool(self._steps) or self._edge is not None
-        self._rest = rest(node) if self.useful and self._edge is None else None
+        steps = list(self._follow(node if into else _only_child(node)))
+        last = steps[-1].node if steps else node
+        self._edge = self._keyed_edge(last) if steps or not into else None
+        if self._edge is None:
+            steps = _before_called_functions(steps, keyed=into and node.operator.keyed is not None)
+        self._steps = steps
+        self.useful = bool(steps) or self._edge is not None
+        self._rest = rest(steps[-1].node) if steps and self._edge is None else None
 
-    def _follow(self, node: ChainNode) -> bool:
-        spec = node.operator.spec
-        if not isinstance(spec, MapSpec | FilterSpec):
-            return False
-        function = self._bindings.function(node.operator.id)
-        body = self._bindings.body(function)
-        if body is None or not is_arithmetic(body):
-            return False
-        self._steps.append((isinstance(spec, FilterSpec), function, body))
-        return True
+    def _follow(self, node: ChainNode | None) -> Iterator[_Step]:
+        while node is not None and isinstance(node.operator.spec, MapSpec | FilterSpec):
+            function = self._bindings.function(node.operator.id)
+            body = self._bindings.body(function)
+            if body is None or not is_arithmetic(body):
+                return
+            yield _Step(node, function, body)
+            node = _only_child(node)
 
     def _keyed_edge(self, node: ChainNode) -> Edge | None:
         """The edge behind the node, if nobody else reads it and its key is arithmetic."""
@@ -88,9 +91,9 @@ class BatchPath:
 
     def _through(self, values: Any, timestamps: list[Any] | None) -> None:
         record, times = _record_of(values), _times_of(timestamps)
-        for is_filter, function, body in self._steps:
+        for node, function, body in self._steps:
             result = evaluate(body, function, (record,))
-            if is_filter:
+            if isinstance(node.operator.spec, FilterSpec):
                 kept = np.flatnonzero(mask_of(result))
                 record, times = _take(record, kept), None if times is None else times[kept]
             else:
@@ -117,6 +120,13 @@ class BatchPath:
         if not output.carries(columns):
             raise Inexact
         output.extend(columns, keys, same, times)
+
+
+def _before_called_functions(steps: list[_Step], keyed: bool) -> list[_Step]:
+    """The steps that may be done to a batch before what is behind them is done to its records one by one. Functions there may
+    change what a step reads, between two records; and may use the state of the current key (``keyed``), which only a loop sets.
+    """
+    return [] if keyed else list(takewhile(lambda step: not reads_outside(step.body), steps))
 
 
 def _only_child(node: ChainNode) -> ChainNode | None:

@@ -42,7 +42,8 @@ from tidegate.state.keyed import ImmutableValueState
 
 _DEEPEST = 12
 """Levels of indentation. What comes deeper is a loop of its own: Python allows 20 blocks inside each other."""
-_PLAIN = (int, float, str, bytes, bool, type(None))
+_PLAIN = {int, float, str, bytes, bool, type(None)}
+"""Classes of values that run no code of the user's. Exactly these: a subclass may."""
 _LONGEST = 400
 """Lines behind which generators are called: a chain of generators with two yields each would double with every one."""
 
@@ -93,12 +94,16 @@ class Loop:
 
     def __init__(self, node: ChainNode, bindings: Bindings, *, into: bool) -> None:
         self._node, self._bindings, self._into = node, bindings, into
+        self._keyed = into and node.operator.keyed is not None
         self._variants: dict[_Variant, tuple[Callable[..., None], _Source]] = {}
         self._path: BatchPath | None = None
 
     def __call__(self, values: Values, timestamps: list[Any] | None, keys: list[Any] | None = None) -> None:
         if self._path is None:
             self._path = BatchPath(self._node, self._bindings, into=self._into, rest=self._rest)
+        if self._keyed:
+            assert keys is not None
+            self._bindings.backend.key = keys[-1]  # as it is behind the batch, whatever processes it
         if self._path.useful and self._path.run(values, timestamps):
             return
         variant = _Variant(timestamps is not None)
@@ -130,10 +135,9 @@ class Loop:
         return Loop(node, self._bindings, into=False)
 
     def _compile(self, variant: _Variant) -> tuple[Callable[..., None], _Source]:
-        keyed = self._into and self._node.operator.keyed is not None
-        source = _Source(self._bindings, variant, keyed)
+        source = _Source(self._bindings, variant, self._keyed)
         if self._into:
-            source.operator(self._node, "tg_v", 2, keyed)
+            source.operator(self._node, "tg_v", 2, self._keyed)
         else:
             source.emitted(self._node, "tg_v", 2)
         return source.compile(), source
@@ -191,7 +195,7 @@ class _Source:
         if width is None:
             return [("tg_v", "tg_values")]
         text = "\n".join(self._lines)
-        used = sorted(set(map(int, re.findall(r"\btg_v_(\d+)\b", text))))
+        used = [field for field in range(width) if re.search(rf"\btg_v_{field}\b", text)]  # a text may look like one
         whole = re.search(r"\btg_v\b", text) is not None
         if not (used or whole or self._keyed):
             used = [0]
@@ -446,7 +450,7 @@ class _Source:
             self.line(level, text, owner._replace(place=body.place(statement)))
 
         objects = {body.parameters[0], *body.parameters[2:]} if plain is not function else set()
-        objects |= {name for name in body.free if not isinstance(self._names[names[name]], _PLAIN)}
+        objects |= {name for name in body.free if type(self._names[names[name]]) not in _PLAIN}
         data = {text for name, text in names.items() if name not in objects}
         write = Inliner(body, names, cells, fields, data, line, returned, yielded)
         if body.early:

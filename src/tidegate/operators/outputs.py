@@ -141,10 +141,14 @@ class EdgeOutput:
 
     def cut(self, watermark: int, everything: bool) -> None:
         """Turn full buffers (or, at the end of the round, all) into chunks."""
-        self._watermark = watermark
+        before, self._watermark = self._watermark, watermark
         least = 1 if everything else self.chunk_records
         for index, waiting in enumerate(self._waiting):
-            if waiting.records >= least or (waiting.records and self.buffers[index][0]):
+            if waiting.records and self.buffers[index][0]:
+                self._cut_waiting(
+                    index, before
+                )  # the new watermark comes behind the records that wait behind the columns
+            elif waiting.records >= least:
                 self._cut_waiting(index, watermark)
         if self.per_record:
             for index, columns in enumerate(self.buffers):

@@ -67,8 +67,8 @@ def unpack(data: bytes) -> IntColumns:
 
 def int_column(values: Sequence[Any]) -> Int64s | None:
     """The column of a batch whose records are ints and nothing else; None for any other batch."""
-    if isinstance(values, range):
-        return np.arange(values.start, values.stop, values.step, dtype=np.int64) if _fits(values) else None
+    if isinstance(values, range) and values.step == 1:  # of another step numpy rounds the length
+        return np.arange(values.start, values.stop, dtype=np.int64) if _fits(values) else None
     if set(map(type, values)) != {int}:
         return None
     try:

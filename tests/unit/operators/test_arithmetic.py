@@ -1,0 +1,303 @@
+"""Arithmetic on whole batches: what Python gives for each record, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from written_functions import exact, written
+
+from tidegate.operators.arithmetic import Inexact, Ints, evaluate, is_arithmetic, mask_of, reads_outside
+from tidegate.operators.bodies import Body, bodies_of
+from tidegate.operators.vectors import int_column
+
+LOW, HIGH = -(1 << 63), (1 << 63) - 1
+EDGES = [LOW, LOW + 1, -(1 << 62), -(1 << 32), -(1 << 31), -7, -2, -1, 0, 1, 2, 3, 7, 1 << 31, 1 << 32, 1 << 62, HIGH]
+GLOBALS = {"G": 11, "FLAG": True, "HUGE": 1 << 70, "TEXT": "11"}
+
+
+def body_of(function: Any) -> Body:
+    [body] = bodies_of([function]).values()
+    return body
+
+
+def columns(record: list[Any]) -> Any:
+    """A batch of ints, or of tuples of ints, as the walk gets it."""
+    if isinstance(record[0], tuple):
+        return tuple(Ints.of(np.array(column, dtype=np.int64)) for column in zip(*record, strict=True))
+    return Ints.of(np.array(record, dtype=np.int64))
+
+
+def values(result: Any, count: int) -> list[Any]:
+    """What the walk gives, for every record."""
+    if isinstance(result, tuple):
+        return list(zip(*(values(field, count) for field in result), strict=True))
+    if isinstance(result, Ints):
+        found: list[Any] = result.column.tolist()
+        assert result.low <= min(found) and max(found) <= result.high, "bounds"
+        return found
+    if isinstance(result, np.ndarray):
+        return result.tolist()  # type: ignore[no-any-return]
+    return [result] * count
+
+
+def in_columns(function: Any, batch: list[Any]) -> list[Any] | None:
+    """None: not for columns."""
+    try:
+        return values(evaluate(body_of(function), function, (columns(batch),)), len(batch))
+    except Inexact:
+        return None
+
+
+def one_by_one(function: Callable[[Any], Any], batch: list[Any]) -> list[Any] | None:
+    """None: one of them raises."""
+    try:
+        return [function(record) for record in batch]
+    except (ArithmeticError, TypeError, IndexError, NameError):
+        return None
+
+
+def check(function: Any, batch: list[Any]) -> bool:
+    """Whether it was done in columns; if it was, it is right."""
+    found = in_columns(function, batch)
+    assert found is None or list(map(exact, found)) == list(map(exact, one_by_one(function, batch) or ()))
+    return found is not None
+
+
+# -- random functions of random records --------------------------------------------------------------------------------
+
+FIELDS = ["x", "r[0]", "r[1]", "r[-1]", "r[2]", "r[5]", "G", "c", "y"]
+NUMBERS = st.sampled_from([*FIELDS, *FIELDS, *map(str, EDGES), "FLAG", "HUGE", "TEXT", "b", "t[0]", "t", "missing"])
+
+
+def _numbers(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    operators = st.sampled_from(["+", "-", "*", "//", "%", "//", "%", "/", "&", "<<"])
+    comparisons = st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "is"])
+    return st.one_of(
+        st.builds("({} {} {})".format, inner, operators, inner),
+        st.builds("(-{})".format, inner),
+        st.builds("({} {} {})".format, inner, comparisons, inner),
+        st.builds("({} {} {} {} {})".format, inner, comparisons, inner, comparisons, inner),
+        st.builds("(not {})".format, inner),
+        st.builds("({} {} {})".format, inner, st.sampled_from(["and", "or"]), inner),
+        st.builds("({}, {})".format, inner, inner),
+        st.builds("({}, {})[{}]".format, inner, inner, st.sampled_from(["0", "1", "-1", "-2"])),
+    )
+
+
+EXPRESSIONS = st.recursive(NUMBERS, _numbers, max_leaves=6)
+SMALL = st.integers(-20, 20)
+INTS = st.one_of(SMALL, st.integers(1, 1000), st.sampled_from(EDGES), st.integers(LOW, HIGH))
+
+
+@st.composite
+def batches(draw: st.DrawFn, width: int) -> list[Any]:
+    kind = draw(st.sampled_from([SMALL, st.integers(1, 50), st.integers(-50, -1), INTS]))
+    return draw(st.lists(st.tuples(*[kind] * width) if width else kind, min_size=1, max_size=8))
+
+
+@settings(max_examples=600, deadline=None)
+@given(EXPRESSIONS, EXPRESSIONS, st.data())
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+def test_a_random_function_gives_what_python_gives_or_nothing(first: str, last: str, data: st.DataObject) -> None:
+    tuples = "r[" in first + last
+    parameter = "r" if tuples else "x"
+    text = f"def f({parameter}):\n    y = {first.replace('y', '1')}\n    return {last}"
+    function = written(text, GLOBALS, c=5, b=True, t=(True, 2))
+    if bodies_of([function]):
+        check(function, data.draw(batches(3 if tuples else 0)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(["+", "-", "*", "//", "%"]), st.lists(INTS, min_size=1, max_size=6), INTS, st.booleans())
+def test_operators_at_the_bounds(operator: str, batch: list[int], constant: int, swapped: bool) -> None:
+    text = f"({constant}) {operator} x" if swapped else f"x {operator} ({constant})"
+    function = written(f"lambda x: {text}")
+    expected = one_by_one(function, batch)
+    done = check(function, batch)
+    if expected is None:
+        assert not done
+    elif len(batch) == 1 and constant > LOW and batch[0] > LOW:  # then the bounds are the number itself
+        assert done == (LOW <= expected[0] <= HIGH)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(["+", "-", "*", "//", "%"]), st.lists(st.tuples(INTS, INTS), min_size=1, max_size=6))
+def test_operators_on_two_columns(operator: str, batch: list[tuple[int, int]]) -> None:
+    check(written(f"lambda r: (r[0] {operator} r[1], r[0])"), batch)
+
+
+# -- that it is done at all --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lambda x: x",
+        "lambda x: (x * 31 % 10007, x)",
+        "lambda x: (x // 3, x // -3, x % 3, x % -3, -x)",
+        "lambda x: (x, 1, -1, G, c)",
+        "lambda x: ((x, G)[0], (x, 1)[-1])",
+        "lambda x: x > 2",
+        "lambda x: -5 <= x < 5 != x",
+        "lambda x: not x % 2",
+        "lambda x: (x > 2 and x < 5) or not (x == 9)",
+        "lambda x: 7",
+        "def f(x):\n    y = z = x + c\n    x = y * z\n    return x, y",
+        "def f(x):\n    'Said.'\n    return x - 1",
+    ],
+)
+def test_plain_arithmetic_is_done_in_columns(text: str) -> None:
+    function = written(text, GLOBALS, c=5)
+    assert is_arithmetic(body_of(function))
+    assert check(function, list(range(-10, 11)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("lambda x: x / 2", "lambda x: x ** 2", "lambda x: x << 1", "lambda x: ~x", "lambda x: +x"),
+        *("lambda x: x and 1", "lambda x: x or 1", "lambda x: (x > 1, 2)", "lambda x: x in (1, 2)"),
+        *("lambda x: (x, FLAG)", "lambda x: (x, True)", "lambda x: (x, b)", "lambda x: (x, t[0])", "lambda x: t[1]"),
+        *("lambda x: x + TEXT", "lambda x: x + HUGE", "lambda x: x < HUGE", "lambda x: x + missing", "lambda x: ()"),
+        *("lambda x: x[0]", "lambda x: (x, 1)[2]", "lambda x: (x, 1)[x]", "lambda x: x < (x, 1)", "lambda x: not 3"),
+        *("lambda x: 2 < 3", "lambda x: None", "lambda x: x.real", "lambda x: mask", "lambda x: x > 1 and mask"),
+        *("lambda x: 1 // x", "lambda x: 1 % x", "lambda x: x + 9223372036854775807", "lambda x, y: x"),
+    ],
+)
+def test_what_columns_could_get_wrong_is_left_to_python(text: str) -> None:
+    function = written(text, GLOBALS, b=True, t=(True, 2), mask=np.array([True] * 21))
+    assert in_columns(function, list(range(-10, 11))) is None
+
+
+def test_a_variable_without_a_value_is_the_users_error() -> None:
+    def outer() -> Any:
+        def f(x: int) -> int:
+            return x + later
+
+        if f is None:
+            later = 1
+        return f
+
+    function = outer()
+    with pytest.raises(Inexact):
+        evaluate(body_of(function), function, (columns([1, 2]),))
+
+
+# -- methods -----------------------------------------------------------------------------------------------------------
+
+
+class Scale:
+    shared = 3
+
+    def __init__(self, factor: Any) -> None:
+        self.factor = factor
+
+    @property
+    def computed(self) -> int:
+        return 4
+
+    def by_factor(self, x: int) -> int:
+        return x * self.factor
+
+    def by_class(self, x: int) -> int:
+        return x * self.shared
+
+    def by_property(self, x: int) -> int:
+        return x * self.computed
+
+    def by_nothing(self, x: int) -> Any:
+        return x, self
+
+    def by_another(self, x: int) -> int:
+        self = x
+        return self + 1
+
+
+class Slotted:
+    __slots__ = ("factor",)
+
+    def __init__(self) -> None:
+        self.factor = 3
+
+    def map(self, x: int) -> int:
+        return x * self.factor
+
+
+class Watching(Scale):
+    def __getattribute__(self, name: str) -> Any:
+        return 6 if name == "factor" else super().__getattribute__(name)
+
+
+class Pair(tuple):  # type: ignore[type-arg]
+    def __getitem__(self, index: Any) -> Any:
+        return 40 + index
+
+    def map(self, x: int) -> int:
+        return x + self[0]
+
+
+def test_a_number_in_the_function_object_is_read_for_every_batch() -> None:
+    scale = Scale(2)
+    assert check(scale.by_factor, [1, 2, 3])
+    scale.factor = 5
+    assert check(scale.by_factor, [1, 2, 3])
+    assert in_columns(scale.by_factor, [1, 2]) == [5, 10]
+
+
+def test_a_method_may_call_another_thing_self() -> None:
+    assert check(Scale(2).by_another, [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(Scale(True).by_factor, Scale(1.5).by_factor, Scale(None).by_factor, Scale(1 << 64).by_factor),
+        *(Scale(2).by_class, Scale(2).by_property, Scale(2).by_nothing),
+        *(Slotted().map, Watching(2).by_factor, Pair((1, 2)).map),
+    ],
+)
+def test_attributes_that_are_more_than_numbers_are_left_to_python(function: Any) -> None:
+    assert not check(function, [1, 2, 3])
+
+
+# -- what the path asks ------------------------------------------------------------------------------------------------
+
+
+def test_what_reads_globals_or_attributes_reads_outside() -> None:
+    assert reads_outside(body_of(written("lambda x: x + G", GLOBALS)))
+    assert reads_outside(body_of(Scale(2).by_factor))
+    assert not reads_outside(body_of(written("lambda x: (x + c, x)", c=5)))
+
+
+def test_a_filter_keeps_what_is_true() -> None:
+    odd = written("lambda x: x % 2")
+    assert mask_of(evaluate(body_of(odd), odd, (columns([1, 2, 3]),))).tolist() == [True, False, True]
+    for nothing in (3, (columns([1]),), "text"):
+        with pytest.raises(Inexact):
+            mask_of(nothing)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        range(-3, 4),
+        range(LOW, LOW + 5),
+        range(HIGH - 5, HIGH),
+        range(9, -9, -2),
+        range(0, (1 << 62) + 1, 1 << 55),
+        [LOW, HIGH, 0],
+    ],
+)
+def test_a_batch_of_ints_is_a_column(batch: Any) -> None:
+    column = int_column(batch)
+    assert column is not None and column.tolist() == list(batch)
+
+
+@pytest.mark.parametrize("batch", [[1, True], [1, None], [1, 1 << 63], [np.int64(1)], range(HIGH, HIGH + 5), ["1"]])
+def test_any_other_batch_is_none(batch: Any) -> None:
+    assert int_column(batch) is None
