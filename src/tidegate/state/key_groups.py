@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from tidegate.state.codecs import encode_key
 from tidegate.state.refs import KeyGroupRange
+from tidegate.state.xxh3 import xxh3_of_ints
 
 ROUTER_LIMIT = 1_000_000
 """Above so many keys a router forgets them: a lookup is a convenience, not the truth."""
@@ -17,6 +20,16 @@ ROUTER_LIMIT = 1_000_000
 def key_group(key_bytes: bytes, max_parallelism: int) -> int:
     """The group of an encoded key: the same in every process and on every machine."""
     return xxhash.xxh3_64_intdigest(key_bytes) % max_parallelism
+
+
+def groups_of_ints(keys: npt.NDArray[np.int64], max_parallelism: int) -> npt.NDArray[np.int64]:
+    """The groups of many int keys at once: of each the ``key_group`` of its ``encode_key``."""
+    hashes = xxh3_of_ints(keys)
+    if max_parallelism & (max_parallelism - 1):
+        hashes %= np.uint64(max_parallelism)
+    else:
+        hashes &= np.uint64(max_parallelism - 1)
+    return hashes.view(np.int64)
 
 
 def range_for(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:

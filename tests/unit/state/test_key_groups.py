@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.state import key_groups
 from tidegate.state.codecs import encode_key
-from tidegate.state.key_groups import KeyRouter, key_group, range_for, subtask_for
+from tidegate.state.key_groups import KeyRouter, groups_of_ints, key_group, range_for, subtask_for
+from tidegate.state.xxh3 import BLOCK
 
 
 @given(st.integers(1, 300), st.integers(1, 300))
@@ -31,6 +35,50 @@ def test_groups_of_keys_never_change() -> None:
     # checkpoints depend on these numbers: if this fails, old state can no longer be found
     keys = [0, 1, -1, 2**40, "", "customer-17", b"raw", 1.5, True, None, ("a", 1), 2**70]
     assert [key_group(encode_key(key), 128) for key in keys] == [91, 107, 46, 13, 120, 46, 113, 104, 37, 76, 61, 113]
+
+
+_SIZES = [1 << bits for bits in range(64)]
+_EDGES = [edge for size in _SIZES for edge in (*range(size - 3, size + 4), *range(-size - 3, -size + 4))]
+
+
+def _assert_same_groups(keys: list[int], max_parallelism: int) -> None:
+    groups = groups_of_ints(np.array(keys, np.int64), max_parallelism)
+    assert groups.dtype == np.int64
+    assert groups.tolist() == [key_group(encode_key(key), max_parallelism) for key in keys]
+
+
+@pytest.mark.parametrize("max_parallelism", [1, 2, 7, 128, 1000, 32768])
+def test_groups_of_many_ints_are_those_of_each_around_every_power_of_two(max_parallelism: int) -> None:
+    edges = [edge for edge in _EDGES if -(1 << 63) <= edge < 1 << 63]
+    _assert_same_groups(edges, max_parallelism)
+    for edge in edges:
+        _assert_same_groups([edge], max_parallelism)
+
+
+def test_groups_of_all_ints_of_up_to_three_bytes() -> None:
+    _assert_same_groups(list(range(-(1 << 15), 1 << 16)), 32768)
+
+
+@given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1)), st.integers(1, 32768))
+def test_groups_of_many_ints_are_those_of_each(keys: list[int], max_parallelism: int) -> None:
+    _assert_same_groups(keys, max_parallelism)
+
+
+@given(st.integers(0, 62), st.randoms(use_true_random=False))
+def test_groups_of_ints_of_one_magnitude(bits: int, random: Random) -> None:
+    keys = [random.randrange(1 << bits, 1 << bits + 1) for _ in range(100)]
+    _assert_same_groups(keys, 1 << 15)
+    _assert_same_groups([-key for key in keys], 1 << 15)
+
+
+@pytest.mark.parametrize("count", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 7])
+def test_groups_of_more_ints_than_a_block(count: int) -> None:
+    _assert_same_groups([number * 977 for number in range(count)], 128)
+
+
+def test_groups_of_every_second_int_of_an_array() -> None:
+    numbers = np.arange(1000, dtype=np.int64)
+    assert groups_of_ints(numbers[::2], 128).tolist() == groups_of_ints(numbers, 128).tolist()[::2]
 
 
 def test_router_gives_the_target_of_the_owner() -> None:
