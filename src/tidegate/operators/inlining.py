@@ -14,7 +14,8 @@ Line = Callable[[int, str, ast.AST], None]
 
 
 class Inliner:
-    """``names``: the body's names -> names in the loop. ``cells``: attribute of ``self`` -> dict with the state's value per key.
+    """``names``: the body's names -> names in the loop. ``cells``: attribute of ``self`` -> the dicts of a value state, ``cells``
+    and ``wrote`` (state/keyed.py).
 
     ``returned(text, depth, statement)`` and ``yielded`` write what happens with a value; a text None stands for a bare return.
     """
@@ -23,7 +24,7 @@ class Inliner:
         self,
         body: Body,
         names: Mapping[str, str],
-        cells: Mapping[str, str],
+        cells: Mapping[str, tuple[str, str]],
         line: Line,
         returned: Callable[[str | None, int, ast.AST], None],
         yielded: Callable[[str, bool, int, ast.AST], None],
@@ -78,25 +79,25 @@ class Inliner:
 class _Rename(ast.NodeTransformer):
     """Names of the body become names of the loop; reads and writes of a value state become accesses of its dict."""
 
-    def __init__(self, names: Mapping[str, str], cells: Mapping[str, str], this: str) -> None:
+    def __init__(self, names: Mapping[str, str], cells: Mapping[str, tuple[str, str]], this: str) -> None:
         self.names, self._cells, self._this = names, cells, this
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return ast.Name(self.names.get(node.id, node.id), node.ctx)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        cell = self._cell(node, "value", 0)
-        return self.generic_visit(node) if cell is None else _entry(cell, ast.Load())
+        cells = self._dicts(node, "value", 0)
+        return self.generic_visit(node) if cells is None else _entry(cells[0], ast.Load())
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        cell = self._cell(node.value, "update", 1)
-        if cell is None:
+        cells = self._dicts(node.value, "update", 1)
+        if cells is None:
             return self.generic_visit(node)
         assert isinstance(node.value, ast.Call)
-        return ast.Assign([_entry(cell, ast.Store())], self.visit(node.value.args[0]))
+        return ast.Assign([_entry(cell, ast.Store()) for cell in cells], self.visit(node.value.args[0]))
 
-    def _cell(self, node: ast.AST, method: str, arguments: int) -> str | None:
-        """The dict behind ``self.<state>.<method>(...)``, if it is known."""
+    def _dicts(self, node: ast.AST, method: str, arguments: int) -> tuple[str, str] | None:
+        """The dicts behind ``self.<state>.<method>(...)``, if they are known."""
         if not isinstance(node, ast.Call) or node.keywords or len(node.args) != arguments:
             return None
         if any(isinstance(argument, ast.Starred) for argument in node.args):
