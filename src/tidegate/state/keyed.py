@@ -7,6 +7,8 @@ store. At the end of the round ``flush`` encodes what has changed, once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import compress, repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +16,11 @@ import numpy.typing as npt
 import xxhash
 
 from tidegate.common.errors import StateFormatError, TidegateError
-from tidegate.state.codecs import Codec, encode_key
+from tidegate.state.codecs import Codec, decode_keys, encode_key
 from tidegate.state.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor, StateDescriptor
 from tidegate.state.interfaces import AggregatingState, ListState, ReducingState, State, ValueState
 from tidegate.state.key_groups import encode_and_group
-from tidegate.state.layout import LENGTHS, state_prefixes
+from tidegate.state.layout import LENGTHS, read_varint, state_head, state_prefixes
 
 if TYPE_CHECKING:
     from tidegate.state.backend import KeyedBackend
@@ -39,16 +41,38 @@ class Changes:
         self.deletes = False
 
 
+class Entries:
+    """State entries of a file, in its order: canonical keys and values, None deletes."""
+
+    __slots__ = ("_keys", "_values")
+
+    def __init__(self, flat: list[Any]) -> None:
+        self._keys: list[bytes] = flat[::2]
+        self._values: list[bytes | None] = flat[1::2]
+
+    def of(self, head: bytes) -> tuple[list[bytes], list[bytes | None]]:
+        """Encoded keys and values of the entries of one state; ``head``: what is between group and key."""
+        start = 2 + len(head)
+        keys, values = self._keys, self._values
+        mine = list(map(bytes.startswith, keys, repeat(head), repeat(2)))
+        if not all(mine):
+            keys, values = list(compress(keys, mine)), list(compress(values, mine))
+        if max(map(len, keys), default=0) < start + 1 + 128:  # the length of the key takes one byte
+            return list(map(itemgetter(slice(start + 1, None)), keys)), values
+        return [key[read_varint(key, start)[1] :] for key in keys], values
+
+
 class KeyedState(State):
     """What all keyed states share. One object per state and backend; it lives as long as the backend."""
 
-    __slots__ = ("_backend", "_prefixes", "codec", "descriptor", "name")
+    __slots__ = ("_backend", "_head", "_prefixes", "codec", "descriptor", "name")
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
         self.name = descriptor.name
         self.descriptor = descriptor
         self.codec = codec
         self._backend = backend
+        self._head = state_head(descriptor.name)
         self._prefixes = state_prefixes(descriptor.name, backend.groups, backend.max_parallelism)
 
     @property
@@ -64,8 +88,15 @@ class KeyedState(State):
         raise NotImplementedError
 
     def reset(self, keep: bool) -> None:
-        """Begin a round. ``keep``: the store now holds exactly what was flushed, so what cannot have changed may stay cached."""
+        """Begin a round. ``keep``: what was flushed has been accepted, so what cannot change in place may stay cached."""
         raise NotImplementedError
+
+    def kept(self) -> int:
+        """How many values are cached that may stay for the next round."""
+        return 0
+
+    def learn(self, entries: Entries) -> None:
+        """Cache entries of the files that were accepted since."""
 
     def _store_key(self, key: Any) -> bytes:
         """The canonical key of an entry; a prefix of it for maps."""
@@ -108,6 +139,16 @@ class SingleState(KeyedState):
 
     def clear(self) -> None:
         self._store(None)
+
+    def kept(self) -> int:
+        return len(self._retained) + len(self._cache) if self.codec.immutable else 0
+
+    def learn(self, entries: Entries) -> None:
+        keys, values = entries.of(self._head)
+        try:
+            self._retain(zip(decode_keys(keys), self.codec.decode_all(values), strict=True))
+        except Exception as error:
+            raise self._unreadable(error) from error
 
     def flush(self, changes: Changes) -> None:
         keys, values = self._written()
@@ -219,6 +260,10 @@ class SingleState(KeyedState):
         """Cache entries as they are in the store."""
         self._cache.update(entries)
 
+    def _retain(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        """Cache entries between two rounds."""
+        self._retained.update(entries)
+
 
 class TrackedState(SingleState):
     """For values that may be changed in place: every write is remembered as such in ``_changed``."""
@@ -314,6 +359,9 @@ class ImmutableValueState(SingleState, ValueState[Any]):
 
     def _written(self) -> tuple[list[Any], list[Any]]:
         return list(self.wrote), list(self.wrote.values())
+
+    def _retain(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        self.cells.update(entries)
 
 
 class KeyedListState(TrackedState, ListState[Any]):
