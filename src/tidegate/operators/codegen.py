@@ -463,14 +463,13 @@ class _Source:
     def _field(self, index: int) -> str:
         return "tg_k" if self._keyed and index == self._variant.key_field else f"tg_v_{index}"
 
-    def _cells(self, label: str, body: Body, function: Any) -> dict[str, str]:
-        """The value states among the attributes of the function object whose values per key can be had as a dict."""
+    def _cells(self, label: str, body: Body, function: Any) -> dict[str, tuple[str, str]]:
+        """The value states among the attributes of the function object whose values per key can be had as dicts."""
         this, found = function.__self__, {}
         for name in sorted(state_attributes(body)):
             state: Any = vars(this).get(name) if hasattr(this, "__dict__") else None
             if isinstance(state, ImmutableValueState) and getattr(this, name) is state:
-                found[name] = self.bind(f"d{label}_{name}", state.cells)
-                self._once.append(f"{self.bind(f'h{label}_{name}', state.touch)}(tg_keys)")
+                found[name] = self.bind(f"d{label}_{name}", state.cells), self.bind(f"h{label}_{name}", state.wrote)
                 self._inlined_states.append((this, name, state))
         return found
 
