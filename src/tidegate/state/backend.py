@@ -60,7 +60,7 @@ class KeyedBackend:
 
     A round: ``begin`` with the accepted list of files; ``key`` and ``now_ms`` are set by the loop while user functions run;
     ``write_segment``; ``end``. States survive rounds as objects, their contents only as what the next ``begin`` hands in.
-    Nothing here changes the local store but ``begin``, so an attempt that fails, anywhere, leaves no trace.
+    The local store is only ever brought to the list of ``begin``, so an attempt that fails, anywhere, leaves no trace.
     """
 
     __slots__ = (
@@ -72,6 +72,8 @@ class KeyedBackend:
         "_map_size",
         "_snapshot",
         "_states",
+        "_store",
+        "_timerless",
         "cache_entries",
         "event_timers",
         "get",
@@ -117,7 +119,9 @@ class KeyedBackend:
         self._files, self._local_path, self._map_size = files, local_path, map_size
         self._states: dict[str, KeyedState] = {}
         self.stored: list[StateSchema] = []
+        self._store: LocalStore | None = None
         self._snapshot: Snapshot | None = None
+        self._timerless = False
         self._begun: list[StateFile] = []
         self._held: list[StateFile] | None = None
         self._chunks = 0
@@ -176,7 +180,7 @@ class KeyedBackend:
     # -- a round --
 
     def begin(self, files: list[StateFile], replaced: Collection[str] = ()) -> None:
-        """Bring the local store to exactly this list and open the round.
+        """Open the round on exactly this list.
 
         ``replaced``: paths of files that merges have lately taken out of the list.
         """
@@ -186,30 +190,54 @@ class KeyedBackend:
             None,
         )  # until the round has written its changes what is in memory stands for no list
         self._begun = list(files)
-        store: LocalStore = open_lmdb(self._local_path, self._map_size)
-        snapshot = self._snapshot = bring_up(store, self._files, files, self.groups)
-        self.get, self.get_long, self.scan = snapshot.get, snapshot.get_long, snapshot.scan
-        self.max_key = snapshot.max_key
-        self._catch_up(files, 0 if held is None else applied_to(held, files, replaced, self.groups))
-
-    def _catch_up(self, files: list[StateFile], start: int) -> None:
-        """Bring the caches to the list: apply what other workers have written. ``start``: so many files are in them already."""
-        behind = files[start:]
-        entries = sum(file.entries for file in behind)
-        learning = []
-        for state in self._states.values():
-            worth_it = entries <= min(CATCH_UP * state.kept(), self.cache_entries)
-            state.reset(keep=start > 0 and worth_it)
-            if entries and worth_it:
-                learning.append(state)
+        self._store = open_lmdb(self._local_path, self._map_size)
+        self.max_key = self._store.max_key
+        self.get, self.get_long, self.scan = self._first_get, self._first_get_long, self._first_scan
+        start = 0 if held is None else applied_to(held, files, replaced, self.groups)
+        self._timerless = self._catch_up(files[start:], start == 0) and (start == 0 or self._timerless)
+        if not self._timerless:
+            self._timerless = not self._opened().timers(b"\x00", 1)[0]
         for timers in (self.event_timers, self.processing_timers):
             timers.reset(self._snapshot)
-        for file in behind if learning else ():
+
+    def _catch_up(self, files: list[StateFile], anew: bool) -> bool:
+        """Bring the caches to the list: apply files, to nothing if ``anew``. Whether it is certain that they have no timers."""
+        entries = sum(file.entries for file in files)
+        learning, timerless = [], True
+        for state in self._states.values():
+            worth_it = entries <= min(CATCH_UP * state.kept(), self.cache_entries)
+            state.reset(keep=worth_it and not anew)
+            if worth_it:
+                learning.append(state)
+        if files and not learning:
+            return False
+        for file in files:
             for batch in read(self._files, file, self.groups):
                 if batch.table == STATE:
                     found = Entries(batch.flat)
                     for state in learning:
                         state.learn(found)
+                else:
+                    timerless = False
+        return timerless
+
+    def _opened(self) -> Snapshot:
+        """The local store as it is to be in this round. It is brought there by the first read: many rounds find all in memory."""
+        if self._snapshot is None:
+            if self._store is None:
+                raise _no_round()
+            snapshot = self._snapshot = bring_up(self._store, self._files, self._begun, self.groups)
+            self.get, self.get_long, self.scan = snapshot.get, snapshot.get_long, snapshot.scan
+        return self._snapshot
+
+    def _first_get(self, key: bytes) -> bytes | None:
+        return self._opened().get(key)
+
+    def _first_get_long(self, key: bytes) -> bytes | None:
+        return self._opened().get_long(key)
+
+    def _first_scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        return self._opened().scan(prefix)
 
     def prefetch(self, keys: list[Any]) -> None:
         """Called once per chunk with the keys of its records: states whose reads mostly missed lately are read in one go."""
@@ -226,6 +254,7 @@ class KeyedBackend:
         writer = SegmentWriter()
         states = [state for state in self._states.values() if state.has_changes()]
         timers = [timer for timer in (self.event_timers, self.processing_timers) if timer.has_changes()]
+        self._timerless &= not timers
         for table, changed in ((STATE, states), (TIMERS, timers)):
             if changed:
                 changes = Changes(self.max_parallelism)
@@ -249,8 +278,11 @@ class KeyedBackend:
         The whole list becomes a base, dumped from the store. Deletions stay only where older files lie below.
         """
         merged = files[run[0] : run[1]]
+        # The store first: it then stands behind the run, and the merge does not swallow the place where it goes on. So what a
+        # store has to catch up with is never more than what comes between two merges.
+        snapshot = self._opened()
         if run == (0, len(files)):
-            writer = self._dump()
+            writer = self._dump(snapshot)
         else:
             drop = run[0] == 0
             writer = merge_files(self._files, merged, self.groups, drop_deletions=drop, expired=self._expired())
@@ -289,11 +321,8 @@ class KeyedBackend:
 
     # -- inside --
 
-    def _dump(self) -> SegmentWriter:
+    def _dump(self, snapshot: Snapshot) -> SegmentWriter:
         """All of the snapshot, in canonical form."""
-        snapshot = self._snapshot
-        if snapshot is None:
-            raise _no_round()
         writer = SegmentWriter()
         expired = self._expired() if any(state.descriptor.ttl for state in self._states.values()) else None
         for group in range(self.groups.first, self.groups.last + 1):
@@ -326,7 +355,7 @@ class KeyedBackend:
         self.max_key = 0
 
     def _close_snapshot(self) -> None:
-        snapshot, self._snapshot = self._snapshot, None
+        snapshot, self._snapshot, self._store = self._snapshot, None, None
         self._detach()
         if snapshot is not None:
             snapshot.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import pickle
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Optional, Protocol
 
 import cloudpickle
@@ -34,11 +34,16 @@ def encode_key(key: Any) -> bytes:
     return _pickle_key(key)
 
 
+def pack_all(keys: Iterable[Any]) -> list[bytes]:
+    """``encode_key`` of keys that all are of simple types."""
+    return list(map(_pack, keys))
+
+
 def encode_keys(keys: Collection[Any]) -> list[bytes]:
     """``encode_key`` of many, without a call of Python for each where their types allow."""
     if set(map(type, keys)) <= SIMPLE_TYPES:
         try:
-            return list(map(_pack, keys))
+            return pack_all(keys)
         except (OverflowError, UnicodeError):
             pass
     return list(map(encode_key, keys))

@@ -76,17 +76,32 @@ def merge_files(
     ``drop_deletions``: nothing older lies below the run, so neither deletions nor expired entries need be kept.
     """
     writer = SegmentWriter()
+    for table, entries in last_entries(files, run, groups):
+        if drop_deletions:
+            kept = ((key, value) for key, value in entries.items() if value is not None)
+            entries = {key: value for key, value in kept if table != STATE or not expired(key, value)}
+        writer.add(table, sorted_flat(entries), deletes=not drop_deletions)
+    return writer
+
+
+def last_entries(
+    files: Files, run: list[StateFile], groups: KeyGroupRange
+) -> Iterator[tuple[int, dict[bytes, bytes | None]]]:
+    """Table by table and group by group the entries of a run of files, the last one of every key."""
     sources = (_numbered(files, ref, groups, number) for number, ref in enumerate(run))
     for (table, _group), parts in groupby(merge(*sources, key=itemgetter(0, 1)), key=itemgetter(0)):
-        entries: dict[bytes, Any] = {}
+        entries: dict[bytes, bytes | None] = {}
         for _, _, flat in parts:
             entries.update(zip(flat[::2], flat[1::2], strict=True))
-        if drop_deletions:
-            entries = {key: value for key, value in entries.items() if value is not None}
-            if table == STATE:
-                entries = {key: value for key, value in entries.items() if not expired(key, value)}
-        writer.add(table, [part for key in sorted(entries) for part in (key, entries[key])], deletes=not drop_deletions)
-    return writer
+        yield table, entries
+
+
+def sorted_flat(entries: dict[bytes, bytes | None]) -> list[Any]:
+    """``[k, v, k, v, ...]`` in the order of the keys."""
+    flat: list[Any] = [None] * (2 * len(entries))
+    flat[::2] = keys = sorted(entries)
+    flat[1::2] = map(entries.__getitem__, keys)
+    return flat
 
 
 def _numbered(

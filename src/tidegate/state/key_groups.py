@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tidegate.state.codecs import encode_key, encode_keys
+from tidegate.state.codecs import encode_key, encode_keys, pack_all
 from tidegate.state.refs import KeyGroupRange
 from tidegate.state.xxh3 import xxh3_of_ints
 
@@ -34,13 +35,11 @@ def groups_of_ints(keys: npt.NDArray[np.int64], max_parallelism: int) -> npt.NDA
 
 def encode_and_group(keys: Collection[Any], max_parallelism: int) -> tuple[list[bytes], npt.NDArray[np.uint16]]:
     """``encode_key`` of many, and their groups."""
-    encoded = encode_keys(keys)
-    try:
-        if set(map(type, keys)) == {int}:
+    if set(map(type, keys)) == {int}:
+        with contextlib.suppress(OverflowError):  # more than 63 bits
             numbers = np.fromiter(keys, np.int64, len(keys))
-            return encoded, groups_of_ints(numbers, max_parallelism).astype(np.uint16)
-    except OverflowError:  # more than 63 bits
-        pass
+            return pack_all(keys), groups_of_ints(numbers, max_parallelism).astype(np.uint16)
+    encoded = encode_keys(keys)
     hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, encoded), np.uint64, len(encoded))
     return encoded, (hashes % np.uint64(max_parallelism)).astype(np.uint16)
 

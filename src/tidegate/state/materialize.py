@@ -16,6 +16,7 @@ from tidegate.common import faults
 from tidegate.common.errors import StorageError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
+from tidegate.state.compaction import last_entries, sorted_flat
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.segments import read
 from tidegate.state.store import Batch, LocalStore, Snapshot
@@ -23,6 +24,7 @@ from tidegate.state.store import Batch, LocalStore, Snapshot
 ATTEMPTS = 10
 BLOCKS_PER_TRANSACTION = 16
 """Bounds the memory of a rebuild: some 5 MiB of Python objects a block, and LMDB's dirty pages."""
+ENTRIES_PER_BLOCK = 32768
 
 
 def bring_up(store: LocalStore, files: Files, refs: list[StateFile], groups: KeyGroupRange) -> Snapshot:
@@ -106,20 +108,38 @@ def _advance(
         if not store.apply(tag, [], tags[0], wipe=True):
             return
         start, tag = 0, tags[0]
-    for ref, next_tag in zip(refs[start:], tags[start + 1 :], strict=True):
-        if not _apply_file(store, read(files, ref, groups), tag, next_tag):
-            return
-        tag = next_tag
+    pending = refs[start:]
+    if len(pending) == 1:
+        _apply(store, read(files, pending[0], groups), tag, tags[-1])
+    elif pending:
+        _apply(store, _merged(files, pending, groups), tag, tags[-1])
 
 
-def _apply_file(store: LocalStore, batches: Iterator[Batch], tag: str, next_tag: str) -> bool:
-    """One transaction, or several for a large file: then under a tag that nobody knows until the last is done."""
+def _merged(files: Files, refs: list[StateFile], groups: KeyGroupRange) -> Iterator[Batch]:
+    """Several files as one: every key is written once, in the order of the store."""
+    for table, parts in groupby(last_entries(files, refs, groups), key=itemgetter(0)):
+        entries: dict[bytes, bytes | None] = {}
+        for _, more in parts:
+            entries = entries | more if entries else more
+            if len(entries) >= ENTRIES_PER_BLOCK:
+                yield _block(table, entries)
+                entries = {}
+        if entries:
+            yield _block(table, entries)
+
+
+def _block(table: int, entries: dict[bytes, bytes | None]) -> Batch:
+    return Batch(table, sorted_flat(entries), deletes=None in entries.values())
+
+
+def _apply(store: LocalStore, batches: Iterator[Batch], tag: str, next_tag: str) -> None:
+    """One transaction, or several for much: then under a tag that nobody knows until the last is done."""
     part = list(islice(batches, BLOCKS_PER_TRANSACTION))
     while rest := list(islice(batches, BLOCKS_PER_TRANSACTION)):
         partial = f"|partial|{new_token()}"
         if not store.apply(tag, part, partial):
-            return False
+            return
         faults.point("T5.partly-rebuilt", tag=next_tag)
         part, tag = rest, partial
     faults.point("T2.apply", tag=next_tag)
-    return store.apply(tag, part, next_tag)
+    store.apply(tag, part, next_tag)

@@ -59,6 +59,9 @@ class Snapshot(Protocol):
 class LocalStore(Protocol):
     """An ordered store in which one tag tells what it holds. Several processes may have it open."""
 
+    max_key: int
+    """The ``max_key`` of its snapshots."""
+
     def snapshot(self) -> Snapshot: ...
 
     def apply(self, expected: str, batches: Sequence[Batch], tag: str, *, wipe: bool = False) -> bool:
@@ -91,7 +94,7 @@ class LmdbStore:
             self._long = self._env.open_db(b"long")
             self._timers = self._env.open_db(b"timers")
             self._meta = self._env.open_db(b"meta")
-        self._max_key: int = self._env.max_key_size()
+        self.max_key: int = self._env.max_key_size()
         self._file_id = _file_id(path)
 
     @property
@@ -107,7 +110,7 @@ class LmdbStore:
             self._env.reader_check()  # a killed worker's reader would keep old pages from being used again
             txn = self._env.begin(db=self._state)
             tag = txn.get(b"tag", b"", db=self._meta).decode()
-        return LmdbSnapshot(txn, tag, self._max_key, self._state, self._long, self._timers)
+        return LmdbSnapshot(txn, tag, self.max_key, self._state, self._long, self._timers)
 
     def apply(self, expected: str, batches: Sequence[Batch], tag: str, *, wipe: bool = False) -> bool:
         with _store_errors(self.path), self._env.begin(write=True) as txn:
@@ -139,8 +142,8 @@ class LmdbStore:
 
     def _apply_entry(self, txn: Any, key: bytes, value: bytes | None) -> None:
         table = self._state
-        if len(key) > self._max_key:
-            table, key, value = self._long, _short(key, self._max_key), None if value is None else _with_key(key, value)
+        if len(key) > self.max_key:
+            table, key, value = self._long, _short(key, self.max_key), None if value is None else _with_key(key, value)
         if value is None:
             txn.delete(key, db=table)
         else:
@@ -152,8 +155,8 @@ class LmdbStore:
             changes
         ):  # segments are sorted by group, this table by time: neighbours are cheaper to write
             key, value = timer, b""
-            if len(timer) > self._max_key:
-                key, value = _short(timer, self._max_key), timer
+            if len(timer) > self.max_key:
+                key, value = _short(timer, self.max_key), timer
             if changes[timer] is None:
                 txn.delete(key, db=self._timers)
             else:

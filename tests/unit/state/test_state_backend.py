@@ -107,6 +107,7 @@ def test_an_attempt_that_raises_leaves_nothing(subtask: Subtask) -> None:
 def test_only_missing_files_are_applied(subtask: Subtask, applied: list[tuple[str, bool]]) -> None:
     for _ in range(3):
         subtask.round(lambda b: count(b, "a"))
+        subtask.backend = subtask.new_backend()
     # the first wipes the unknown store, each later one applies the one file before it
     assert [wiped for _, wiped in applied] == [True, False, False]
     subtask.begin()
@@ -115,6 +116,49 @@ def test_only_missing_files_are_applied(subtask: Subtask, applied: list[tuple[st
     subtask.begin()
     assert applied == []
     assert read(subtask.backend, "a") == [3]
+
+
+def test_a_store_is_brought_up_when_it_is_read(subtask: Subtask, applied: list[tuple[str, bool]]) -> None:
+    for _ in range(3):
+        subtask.round(lambda b: count(b, "a"))
+    assert [wiped for _, wiped in applied] == [True]  # by the first round, to which all was new
+    subtask.round(lambda b: count(b, "b"))
+    assert applied[1:] == [(f"0-15:{subtask.accepted[2].upto}", False)]  # three files at once
+
+
+def test_a_store_is_brought_up_before_a_merge(subtask: Subtask, applied: list[tuple[str, bool]]) -> None:
+    """Else the merge would swallow its place, and the next one to read it would have to build it anew."""
+    for number in range(4):
+        subtask.round(lambda b, number=number: count(b, "a", number))
+    subtask.begin()
+    subtask.compact((0, 4))
+    subtask.finish()
+    applied.clear()
+    subtask.backend = subtask.new_backend()
+    assert subtask.round(lambda b: read(b, "a", 0)) == [4, 1]
+    assert applied == []
+
+
+@pytest.mark.parametrize("timers", [True, False])
+def test_a_store_with_timers_is_brought_up_at_once(subtask: Subtask, timers: bool) -> None:
+    """Also if it was another worker who set the first one."""
+
+    def work(backend: KeyedBackend) -> None:
+        count(backend, "a")
+        if timers:
+            backend.event_timers.register(len(subtask.accepted))
+
+    subtask.round(lambda b: count(b, "a"))
+    ours, subtask.backend = subtask.backend, subtask.new_backend()
+    subtask.round(work)
+    subtask.backend = ours
+    subtask.round(work)
+    assert (tag(subtask) == f"0-15:{subtask.accepted[1].upto}") == timers
+    subtask.round(lambda b: None)
+    assert (tag(subtask) == f"0-15:{subtask.accepted[2].upto}") == timers
+    fired = subtask.round(lambda b: list(b.event_timers.due(100)))
+    assert fired == ([(1, "a"), (2, "a")] if timers else [])
+    assert subtask.round(lambda b: b.event_timers.next_time()) is None
 
 
 def test_another_worker_goes_on(subtask: Subtask, applied: list[tuple[str, bool]]) -> None:
@@ -129,9 +173,10 @@ def test_a_lost_store_is_rebuilt(subtask: Subtask, applied: list[tuple[str, bool
         subtask.round(lambda b: count(b, "a", "b"))
     shutil.rmtree(subtask.local)
     applied.clear()
+    subtask.backend = subtask.new_backend()
     subtask.begin()
     assert read(subtask.backend, "a", "b") == [3, 3]
-    assert len(applied) == 4
+    assert [wiped for _, wiped in applied] == [True, False]
 
 
 def test_a_store_of_another_history_is_wiped(subtask: Subtask) -> None:
@@ -388,7 +433,7 @@ def test_a_store_moved_by_another_process_is_looked_at_again(subtask: Subtask) -
     for _ in range(3):
         subtask.round(lambda b: count(b, "a"))
     shutil.rmtree(subtask.local)
-    other = subtask.new_backend()
+    other, subtask.backend = subtask.new_backend(), subtask.new_backend()
     moved = []
 
     def race(point: str, where: dict[str, Any]) -> None:
@@ -409,6 +454,7 @@ def test_a_store_moved_by_another_process_is_looked_at_again(subtask: Subtask) -
 
 def test_a_store_moved_all_the_time_is_an_error(subtask: Subtask) -> None:
     subtask.round(lambda b: count(b, "a"))
+    subtask.backend = subtask.new_backend()
     store = open_lmdb(subtask.local)
 
     def always(point: str, where: dict[str, Any]) -> None:
@@ -429,11 +475,12 @@ def test_a_store_moved_all_the_time_is_an_error(subtask: Subtask) -> None:
 
 def test_a_rebuild_that_is_killed_begins_again(subtask: Subtask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(materialize, "BLOCKS_PER_TRANSACTION", 1)
-    monkeypatch.setattr("tidegate.state.segments.BLOCK_TARGET", 200)
+    monkeypatch.setattr(materialize, "ENTRIES_PER_BLOCK", 200)
     subtask.round(lambda b: count(b, "x"))
     subtask.round(lambda b: count(b, *range(20_000)))
     subtask.round(lambda b: count(b, "x"))
     shutil.rmtree(subtask.local)
+    subtask.backend = subtask.new_backend()
 
     class Killed(Exception):
         pass
@@ -457,6 +504,7 @@ def test_a_rebuild_that_is_killed_begins_again(subtask: Subtask, monkeypatch: py
 def test_a_missing_or_corrupt_file_is_an_error_and_no_state_is_used(subtask: Subtask) -> None:
     subtask.round(lambda b: count(b, "a"))
     subtask.round(lambda b: count(b, "a"))
+    subtask.backend = subtask.new_backend()
     path = subtask.directory / "storage" / subtask.accepted[1].path
     good = path.read_bytes()
     path.write_bytes(good[:-5])
@@ -582,24 +630,9 @@ def test_files_of_two_former_subtasks_with_one_version_are_told_apart(make_subta
         half.accepted.append(written)
     whole = make_subtask(0, 1)
     whole.accepted = [*halves[0].accepted, *halves[1].accepted]
-
-    class Killed(Exception):
-        pass
-
-    seen = []
-
-    def kill(point: str, where: dict[str, Any]) -> None:
-        if point == "T2.apply":
-            seen.append(where["tag"])
-            if len(seen) == 2:
-                raise Killed
-
-    faults.install(kill)
-    try:
-        with pytest.raises(Killed):  # half of the list is in the store
-            whole.begin()
-    finally:
-        faults.install(None)
+    other = whole.new_backend()
+    other.begin(whole.accepted[:1])  # half of the list is in the store
+    other.end()
     whole.begin()
     assert read(whole.backend, *keys) == [1] * 40
     whole.backend.end()
