@@ -178,3 +178,14 @@ def test_local_state_and_job_directories_go_with_the_job(make_env: Any, tmp_path
     list(make_env().from_collection(range(20)).key_by(lambda v: v).process(Count()).execute_and_collect())
     assert [path for path in (tmp_path / "local").rglob("*") if path.is_file()] == []
     assert [path for path in (tmp_path / "checkpoints").rglob("*") if path.is_file()] == []
+
+
+def test_rounds_leave_nothing_behind_in_the_jvm(spark: Any, make_env: Any) -> None:
+    """A path to be deleted at exit is remembered for good: one a round would fill the heap of a job that runs for months."""
+    hook = spark._jvm.java.lang.Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files")
+    hook.setAccessible(True)
+    env = make_env({"tidegate.round.max-records": "10"})
+    env.from_source(NumberSequenceSource(1, 200), NONE, "numbers").add_sink(lambda v: None)
+    before = hook.get(None).size()
+    env.execute()
+    assert hook.get(None).size() - before < 5

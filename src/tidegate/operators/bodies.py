@@ -78,15 +78,17 @@ def code_of(function: Any) -> CodeType | None:
 def bodies_of(functions: Iterable[Callable[..., Any]]) -> Bodies:
     """The bodies of those functions and bound methods that qualify."""
     codes = {code for code in map(code_of, functions) if code is not None}
-    found = {code: _body(code) for code in codes}
+    found = {code: _body(code, code.co_filename) for code in codes}
     return {code: body for code, body in found.items() if body is not None}
 
 
-def _body(code: CodeType) -> Body | None:
+@lru_cache(maxsize=1024)
+def _body(code: CodeType, file_name: str) -> Body | None:
+    """``file_name`` is the code's own: two codes of different files may be equal."""
     if code.co_kwonlyargcount or code.co_posonlyargcount or code.co_flags & _STARRED_PARAMETERS:
         return None
     try:
-        file = _parsed(code.co_filename)
+        file = _parsed(file_name)
         for node in file.definitions.get(code.co_firstlineno, []):
             if _compiles_to(node, code, file.imports):
                 return None if file.nonlocals & set(code.co_freevars) else _checked(node, code)

@@ -13,6 +13,7 @@ import ast
 import builtins
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import repeat
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, NamedTuple, Protocol
@@ -215,7 +216,7 @@ class _Source:
         head = f"def loop(tg_values, tg_timestamps, tg_keys, {', '.join(f'{name}={name}' for name in self._names)}):"
         text = [head, *("    " + line for line in self._once), *opening, *self._lines]
         self._owners[:0] = [None] * (len(text) - len(self._lines))
-        exec(compile("\n".join(text) + "\n", CHAIN_FILE, "exec"), self._names)
+        exec(_compiled("\n".join(text) + "\n"), self._names)
         made: FunctionType = self._names["loop"]
         self._code = made.__code__
         if self._globals is None:
@@ -469,14 +470,13 @@ class _Source:
     def _field(self, index: int) -> str:
         return "tg_k" if self._keyed and index == self._variant.key_field else f"tg_v_{index}"
 
-    def _cells(self, label: str, body: Body, function: Any) -> dict[str, str]:
-        """The value states among the attributes of the function object whose values per key can be had as a dict."""
+    def _cells(self, label: str, body: Body, function: Any) -> dict[str, tuple[str, str]]:
+        """The value states among the attributes of the function object whose values per key can be had as dicts."""
         this, found = function.__self__, {}
         for name in sorted(state_attributes(body)):
             state: Any = vars(this).get(name) if hasattr(this, "__dict__") else None
             if isinstance(state, ImmutableValueState) and getattr(this, name) is state:
-                found[name] = self.bind(f"d{label}_{name}", state.cells)
-                self._once.append(f"{self.bind(f'h{label}_{name}', state.touch)}(tg_keys)")
+                found[name] = self.bind(f"d{label}_{name}", state.cells), self.bind(f"h{label}_{name}", state.wrote)
                 self._inlined_states.append((this, name, state))
         return found
 
@@ -503,6 +503,11 @@ class _Source:
             records: IntColumns = found["tg_values"]
             return records.row(len(records) - found["tg_i"].__length_hint__() - 1)
         return found.get(variable)
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> CodeType:
+    return compile(text, CHAIN_FILE, "exec")
 
 
 def _has_empty_cell(function: FunctionType) -> bool:

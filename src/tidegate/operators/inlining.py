@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Collection, Mapping
+from itertools import chain
 from typing import Any
 
 from tidegate.operators.bodies import Body
@@ -14,8 +14,8 @@ Line = Callable[[int, str, ast.AST], None]
 
 
 class Inliner:
-    """``names``: the body's names -> names in the loop. ``cells``: attribute of ``self`` -> dict with the state's value per key.
-    ``fields``: a parameter that is a tuple -> the variables that its fields have in the loop.
+    """``names``: the body's names -> names in the loop. ``cells``: attribute of ``self`` -> the dicts of a value state, ``cells``
+    and ``wrote`` (state/keyed.py). ``fields``: a parameter that is a tuple -> the variables that its fields have in the loop.
 
     ``plain``: names in the loop that stand for plain data. Afterwards ``self_contained`` tells whether the body, as it was written,
     reaches nothing else.
@@ -27,7 +27,7 @@ class Inliner:
         self,
         body: Body,
         names: Mapping[str, str],
-        cells: Mapping[str, str],
+        cells: Mapping[str, tuple[str, str]],
         fields: Mapping[str, list[str]],
         plain: Collection[str],
         line: Line,
@@ -37,7 +37,7 @@ class Inliner:
         fields = {name: variables for name, variables in fields.items() if name not in body.assigned}
         self._rename = _Rename(names, cells, body.parameters[0] if body.parameters else "", fields)
         self._line, self._returned, self._yielded = line, returned, yielded
-        self._plain = {"tg_k", *plain, *cells.values(), *(variable for known in fields.values() for variable in known)}
+        self._plain = {"tg_k", *plain, *chain.from_iterable((*cells.values(), *fields.values()))}
         self.self_contained = True
 
     def block(self, statements: list[ast.stmt], depth: int) -> None:
@@ -54,7 +54,7 @@ class Inliner:
                 self._line(depth, self._text(statement), statement)
 
     def _text(self, node: ast.AST) -> str:
-        renamed = ast.fix_missing_locations(self._rename.visit(copy.deepcopy(node)))
+        renamed = ast.fix_missing_locations(self._rename.visit(node))
         self.self_contained &= all(map(self._is_contained, ast.walk(renamed)))
         return ast.unparse(renamed)
 
@@ -92,13 +92,22 @@ class Inliner:
             self.block(body, depth + 1)
 
 
-class _Rename(ast.NodeTransformer):
-    """Names of the body become names of the loop; reads and writes of a value state become accesses of its dict."""
+class _Rename(ast.NodeVisitor):
+    """Names of the body become names of the loop; reads and writes of a value state become accesses of its dict. The result is a
+    tree of its own."""
 
     def __init__(
-        self, names: Mapping[str, str], cells: Mapping[str, str], this: str, fields: Mapping[str, list[str]]
+        self, names: Mapping[str, str], cells: Mapping[str, tuple[str, str]], this: str, fields: Mapping[str, list[str]]
     ) -> None:
         self.names, self._cells, self._this, self._fields = names, cells, this, fields
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        return type(node)(**{name: self._copied(value) for name, value in ast.iter_fields(node)})
+
+    def _copied(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._copied(part) for part in value]
+        return self.visit(value) if isinstance(value, ast.AST) else value
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return ast.Name(self.names.get(node.id, node.id), node.ctx)
@@ -111,18 +120,18 @@ class _Rename(ast.NodeTransformer):
         return ast.Name(fields[index], ast.Load()) if isinstance(node.ctx, ast.Load) else self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        cell = self._cell(node, "value", 0)
-        return self.generic_visit(node) if cell is None else _entry(cell, ast.Load())
+        cells = self._dicts(node, "value", 0)
+        return self.generic_visit(node) if cells is None else _entry(cells[0], ast.Load())
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
-        cell = self._cell(node.value, "update", 1)
-        if cell is None:
+        cells = self._dicts(node.value, "update", 1)
+        if cells is None:
             return self.generic_visit(node)
         assert isinstance(node.value, ast.Call)
-        return ast.Assign([_entry(cell, ast.Store())], self.visit(node.value.args[0]))
+        return ast.Assign([_entry(cell, ast.Store()) for cell in cells], self.visit(node.value.args[0]))
 
-    def _cell(self, node: ast.AST, method: str, arguments: int) -> str | None:
-        """The dict behind ``self.<state>.<method>(...)``, if it is known."""
+    def _dicts(self, node: ast.AST, method: str, arguments: int) -> tuple[str, str] | None:
+        """The dicts behind ``self.<state>.<method>(...)``, if they are known."""
         if not isinstance(node, ast.Call) or node.keywords or len(node.args) != arguments:
             return None
         if any(isinstance(argument, ast.Starred) for argument in node.args):

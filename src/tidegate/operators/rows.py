@@ -71,6 +71,8 @@ class TaskPlan:
     """What one subtask has to do in one round. The dicts are keyed by operator id, ``splits`` by split."""
 
     files: list[StateFile] = field(default_factory=list)
+    replaced: tuple[str, ...] = ()
+    """Paths of files that merges have lately taken out of the list."""
     schemas: list[StateSchema] = field(default_factory=list)
     """How the states in the files were declared when they were written."""
     compact: tuple[int, int] | None = None

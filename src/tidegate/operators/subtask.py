@@ -301,7 +301,7 @@ class Subtask:
             sink.begin(self._writer_context(sink.operator, now), self._plan.writers.get(sink.operator.id, []))
         faults.point("T1.before-state", **self._where)
         if self.backend is not None:
-            self.backend.begin(self._plan.files)
+            self.backend.begin(self._plan.files, self._plan.replaced)
             self.backend.now_ms = now
             if self._plan.compact is not None:
                 self._compact(self.backend, self._plan.compact)

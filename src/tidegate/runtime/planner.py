@@ -10,7 +10,7 @@ from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.source import Source, SourcePlan, SplitEnumerator
 
-_LEAST_LIMIT = 256
+_LEAST_LIMIT, _MOST_LIMIT = 256, 1 << 40
 
 
 @dataclass
@@ -68,10 +68,13 @@ class SourcePlanner:
                 s.limit = self._adapted(s, seconds)
 
     def _adapted(self, s: _PlannedSource, seconds: float) -> int:
-        """Towards the target: quickly up, because a start begins small; slowly down, because one slow round says little."""
+        """Towards the target: quickly up, because a start begins small; slowly down, because one slow round says little. A source
+        may give less than the limit and have more (it is throttled, say): what it gave is what took the time."""
         factor = min(8.0, max(0.5, self._target_ms / max(1.0, seconds * 1000)))
-        limit = max(_LEAST_LIMIT, int(s.limit * factor))
-        return min(limit, s.most) if s.most else limit
+        assert s.plan is not None
+        given = sum(interval.units for interval in s.plan.intervals)
+        limit = max(_LEAST_LIMIT, int(min(s.limit, given or s.limit) * factor))
+        return min(limit, s.most or _MOST_LIMIT)
 
     def discard(self) -> None:
         """Nothing of the planned round happened: plan again from where it started."""

@@ -25,6 +25,9 @@ from tidegate.state.refs import StateFile, StateSchema
 Place = tuple[int, int]
 """Operator id, subtask."""
 
+REPLACED_PATHS = 64
+"""So many a task is told. A worker that is further behind reads its state from the local store again."""
+
 
 @dataclass
 class Progress:
@@ -42,6 +45,8 @@ class Progress:
     wake_ups: dict[Place, int] = field(default_factory=dict)
     replaced: set[str] = field(default_factory=set)
     """Paths of state files that a merge has replaced since they were last taken."""
+    lately_replaced: dict[Place, tuple[str, ...]] = field(default_factory=dict)
+    """Of each list, so that a worker knows that what it holds of them was accepted. A new attempt begins without."""
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
@@ -72,6 +77,7 @@ class Progress:
         places = [(operator.id, (operator.id, subtask)) for operator in chain.operators]
         return TaskPlan(
             files=files,
+            replaced=self.lately_replaced.get((head.id, subtask), ()),
             schemas=self.schemas.get(head.id, []),
             compact=(0, len(files)) if any(f.root for f in files) else compaction.plan(files),
             intervals=[i for i in plan.intervals if i.subtask == subtask] if plan else [],
@@ -154,6 +160,8 @@ class Progress:
         if ack.compacted is not None and task.compact is not None:
             first, end = task.compact
             self.replaced.update(f.path for f in files[first:end] if not f.root)
+            paths = [*task.replaced, *(f.path for f in files[first:end])]
+            self.lately_replaced[place] = tuple(paths[-REPLACED_PATHS:])
             files[first:end] = [ack.compacted]
         if ack.segment is not None:
             files.append(ack.segment)

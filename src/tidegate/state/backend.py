@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 from tidegate.common import faults
@@ -14,12 +14,12 @@ from tidegate.state import keyed, ttl_states
 from tidegate.state.codecs import codec_for, expiry_of, list_codec_for
 from tidegate.state.compaction import Expired, merge_files
 from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, expect_descriptor
-from tidegate.state.keyed import Changes, KeyedState, SingleState
+from tidegate.state.keyed import Changes, Entries, KeyedState, SingleState
 from tidegate.state.layout import EVENT, PROCESSING, STATE, TIMERS, state_name, timer_from_local
 from tidegate.state.map_state import KeyedMapState
-from tidegate.state.materialize import bring_up
+from tidegate.state.materialize import applied_to, bring_up
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema, schema_mismatch
-from tidegate.state.segments import SegmentWriter
+from tidegate.state.segments import SegmentWriter, read
 from tidegate.state.store import LocalStore, Snapshot, open_lmdb
 from tidegate.state.timers import TimerQueue
 
@@ -27,6 +27,9 @@ DEFAULT_CACHE_ENTRIES = 1_000_000
 """How many values of a state may stay in memory from one round to the next (some 200 bytes each, of numbers)."""
 
 TIMER_SLICE = 10_000
+
+CATCH_UP = 4
+"""A cache is brought up with at most so many times the entries it has: to read one again from the store costs as much."""
 
 PROBE_EVERY = 16
 """Every so many chunks none is prefetched, to see whether the states are still read."""
@@ -61,10 +64,10 @@ class KeyedBackend:
     """
 
     __slots__ = (
-        "_accepted",
+        "_begun",
         "_chunks",
-        "_expected",
         "_files",
+        "_held",
         "_local_path",
         "_map_size",
         "_snapshot",
@@ -115,8 +118,8 @@ class KeyedBackend:
         self._states: dict[str, KeyedState] = {}
         self.stored: list[StateSchema] = []
         self._snapshot: Snapshot | None = None
-        self._accepted: tuple[str, str] | None = None
-        self._expected: tuple[str, str] | None = None
+        self._begun: list[StateFile] = []
+        self._held: list[StateFile] | None = None
         self._chunks = 0
         self.event_timers = TimerQueue(self, EVENT)
         self.processing_timers = TimerQueue(self, PROCESSING)
@@ -172,16 +175,41 @@ class KeyedBackend:
 
     # -- a round --
 
-    def begin(self, files: list[StateFile]) -> None:
-        """Bring the local store to exactly this list and open the round."""
+    def begin(self, files: list[StateFile], replaced: Collection[str] = ()) -> None:
+        """Bring the local store to exactly this list and open the round.
+
+        ``replaced``: paths of files that merges have lately taken out of the list.
+        """
         self._close_snapshot()
+        held, self._held = (
+            self._held,
+            None,
+        )  # until the round has written its changes what is in memory stands for no list
+        self._begun = list(files)
         store: LocalStore = open_lmdb(self._local_path, self._map_size)
         snapshot = self._snapshot = bring_up(store, self._files, files, self.groups)
         self.get, self.get_long, self.scan = snapshot.get, snapshot.get_long, snapshot.scan
         self.max_key = snapshot.max_key
-        self._accepted = (files[-1].path, files[-1].hash) if files else ("", "")
-        # what this process wrote last is what was accepted last: no other attempt can have written the same file
-        self._reset(keep=self._expected == self._accepted)
+        self._catch_up(files, 0 if held is None else applied_to(held, files, replaced, self.groups))
+
+    def _catch_up(self, files: list[StateFile], start: int) -> None:
+        """Bring the caches to the list: apply what other workers have written. ``start``: so many files are in them already."""
+        behind = files[start:]
+        entries = sum(file.entries for file in behind)
+        learning = []
+        for state in self._states.values():
+            worth_it = entries <= min(CATCH_UP * state.kept(), self.cache_entries)
+            state.reset(keep=start > 0 and worth_it)
+            if entries and worth_it:
+                learning.append(state)
+        for timers in (self.event_timers, self.processing_timers):
+            timers.reset(self._snapshot)
+        for file in behind if learning else ():
+            for batch in read(self._files, file, self.groups):
+                if batch.table == STATE:
+                    found = Entries(batch.flat)
+                    for state in learning:
+                        state.learn(found)
 
     def prefetch(self, keys: list[Any]) -> None:
         """Called once per chunk with the keys of its records: states whose reads mostly missed lately are read in one go."""
@@ -207,12 +235,12 @@ class KeyedBackend:
                     if flat:
                         writer.add(table, flat, deletes=changes.deletes)
         if writer.empty:
-            self._expected = self._accepted
+            self._held = self._begun
             return None
-        # until the file is there nothing is expected: what a failed write leaves in memory must not survive the round
+        # not before the file is there: what a failed write leaves in memory must not survive the round
         written = writer.write(self._files, path, version=version, groups=self.groups)
         faults.point("T2.after-segment", operator=self.operator, path=path)
-        self._expected = (written.path, written.hash)
+        self._held = [*self._begun, written]  # whether it was accepted the next list tells
         return written
 
     def compact(self, files: list[StateFile], run: tuple[int, int], version_path: str) -> StateFile:
@@ -231,8 +259,8 @@ class KeyedBackend:
     def end(self) -> None:
         """Close the round, whatever happened in it. What it did not write is forgotten."""
         self._close_snapshot()
-        if self._expected is None:
-            self._reset(keep=False)
+        if self._held is None:
+            self._forget()
 
     # -- errors, off the path of records --
 
@@ -286,12 +314,11 @@ class KeyedBackend:
         now = self.now_ms
         return lambda key, value: state_name(key) in expiring and expiry_of(value) <= now
 
-    def _reset(self, keep: bool) -> None:
-        self._expected = None
+    def _forget(self) -> None:
         for state in self._states.values():
-            state.reset(keep)
+            state.reset(keep=False)
         for timers in (self.event_timers, self.processing_timers):
-            timers.reset(self._snapshot)
+            timers.reset(None)
 
     def _detach(self) -> None:
         self.key = NO_KEY

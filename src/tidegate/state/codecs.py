@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
 from collections.abc import Callable, Collection
@@ -19,6 +20,7 @@ SIMPLE_TYPES = frozenset({int, str, bytes, float, bool, type(None)})
 _PICKLED = b"\xc1"  # msgpack never begins a value with it, so the two encodings cannot be confused
 _pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _unpack: Callable[[bytes], Any] = msgspec.msgpack.Decoder().decode
+_NIL = b"\xc0"
 
 
 def encode_key(key: Any) -> bytes:
@@ -48,6 +50,21 @@ def decode_key(data: bytes) -> Any:
         return pickle.loads(data[1:])
     key = _unpack(data)
     return _tuples(key) if type(key) is list else key
+
+
+def decode_keys(many: list[bytes]) -> list[Any]:
+    """``decode_key`` of many."""
+    try:
+        keys = _unpack_all(many)
+    except msgspec.DecodeError:  # a pickled one among them
+        return list(map(decode_key, many))
+    return [_tuples(key) if type(key) is list else key for key in keys] if list in set(map(type, keys)) else keys
+
+
+def _unpack_all(many: list[bytes]) -> list[Any]:
+    """Values packed one by one make an array if the head of one is put before them: one call instead of one for each."""
+    found: list[Any] = _unpack(b"\xdd" + len(many).to_bytes(4, "big") + b"".join(many))
+    return found
 
 
 def _is_simple_tuple(key: tuple[Any, ...]) -> bool:
@@ -135,8 +152,13 @@ class Codec:
         """Encode many; ``absent`` becomes None. What could not be read back is refused now: later it would poison a checkpoint."""
         encode = self.encode
         try:
-            if self._allowed is not None and not set(map(type, values)) - {type(absent)} <= self._allowed:
-                raise TypeError("another type than declared")
+            encoded: list[bytes | None]
+            if self._allowed is not None:
+                kinds = set(map(type, values))
+                if not kinds - {type(absent)} <= self._allowed:
+                    raise TypeError("another type than declared")
+                if type(absent) not in kinds:
+                    return list(map(encode, values))
             encoded = [None if value is absent else encode(value) for value in values]
             if self._validate:
                 decode = self.decode
@@ -146,6 +168,14 @@ class Codec:
         except Exception as error:
             raise self._refusal(values, absent, error) from error
         return encoded
+
+    def decode_all(self, many: list[bytes | None]) -> list[Any]:
+        """Decode many; None stays None."""
+        if self.immutable:
+            with contextlib.suppress(msgspec.DecodeError):
+                return _unpack_all([_NIL if data is None else data for data in many])
+        decode = self.decode
+        return [None if data is None else decode(data) for data in many]
 
     def encode_checked(self, value: Any) -> bytes:
         """Encode one value with the checks of ``encode_all``."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tidegate.state.codecs import encode_key
+from tidegate.state.codecs import encode_key, encode_keys
 from tidegate.state.refs import KeyGroupRange
 from tidegate.state.xxh3 import xxh3_of_ints
 
@@ -30,6 +30,19 @@ def groups_of_ints(keys: npt.NDArray[np.int64], max_parallelism: int) -> npt.NDA
     else:
         hashes &= np.uint64(max_parallelism - 1)
     return hashes.view(np.int64)
+
+
+def encode_and_group(keys: Collection[Any], max_parallelism: int) -> tuple[list[bytes], npt.NDArray[np.uint16]]:
+    """``encode_key`` of many, and their groups."""
+    encoded = encode_keys(keys)
+    try:
+        if set(map(type, keys)) == {int}:
+            numbers = np.fromiter(keys, np.int64, len(keys))
+            return encoded, groups_of_ints(numbers, max_parallelism).astype(np.uint16)
+    except OverflowError:  # more than 63 bits
+        pass
+    hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, encoded), np.uint64, len(encoded))
+    return encoded, (hashes % np.uint64(max_parallelism)).astype(np.uint16)
 
 
 def range_for(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import compress, repeat
-from operator import is_not
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import xxhash
 
 from tidegate.common.errors import StateFormatError, TidegateError
-from tidegate.state.codecs import Codec, encode_key, encode_keys
+from tidegate.state.codecs import Codec, decode_keys, encode_key
 from tidegate.state.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor, StateDescriptor
 from tidegate.state.interfaces import AggregatingState, ListState, ReducingState, State, ValueState
-from tidegate.state.layout import LENGTHS, state_prefixes
+from tidegate.state.key_groups import encode_and_group
+from tidegate.state.layout import LENGTHS, read_varint, state_head, state_prefixes
 
 if TYPE_CHECKING:
     from tidegate.state.backend import KeyedBackend
 
 _hash = xxhash.xxh3_64_intdigest
 _MISSING = object()
-_NONE = type(None)
+FLUSH_BLOCK = 8192
+"""Entries that are encoded together: what a step makes is still in the processor's cache for the next."""
 
 
 class Changes:
@@ -37,16 +41,38 @@ class Changes:
         self.deletes = False
 
 
+class Entries:
+    """State entries of a file, in its order: canonical keys and values, None deletes."""
+
+    __slots__ = ("_keys", "_values")
+
+    def __init__(self, flat: list[Any]) -> None:
+        self._keys: list[bytes] = flat[::2]
+        self._values: list[bytes | None] = flat[1::2]
+
+    def of(self, head: bytes) -> tuple[list[bytes], list[bytes | None]]:
+        """Encoded keys and values of the entries of one state; ``head``: what is between group and key."""
+        start = 2 + len(head)
+        keys, values = self._keys, self._values
+        mine = list(map(bytes.startswith, keys, repeat(head), repeat(2)))
+        if not all(mine):
+            keys, values = list(compress(keys, mine)), list(compress(values, mine))
+        if max(map(len, keys), default=0) < start + 1 + 128:  # the length of the key takes one byte
+            return list(map(itemgetter(slice(start + 1, None)), keys)), values
+        return [key[read_varint(key, start)[1] :] for key in keys], values
+
+
 class KeyedState(State):
     """What all keyed states share. One object per state and backend; it lives as long as the backend."""
 
-    __slots__ = ("_backend", "_prefixes", "codec", "descriptor", "name")
+    __slots__ = ("_backend", "_head", "_prefixes", "codec", "descriptor", "name")
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
         self.name = descriptor.name
         self.descriptor = descriptor
         self.codec = codec
         self._backend = backend
+        self._head = state_head(descriptor.name)
         self._prefixes = state_prefixes(descriptor.name, backend.groups, backend.max_parallelism)
 
     @property
@@ -62,8 +88,15 @@ class KeyedState(State):
         raise NotImplementedError
 
     def reset(self, keep: bool) -> None:
-        """Begin a round. ``keep``: the store now holds exactly what was flushed, so what cannot have changed may stay cached."""
+        """Begin a round. ``keep``: what was flushed has been accepted, so what cannot change in place may stay cached."""
         raise NotImplementedError
+
+    def kept(self) -> int:
+        """How many values are cached that may stay for the next round."""
+        return 0
+
+    def learn(self, entries: Entries) -> None:
+        """Cache entries of the files that were accepted since."""
 
     def _store_key(self, key: Any) -> bytes:
         """The canonical key of an entry; a prefix of it for maps."""
@@ -107,22 +140,49 @@ class SingleState(KeyedState):
     def clear(self) -> None:
         self._store(None)
 
+    def kept(self) -> int:
+        return len(self._retained) + len(self._cache) if self.codec.immutable else 0
+
+    def learn(self, entries: Entries) -> None:
+        keys, values = entries.of(self._head)
+        try:
+            self._retain(zip(decode_keys(keys), self.codec.decode_all(values), strict=True))
+        except Exception as error:
+            raise self._unreadable(error) from error
+
     def flush(self, changes: Changes) -> None:
         keys, values = self._written()
+        size = max(FLUSH_BLOCK, 32 * len(self._backend.groups))  # else the slices of the groups are too short to pay
+        for start in range(0, len(keys), size):
+            self._flush_block(changes, keys[start : start + size], values[start : start + size])
+
+    def _flush_block(self, changes: Changes, keys: list[Any], values: list[Any]) -> None:
         try:
-            encoded_values = self.codec.encode_all(values)
+            encoded = self.codec.encode_all(values)
         except StateFormatError as error:
             raise self._locate(error) from error
-        groups, prefixes, max_parallelism = changes.groups, self._prefixes, self._backend.max_parallelism
-        for encoded, data in zip(encode_keys(keys), encoded_values, strict=True):
-            group = _hash(encoded) % max_parallelism
-            prefix = prefixes[group]
-            if prefix is None:
-                raise self._backend.misrouted(encoded)
-            bucket = groups[group]
-            bucket.append(prefix + LENGTHS[len(encoded)] + encoded)
-            bucket.append(data)
-        changes.deletes |= _NONE in set(map(type, values))
+        changes.deletes |= None in encoded
+        try:
+            paths, groups = self._paths(keys)
+        except TypeError:
+            for key in keys:
+                self._store_key(key)  # tells which
+            raise
+        order = np.argsort(groups, kind="stable")
+        positions, groups = order.tolist(), groups[order]
+        flat: list[Any] = [None] * (2 * len(keys))
+        flat[::2] = map(paths.__getitem__, positions)
+        flat[1::2] = map(encoded.__getitem__, positions)
+        starts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist()]
+        for group, start, end in zip(groups[starts].tolist(), starts, [*starts[1:], len(keys)], strict=True):
+            changes.groups[group] += flat[2 * start : 2 * end]
+
+    def _paths(self, keys: list[Any]) -> tuple[list[bytes], npt.NDArray[np.uint16]]:
+        """The canonical keys of many entries, and their groups. A TypeError if one belongs to another subtask."""
+        encoded, groups = encode_and_group(keys, self._backend.max_parallelism)
+        prefixes: Any = map(self._prefixes.__getitem__, groups.tolist())
+        lengths = map(LENGTHS.__getitem__, map(len, encoded))
+        return list(map(b"".join, zip(prefixes, lengths, encoded, strict=True))), groups
 
     def reset(self, keep: bool) -> None:
         if keep and self.codec.immutable and len(self._retained) + len(self._cache) <= self._backend.cache_entries:
@@ -145,16 +205,14 @@ class SingleState(KeyedState):
 
     def _read_many(self, keys: list[Any]) -> list[Any]:
         """The values of keys in the store; none at all if a key needs more than the fast path."""
-        prefixes, max_parallelism = self._prefixes, self._backend.max_parallelism
         try:
-            paths = [prefixes[_hash(e) % max_parallelism] + LENGTHS[len(e)] + e for e in encode_keys(keys)]  # type: ignore[operator]
+            paths, _ = self._paths(keys)
         except TypeError:
             return []  # a key of another subtask: the access itself will tell
         if max(map(len, paths), default=0) > self._backend.max_key:
             return []
-        decode = self.codec.decode
         try:
-            return [None if data is None else decode(data) for data in map(self._backend.get, paths)]
+            return self.codec.decode_all(list(map(self._backend.get, paths)))
         except Exception as error:
             raise self._unreadable(error) from error
 
@@ -201,6 +259,10 @@ class SingleState(KeyedState):
     def _remember(self, entries: dict[Any, Any]) -> None:
         """Cache entries as they are in the store."""
         self._cache.update(entries)
+
+    def _retain(self, entries: Iterable[tuple[Any, Any]]) -> None:
+        """Cache entries between two rounds."""
+        self._retained.update(entries)
 
 
 class TrackedState(SingleState):
@@ -250,46 +312,38 @@ class _Cells(dict[Any, Any]):
 
 
 class ImmutableValueState(SingleState, ValueState[Any]):
-    """For numbers, texts and bytes: a write is one dict store, and what was read or written stays in memory over rounds.
+    """For numbers, texts and bytes: what was read or written stays in memory over rounds.
 
-    ``cells``: the values of all keys known to this process. ``_stored``: the same as they are in the store; what has changed shows
-    at the flush, by identity, among the keys ``touched`` in the round. Generated loops (operators/codegen.py) use the dict itself:
-    for the current key ``cells[key]`` is ``value()``, and ``cells[key] = x`` is ``update(x)`` if ``touch`` was given the key.
+    ``cells``: the values of all keys known to this process; ``wrote``: those written in this round. Generated loops
+    (operators/codegen.py) use the dicts themselves: for the current key ``cells[key]`` is ``value()``, and
+    ``cells[key] = wrote[key] = x`` is ``update(x)``.
     """
 
-    __slots__ = ("_flushed", "_stored", "_touched", "cells", "touch")
+    __slots__ = ("cells", "wrote")
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
         super().__init__(backend, descriptor, codec)
         self._cache = self.cells = _Cells(self._load_key)
-        self._stored: dict[Any, Any] = {}
-        self._touched: set[Any] = set()
-        self._flushed: tuple[list[Any], list[Any]] = ([], [])
-        self.touch: Callable[[Iterable[Any]], None] = self._touched.update
+        self.wrote: dict[Any, Any] = {}
 
     value = SingleState._current
 
     def update(self, value: Any) -> None:
         key = self._backend.key
         try:
-            self.cells[key] = value
+            self.cells[key] = self.wrote[key] = value
         except TypeError as error:
             raise self._refuse(error) from error
-        self._touched.add(key)
 
     _store = update
 
     def has_changes(self) -> bool:
-        return bool(self._touched)
+        return bool(self.wrote)
 
     def reset(self, keep: bool) -> None:
-        if keep and len(self.cells) <= self._backend.cache_entries:
-            self._stored.update(zip(*self._flushed, strict=True))
-        else:
+        if not keep or len(self.cells) > self._backend.cache_entries:
             self.cells.clear()
-            self._stored.clear()
-        self._touched.clear()
-        self._flushed = ([], [])
+        self.wrote.clear()
         self.misses = 0
 
     def prefetch(self, keys: Iterable[Any]) -> None:
@@ -301,19 +355,14 @@ class ImmutableValueState(SingleState, ValueState[Any]):
         return self._load_key(self._backend.key)
 
     def _load_key(self, key: Any) -> Any:
-        value = self.cells[key] = self._stored[key] = self._read(key)
+        value = self.cells[key] = self._read(key)
         self.misses += 1
         return value
 
     def _written(self) -> tuple[list[Any], list[Any]]:
-        keys = list(self._touched)
-        values = list(map(self.cells.get, keys, repeat(_MISSING)))
-        changed = list(map(is_not, values, map(self._stored.get, keys, repeat(_MISSING))))
-        self._flushed = list(compress(keys, changed)), list(compress(values, changed))
-        return self._flushed
+        return list(self.wrote), list(self.wrote.values())
 
-    def _remember(self, entries: dict[Any, Any]) -> None:
-        self._stored.update(entries)
+    def _retain(self, entries: Iterable[tuple[Any, Any]]) -> None:
         self.cells.update(entries)
 
 

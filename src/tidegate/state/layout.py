@@ -56,8 +56,8 @@ class _Lengths(dict[int, bytes]):
 LENGTHS = _Lengths()
 
 
-def state_prefixes(name: str, groups: KeyGroupRange, max_parallelism: int) -> list[bytes | None]:
-    """For each key group the bytes before the key's length; None for the groups of other subtasks."""
+def state_head(name: str) -> bytes:
+    """The bytes between the group and the key's length."""
     encoded = name.encode()
     if not 0 < len(encoded) < 256:
         raise ArgumentTypeError(
@@ -65,8 +65,13 @@ def state_prefixes(name: str, groups: KeyGroupRange, max_parallelism: int) -> li
             found=f"{len(encoded)} bytes: {name[:60]!r}",
             cure="choose a shorter name",
         )
-    rest = bytes([len(encoded)]) + encoded + b"\x00"
-    return [GROUP_BYTES[group] + rest if group in groups else None for group in range(max_parallelism)]
+    return bytes([len(encoded)]) + encoded + b"\x00"
+
+
+def state_prefixes(name: str, groups: KeyGroupRange, max_parallelism: int) -> list[bytes | None]:
+    """For each key group the bytes before the key's length; None for the groups of other subtasks."""
+    head = state_head(name)
+    return [GROUP_BYTES[group] + head if group in groups else None for group in range(max_parallelism)]
 
 
 def state_name(key: bytes) -> str:

@@ -8,9 +8,9 @@ store, be they late, killed or of an old attempt, each moves it from one true ta
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import groupby, islice
-from operator import itemgetter
+from collections.abc import Collection, Iterator
+from itertools import groupby, islice, takewhile
+from operator import eq, itemgetter
 
 from tidegate.common import faults
 from tidegate.common.errors import StorageError
@@ -41,6 +41,24 @@ def bring_up(store: LocalStore, files: Files, refs: list[StateFile], groups: Key
         found=f"it was moved away from version {target} {ATTEMPTS} times",
         cure="stop the other job attempts on this host",
     )
+
+
+def applied_to(held: list[StateFile], refs: list[StateFile], replaced: Collection[str], groups: KeyGroupRange) -> int:
+    """How much of a list is in the contents of ``held`` already: the files behind are to be applied to them. 0: nothing may stay.
+
+    ``replaced``: paths of files that merges took out of the list. Only if every file held is in the list, or was, the list
+    goes on from what is held: else it is of a history that does not know one of them (a segment that was not accepted).
+    """
+    accepted = {ref.path for ref in refs}.union(replaced)
+    if not all(ref.path in accepted for ref in held):
+        return 0
+    tags, tag = tags_of(refs, groups), tags_of(held, groups)[-1]
+    if tag in tags:
+        return tags.index(tag)
+    # A merge has swallowed the place. The files behind the common prefix contain all that is held beyond it, and what came
+    # later: a key that is in one of them gets its last value, or its deletion, for only a merge from the start of the list drops
+    # deletions (and then nothing is common). A key that is in none of them is as it was in the prefix.
+    return sum(1 for _ in takewhile(bool, map(eq, held, refs)))
 
 
 def tags_of(refs: list[StateFile], groups: KeyGroupRange) -> list[str]:

@@ -116,3 +116,30 @@ def test_an_idle_source_is_not_asked_for_its_position_at_every_look() -> None:
             p.accept(0.01)
     assert enumerator.handed_out == 2
     assert enumerator.snapshots == 2
+
+
+class ThrottledEnumerator(SplitEnumerator):
+    """Always has more, and gives ten records of it. ``known``: it tells how many."""
+
+    def __init__(self, known: bool) -> None:
+        self.known, self.limit, self.position = known, 0, 0
+
+    def plan(self, limit: int, now_ms: int) -> SourcePlan:
+        self.limit, start = limit, self.position
+        self.position += 10
+        return SourcePlan([SplitInterval("0", 0, start, self.position, units=10 if self.known else 0)], backlog=True)
+
+    def snapshot(self) -> int:
+        return self.position
+
+
+@pytest.mark.parametrize(("known", "most"), [(True, 256), (False, 1 << 40)])
+def test_a_throttled_source_does_not_drive_the_limit_up_for_ever(known: bool, most: int) -> None:
+    enumerator = ThrottledEnumerator(known)
+    source = ScriptedSource(ends=False)
+    source.create_enumerator = lambda parallelism, restored: enumerator  # type: ignore[method-assign]
+    p = SourcePlanner([Operator(1, "slow", None, "hash", SourceSpec(source), 1, 128, None)], 1000, {})
+    for _ in range(1000):
+        p.plan(0)
+        p.accept(0.01)
+    assert enumerator.limit == most

@@ -8,8 +8,9 @@ from simulated_programs import KeyedCount, ProcessingTimers, source_of
 from tidegate.checkpoint.assign import assign_keyed
 from tidegate.graph.plan import build
 from tidegate.graph.transformation import Program
-from tidegate.operators.rows import Generator, RoundContext
+from tidegate.operators.rows import Ack, Generator, RoundContext
 from tidegate.operators.source import SourcePlan
+from tidegate.runtime import progress as progress_module
 from tidegate.runtime.progress import Progress
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.testing.lives import Fault, Kind
@@ -86,3 +87,26 @@ def test_event_time_does_not_go_back_after_rescales(parallelism: tuple[int, ...]
     crashes = [Fault(life, "C7.subsumed", 1, Kind.CRASH) for life in range(len(parallelism) - 1)]
     simulation = simulate(KeyedCount(), root, 5, crashes, parallelism=parallelism)
     assert simulation.lives[0].crashed
+
+
+def test_a_task_is_told_which_files_merges_have_taken_out_of_its_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a worker that holds the contents of one of them knows that it was accepted."""
+    monkeypatch.setattr(progress_module, "REPLACED_PATHS", 10)
+    progress = progress_of(KeyedCount(), 1)
+    chain = next(c for c in progress.graph.chains if c.head.operator.keyed is not None)
+    head = chain.head.operator.id
+    groups = KeyGroupRange(0, 15)
+    known: list[str] = []
+    for round in range(40):
+        plan = progress.plan(CONTEXT, {0: SourcePlan()})
+        task = plan.tasks[chain.level][chain.offset]
+        assert task.replaced == tuple(known[-10:])
+        acks = [Ack(c.id, 0, f"t{round}") for c in progress.graph.chains]
+        acks[chain.id].segment = StateFile(f"seg-{round}", 10, "", f"v{round}", groups, 1)
+        if task.compact is not None:
+            first, end = task.compact
+            known += [file.path for file in task.files[first:end]]
+            acks[chain.id].compacted = StateFile(f"base-{round}", 80, "", task.files[end - 1].upto, groups, 8)
+        progress.accept(acks, plan)
+    assert len(known) > 20
+    assert not set(known) & {file.path for file in progress.files[head, 0]}

@@ -26,6 +26,7 @@ class Subtask:
         self.groups = groups
         self.files = Files(str(directory / "storage"))
         self.accepted = list(files or [])
+        self.replaced: list[str] = []
         self.options = options
         self.local = str(directory / f"local-{groups.first}-{groups.last}")
         self.backend = self.new_backend()
@@ -44,8 +45,15 @@ class Subtask:
         )
 
     def begin(self) -> KeyedBackend:
-        self.backend.begin(self.accepted)
+        self.backend.begin(self.accepted, self.replaced)
         return self.backend
+
+    def compact(self, run: tuple[int, int]) -> None:
+        """A merge, accepted."""
+        files = self.accepted
+        merged = self.backend.compact(files, run, f"shared/{new_token()}")
+        self.replaced += [file.path for file in files[run[0] : run[1]]]
+        self.accepted = [*files[: run[0]], merged, *files[run[1] :]]
 
     def finish(self, *, accept: bool = True, version: str | None = None) -> StateFile | None:
         token = new_token()

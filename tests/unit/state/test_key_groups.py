@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidegate.state import key_groups
 from tidegate.state.codecs import encode_key
-from tidegate.state.key_groups import KeyRouter, groups_of_ints, key_group, range_for, subtask_for
+from tidegate.state.key_groups import KeyRouter, encode_and_group, groups_of_ints, key_group, range_for, subtask_for
 from tidegate.state.xxh3 import BLOCK
 
 
@@ -79,6 +80,15 @@ def test_groups_of_more_ints_than_a_block(count: int) -> None:
 def test_groups_of_every_second_int_of_an_array() -> None:
     numbers = np.arange(1000, dtype=np.int64)
     assert groups_of_ints(numbers[::2], 128).tolist() == groups_of_ints(numbers, 128).tolist()[::2]
+
+
+@pytest.mark.parametrize(
+    "keys", [[], [1, 2**40, -5], [1, 2**63], [2**70, 1], [True, 1], ["a", 1, ("t", 2)], [1.5, None, b"raw"]]
+)
+def test_many_keys_are_encoded_and_grouped_like_one(keys: list[Any]) -> None:
+    encoded, groups = encode_and_group(keys, 1000)
+    assert encoded == [encode_key(key) for key in keys]
+    assert groups.tolist() == [key_group(encode_key(key), 1000) for key in keys]
 
 
 def test_router_gives_the_target_of_the_owner() -> None:

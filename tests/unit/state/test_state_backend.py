@@ -16,11 +16,11 @@ from tidegate.common.errors import CorruptFileError, InternalError, StorageError
 from tidegate.common.ids import new_token
 from tidegate.common.typeinfo import Types
 from tidegate.state import materialize
-from tidegate.state.backend import KeyedBackend
+from tidegate.state.backend import CATCH_UP, KeyedBackend
 from tidegate.state.codecs import encode_key
-from tidegate.state.descriptors import MapStateDescriptor, ValueStateDescriptor
+from tidegate.state.descriptors import MapStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
 from tidegate.state.key_groups import key_group
-from tidegate.state.keyed import ImmutableValueState
+from tidegate.state.keyed import ImmutableValueState, SingleState
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.store import LmdbSnapshot, LmdbStore, open_lmdb
 
@@ -147,26 +147,120 @@ def test_a_store_of_another_history_is_wiped(subtask: Subtask) -> None:
     assert subtask.round(lambda b: read(b, "a", "gone")) == [1, 1]
 
 
-def test_the_cache_is_kept_only_while_this_worker_wrote_last(subtask: Subtask, monkeypatch: pytest.MonkeyPatch) -> None:
-    subtask.round(lambda b: count(b, "a"))
-    reads: list[bytes] = []
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The keys that are read from local stores."""
+    keys: list[bytes] = []
     original = LmdbStore.snapshot
 
     def counted(self: LmdbStore) -> LmdbSnapshot:
         snapshot = original(self)
         get = snapshot.get
-        snapshot.get = lambda key: (reads.append(key), get(key))[1]
+        snapshot.get = lambda key: (keys.append(key), get(key))[1]
         return snapshot
 
     monkeypatch.setattr(LmdbStore, "snapshot", counted)
+    return keys
+
+
+def test_a_cache_that_is_behind_catches_up(subtask: Subtask, reads: list[bytes]) -> None:
+    subtask.round(lambda b: count(b, "a", 1))
+    reads.clear()
     assert subtask.round(lambda b: count(b, "a")) == [2]
     assert reads == []
     ours, subtask.backend = subtask.backend, subtask.new_backend()
-    assert subtask.round(lambda b: count(b, "a")) == [3]
-    assert len(reads) == 1
-    subtask.backend = ours  # behind by the other worker's round
-    assert subtask.round(lambda b: count(b, "a")) == [4]
-    assert len(reads) == 2
+    assert subtask.round(lambda b: count(b, "a", ("t", 2))) == [3, 1]
+    assert len(reads) == 2  # a new worker knows nothing
+    reads.clear()
+    subtask.backend = ours
+    assert subtask.round(lambda b: count(b, "a", 1, ("t", 2))) == [4, 2, 2]
+    assert reads == []
+
+
+def delete(backend: KeyedBackend, key: Any) -> None:
+    backend.key = key
+    backend.state(COUNT).clear()
+
+
+@pytest.mark.parametrize("run", [(1, 4), (2, 4), (2, 5), (3, 6)])
+def test_a_cache_whose_place_was_swallowed_by_a_merge_catches_up(
+    subtask: Subtask, reads: list[bytes], run: tuple[int, int]
+) -> None:
+    for _ in range(3):
+        subtask.round(lambda b: count(b, *range(10)))
+    ours, subtask.backend = subtask.backend, subtask.new_backend()
+    subtask.round(lambda b: count(b, 1))
+    subtask.round(lambda b: delete(b, 2))
+    subtask.round(lambda b: count(b, 3))
+    subtask.begin()
+    subtask.compact(run)
+    subtask.finish()
+    reads.clear()
+    subtask.backend = ours
+    assert subtask.round(lambda b: read(b, 0, 1, 2, 3)) == [3, 4, None, 4]
+    assert reads == []
+
+
+def test_a_cache_whose_place_was_swallowed_by_a_merge_from_the_start_is_made_anew(subtask: Subtask) -> None:
+    for _ in range(3):
+        subtask.round(lambda b: count(b, *range(10)))
+    ours, subtask.backend = subtask.backend, subtask.new_backend()
+    subtask.round(lambda b: delete(b, 2))
+    subtask.round(lambda b: count(b, 3))
+    subtask.begin()
+    subtask.compact((0, 5))  # it has no deletion of key 2
+    subtask.finish()
+    subtask.backend = ours
+    assert subtask.round(lambda b: read(b, 1, 2, 3)) == [3, None, 4]
+
+
+def test_a_cache_with_a_file_the_list_never_had_is_dropped(subtask: Subtask) -> None:
+    subtask.round(lambda b: count(b, "a", "b"))
+    ours, subtask.backend = subtask.backend, subtask.new_backend()
+    taken, subtask.backend = subtask.backend, ours
+    subtask.begin()
+    count(subtask.backend, "a")
+    subtask.finish(accept=False, version="again")
+    subtask.backend = taken
+    subtask.begin()
+    count(subtask.backend, "b")
+    subtask.finish(version="again")  # the other attempt of the round was accepted, under the same version
+    subtask.backend = ours
+    assert subtask.round(lambda b: read(b, "a", "b")) == [1, 2]
+
+
+def test_a_cache_is_not_brought_up_with_much_more_than_it_has(subtask: Subtask, reads: list[bytes]) -> None:
+    subtask.round(lambda b: count(b, 1, 2))
+    ours, subtask.backend = subtask.backend, subtask.new_backend()
+    subtask.round(lambda b: count(b, *range(CATCH_UP * 2 + 1)))
+    reads.clear()
+    subtask.backend = ours
+    assert subtask.round(lambda b: read(b, 0, 1, 2)) == [1, 2, 2]
+    assert len(reads) == 3
+
+
+def test_only_states_with_a_cache_learn(subtask: Subtask, monkeypatch: pytest.MonkeyPatch) -> None:
+    total = ReducingStateDescriptor("total", lambda a, b: a + b, Types.LONG())
+    anything = ValueStateDescriptor("anything", None)
+
+    def add(backend: KeyedBackend) -> list[Any]:
+        found = []
+        for key in (1, 2, "x" * 200):
+            backend.key = key
+            backend.state(total).add(5)
+            backend.state(anything).update([key])
+            found += [backend.state(total).get(), *count(backend, key)]
+        return found
+
+    subtask.round(add)
+    ours, subtask.backend = subtask.backend, subtask.new_backend()
+    subtask.round(add)
+    learned: list[str] = []
+    original = SingleState.learn
+    monkeypatch.setattr(SingleState, "learn", lambda self, e: (learned.append(self.name), original(self, e))[1])
+    subtask.backend = ours
+    assert subtask.round(add) == [15, 3] * 3
+    assert sorted(learned) == ["count", "total"]
 
 
 def test_a_cache_of_a_discarded_segment_is_dropped(subtask: Subtask) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from tidegate.state.codecs import (
     Codec,
     codec_for,
     decode_key,
+    decode_keys,
     encode_key,
     encode_keys,
     expiring,
@@ -56,6 +58,28 @@ def test_keys_come_back_with_their_types(key: Any) -> None:
 @given(st.lists(keys, max_size=8))
 def test_many_keys_are_encoded_like_one(many: list[Any]) -> None:
     assert encode_keys(many) == [encode_key(key) for key in many]
+
+
+@given(st.lists(keys))
+def test_many_keys_are_decoded_like_one(many: list[Any]) -> None:
+    assert _same(decode_keys([encode_key(key) for key in many]), many)
+
+
+@pytest.mark.parametrize(
+    ("info", "values"),
+    [(Types.LONG(), [1, None, 2**40]), (Types.STRING(), ["a", None, ""]), (None, [(1, 2), None, "x"])],
+)
+def test_many_values_are_decoded_like_one(info: Any, values: list[Any]) -> None:
+    codec = codec_for(info)
+    encoded = codec.encode_all(values)
+    assert codec.decode_all(encoded) == values
+    assert codec.decode_all(encoded[:1]) == values[:1]
+    assert codec.decode_all([]) == []
+
+
+def test_among_many_values_an_unreadable_one_is_an_error() -> None:
+    with pytest.raises(msgspec.DecodeError):
+        codec_for(Types.LONG()).decode_all([b"\x01", b"\xc1", None])
 
 
 @given(keys, keys)
