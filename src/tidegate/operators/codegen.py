@@ -165,6 +165,8 @@ class _Source:
         self._names: dict[str, Any] = {}
         self._globals: dict[str, Any] | None = None
         self._inlined_states: list[tuple[Any, str, Any]] = []
+        self._builtins: list[tuple[dict[str, Any], frozenset[str]]] = []
+        """Globals of functions, and names that are not among them."""
         self._code: CodeType | None = None
         self._copies = 0
 
@@ -222,8 +224,10 @@ class _Source:
         return FunctionType(made.__code__, self._globals, "loop", made.__defaults__)
 
     def is_stale(self) -> bool:
-        """Whether a state that was inlined is not any more what the function's attribute holds."""
-        return any(getattr(this, name, None) is not state for this, name, state in self._inlined_states)
+        """Whether a function's attribute holds another state than was inlined, or a module has come to hide a builtin."""
+        if any(getattr(this, name, None) is not state for this, name, state in self._inlined_states):
+            return True
+        return not all(scope.keys().isdisjoint(names) for scope, names in self._builtins)
 
     # -- operators -------------------------------------------------------------------------------------------------
 
@@ -458,7 +462,10 @@ class _Source:
         write.block(body.statements, depth + body.early)
         if (body.early or not body.generator) and not isinstance(body.statements[-1], ast.Return):
             returned(None, depth + body.early, body.statements[-1])
-        self._looks_around |= not write.self_contained or not plain.__globals__.keys().isdisjoint(body.outer)
+        if write.self_contained and plain.__globals__.keys().isdisjoint(body.outer):
+            self._builtins.append((plain.__globals__, body.outer))
+        else:
+            self._looks_around = True
 
     def _field(self, index: int) -> str:
         return "tg_k" if self._keyed and index == self._variant.key_field else f"tg_v_{index}"

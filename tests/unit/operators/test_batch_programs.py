@@ -184,7 +184,7 @@ def test_programs_give_what_calls_give(name: str) -> None:
     assert len(check(PROGRAMS[name])) > 100
 
 
-@pytest.mark.parametrize("name", ["pairs", "timers", "two keys"])
+@pytest.mark.parametrize("name", ["timers", "two keys"])
 def test_with_faults_and_another_parallelism(name: str) -> None:
     faults = {"execution.target": "faulty", "parallelism.default": 3, "pipeline.max-parallelism": 100}
     assert check(PROGRAMS[name], **faults) == check(PROGRAMS[name])
@@ -225,7 +225,7 @@ def programs(draw: st.DrawFn) -> Build:
     return build
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(programs(), st.sampled_from([1, 3]))
 def test_random_programs(build: Build, parallelism: int) -> None:
     check(build, **{"parallelism.default": parallelism})

@@ -102,7 +102,7 @@ def rounds(subtask: Subtask, payloads: list[list[Payload]], watermarks: list[int
         finished = n == len(payloads) - 1
         rows: list[Row] = [(1, 0, DATA, 0, 0, i, watermarks[i], payload) for i, payload in enumerate(chunks)]
         rows.append((1, 0, BARRIER, 0, 0, len(rows), watermarks[-1], Barrier("token", False, finished, False)))
-        context = RoundContext(n, f"version-{n}", None, 1)
+        context = RoundContext(n, f"version-{n}", None, 1, completed=(n,) if n else ())
         outcomes.append(Outcome(list(subtask.run(context, TaskPlan(files=list(accepted)), iter(rows))), files))
         if outcomes[-1].segment is not None:
             accepted.append(outcomes[-1].segment)
@@ -238,8 +238,7 @@ def reduced(a: Any, b: Any) -> Any:
     return a[0], a[1] + b[1]
 
 
-@pytest.mark.parametrize("times", [False, True])
-@pytest.mark.parametrize("key_field", [0, None])
+@pytest.mark.parametrize(("key_field", "times"), [(0, False), (None, True)])
 @pytest.mark.parametrize(
     "specs",
     [
@@ -294,13 +293,36 @@ def test_a_number_of_the_users_own_class_finds_the_current_key(tmp_path: Path) -
     assert all(outcome.error is None and outcome.state for outcome in outcomes)
 
 
-def test_a_function_named_as_a_builtin_finds_the_current_key(tmp_path: Path) -> None:
-    def greatest(*values: Any) -> Any:
-        return values, Seen.state.value()
+def greatest(*values: Any) -> Any:
+    return values, Seen.state.value()
 
-    function = written("lambda r: max(r[0], r[1])", {"max": greatest})
+
+class SharesAndNames(Shares):
+    """From the second round on its module has a ``max`` of its own."""
+
+    def __init__(self, scope: dict[str, Any]) -> None:
+        self.scope = scope
+
+    def open(self, runtime_context: Any) -> None:
+        super().open(runtime_context)
+        self.scope.pop("max", None)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.scope["max"] = greatest
+
+
+def test_a_function_named_as_a_builtin_finds_the_current_key(tmp_path: Path) -> None:
+    function: Any = written("lambda r: max(r[0], r[1])", {"max": greatest})
     outcomes = check(tmp_path, lambda: [MapSpec(Shares()), MapSpec(function)])
     assert all(outcome.error is None and outcome.state for outcome in outcomes)
+
+
+def test_a_function_that_comes_to_be_named_as_a_builtin_finds_the_current_key(tmp_path: Path) -> None:
+    function: Any = written("lambda r: max(r[0], r[1])")
+    outcomes = check(tmp_path, lambda: [MapSpec(SharesAndNames(function.__globals__)), MapSpec(function)])
+    assert all(outcome.error is None and outcome.state for outcome in outcomes)
+    kinds = [{value[0] for _, value, _ in outcome.records} for outcome in outcomes]
+    assert kinds == [{int}, {tuple}, {tuple}]
 
 
 def test_behind_the_last_record_its_key_is_the_current_one(tmp_path: Path) -> None:
@@ -309,7 +331,7 @@ def test_behind_the_last_record_its_key_is_the_current_one(tmp_path: Path) -> No
     assert len(LastKeyAtTheEnd.seen) == 5 and len(set(LastKeyAtTheEnd.seen)) == 1
 
 
-@pytest.mark.parametrize("at", [0, 1, 77, 199])
+@pytest.mark.parametrize("at", [0, 77, 199])
 @pytest.mark.parametrize(
     "specs",
     [
