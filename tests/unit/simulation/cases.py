@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from simulated_programs import SCENARIOS
 
 from tidegate.common.errors import FencedError, TidegateError
+from tidegate.state.store import close_removed_stores
 from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.observer import Outside
 from tidegate.testing.simulated_engine import Chances
@@ -117,6 +118,7 @@ def fails(case: Case) -> str | None:
         return f"{case}\n    {type(error).__name__}: {error}\n{traceback.format_exc(limit=-3)}"
     finally:
         shutil.rmtree(root, ignore_errors=True)
+        close_removed_stores()
 
 
 def run_all(cases: Iterable[Case]) -> None:
