@@ -72,13 +72,7 @@ def is_arithmetic(body: Body | None) -> bool:
     """Whether ``evaluate`` knows all that stands in the body. What the names stand for shows only in a batch."""
     if body is None or body.generator or body.early or not isinstance(body.statements[-1], ast.Return):
         return False
-    return all(isinstance(part, _KNOWN) for statement in body.statements for part in ast.walk(statement))
-
-
-def reads_outside(body: Body) -> bool:
-    """Whether the function reads what others may change: globals, attributes. (Variables of closures that change are refused.)"""
-    parts = (part for statement in body.statements for part in ast.walk(statement))
-    return bool(body.outer) or any(isinstance(part, ast.Attribute) for part in parts)
+    return all(map(_is_known, (part for statement in body.statements for part in ast.walk(statement))))
 
 
 def mask_of(value: Value) -> Mask:
@@ -180,9 +174,6 @@ _STEPS: dict[type[ast.expr], Callable[[_Walk, Any], Value]] = {
 }
 
 
-_KNOWN = (*_STEPS, ast.Assign, ast.Return, ast.operator, ast.unaryop, ast.cmpop, ast.boolop, ast.expr_context)
-
-
 def _looks_up_itself(kind: Any) -> bool:
     return kind.__getattribute__ is not object.__getattribute__
 
@@ -279,3 +270,15 @@ def _compare(operator: type[ast.cmpop], left: Value, right: Value) -> Mask:
     _ = _bounds(left), _bounds(right)
     mask: Mask = rule(_operand(left), _operand(right))
     return mask
+
+
+_KNOWN = (
+    *_STEPS,
+    *_OPERATORS,
+    *_COMPARISONS,
+    *(ast.Assign, ast.Return, ast.USub, ast.Not, ast.boolop, ast.expr_context),
+)
+
+
+def _is_known(part: ast.AST) -> bool:
+    return type(part.value) is int if isinstance(part, ast.Constant) else isinstance(part, _KNOWN)

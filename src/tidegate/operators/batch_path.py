@@ -1,21 +1,20 @@
 """The part of a chain that is plain arithmetic on ints, done to whole batches (``arithmetic.py``) before any loop.
 
-From its entry on the path follows maps and filters as long as each has one reader and is arithmetic. It ends in a keyed edge, and
-then the records leave as columns without ever having been Python objects, or at anything else, which is
-handed the records as a loop over records would hand them.
+From its entry on the path follows maps and filters that are arithmetic and have one reader, and ends in a keyed edge: the
+records leave as columns without ever having been Python objects. Where a function on the way is more than arithmetic there is no
+path. So nothing runs in between that could change what a function on it reads (globals, attributes), or that wants a current key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import takewhile
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from tidegate.graph.plan import ChainNode, Edge
 from tidegate.graph.transformation import FilterSpec, MapSpec, Ship
-from tidegate.operators.arithmetic import Inexact, Ints, Value, evaluate, is_arithmetic, mask_of, reads_outside
+from tidegate.operators.arithmetic import Inexact, Ints, Value, evaluate, is_arithmetic, mask_of
 from tidegate.operators.bodies import Body
 from tidegate.operators.vectors import WIDEST, Int64s, IntColumns, int_column
 
@@ -23,8 +22,6 @@ LEAST = 64
 """Records of a batch that is worth the calls. A trickle goes through the loop."""
 _PATIENCE = 16
 """Batches in a row that turned out not to be for columns, after which none is tried."""
-
-Rest = Callable[[list[Any], "list[Any] | None"], None]
 
 
 class Bindings(Protocol):
@@ -44,19 +41,15 @@ class _Step(NamedTuple):
 
 
 class BatchPath:
-    """The path behind ``node``, or from it on if ``into``. ``rest(node)`` makes the loop behind the last node of the path."""
+    """The path behind ``node``, or from it on if ``into``. ``useful``: there is one."""
 
-    def __init__(self, node: ChainNode, bindings: Bindings, *, into: bool, rest: Callable[[ChainNode], Rest]) -> None:
+    def __init__(self, node: ChainNode, bindings: Bindings, *, into: bool) -> None:
         self._bindings = bindings
         self._failures = 0
-        steps = list(self._follow(node if into else _only_child(node)))
-        last = steps[-1].node if steps else node
-        self._edge = self._keyed_edge(last) if steps or not into else None
-        if self._edge is None:
-            steps = _before_called_functions(steps, keyed=into and node.operator.keyed is not None)
-        self._steps = steps
-        self.useful = bool(steps) or self._edge is not None
-        self._rest = rest(steps[-1].node) if steps and self._edge is None else None
+        self._steps = list(self._follow(node if into else _only_child(node)))
+        last = self._steps[-1].node if self._steps else node
+        self._edge = self._keyed_edge(last) if self._steps or not into else None
+        self.useful = self._edge is not None
 
     def _follow(self, node: ChainNode | None) -> Iterator[_Step]:
         while node is not None and isinstance(node.operator.spec, MapSpec | FilterSpec):
@@ -82,15 +75,14 @@ class BatchPath:
         if len(values) < LEAST or self._failures > _PATIENCE:
             return False
         try:
-            self._through(values, timestamps)
+            self._send(*self._through(_record_of(values), _times_of(timestamps)))
         except Inexact:
             self._failures += 1
             return False
         self._failures = 0
         return True
 
-    def _through(self, values: Any, timestamps: list[Any] | None) -> None:
-        record, times = _record_of(values), _times_of(timestamps)
+    def _through(self, record: Value, times: Int64s | None) -> tuple[Value, Int64s | None]:
         for node, function, body in self._steps:
             result = evaluate(body, function, (record,))
             if isinstance(node.operator.spec, FilterSpec):
@@ -98,35 +90,23 @@ class BatchPath:
                 record, times = _take(record, kept), None if times is None else times[kept]
             else:
                 record = result
-        count = _length(record)
-        if not count:
-            return
-        if self._edge is None:
-            assert self._rest is not None
-            rows = _columns_of(record, count).rows()  # the last thing that can be Inexact: from here on, effects
-            self._rest(rows, None if times is None else times.tolist())
-        else:
-            self._send(self._edge, record, count, times)
+        return record, times
 
-    def _send(self, edge: Edge, record: Value, count: int, times: Int64s | None) -> None:
-        selector: Any = edge.partitioning.selector
+    def _send(self, record: Value, times: Int64s | None) -> None:
+        count = _length(record)
+        assert self._edge is not None
+        selector: Any = self._edge.partitioning.selector
         body = self._bindings.body(selector)
         assert body is not None
         key = evaluate(body, selector, (record,))
         fields = record if isinstance(record, tuple) else (record,)
         same = next((i for i, field in enumerate(fields) if field is key and isinstance(key, Ints)), None)
         columns, keys = _columns_of(record, count), _column(key, count)
-        output = self._bindings.output(edge.id)
+        output = self._bindings.output(self._edge.id)
         if not output.carries(columns):
             raise Inexact
-        output.extend(columns, keys, same, times)
-
-
-def _before_called_functions(steps: list[_Step], keyed: bool) -> list[_Step]:
-    """The steps that may be done to a batch before what is behind them is done to its records one by one. Functions there may
-    change what a step reads, between two records; and may use the state of the current key (``keyed``), which only a loop sets.
-    """
-    return [] if keyed else list(takewhile(lambda step: not reads_outside(step.body), steps))
+        if count:
+            output.extend(columns, keys, same, times)
 
 
 def _only_child(node: ChainNode) -> ChainNode | None:

@@ -42,8 +42,6 @@ from tidegate.state.keyed import ImmutableValueState
 
 _DEEPEST = 12
 """Levels of indentation. What comes deeper is a loop of its own: Python allows 20 blocks inside each other."""
-_PLAIN = {int, float, str, bytes, bool, type(None)}
-"""Classes of values that run no code of the user's. Exactly these: a subclass may."""
 _LONGEST = 400
 """Lines behind which generators are called: a chain of generators with two yields each would double with every one."""
 
@@ -99,16 +97,11 @@ class Loop:
         self._path: BatchPath | None = None
 
     def __call__(self, values: Values, timestamps: list[Any] | None, keys: list[Any] | None = None) -> None:
-        if self._path is None:
-            self._path = BatchPath(self._node, self._bindings, into=self._into, rest=self._rest)
-        if self._keyed:
-            assert keys is not None
-            self._bindings.backend.key = keys[-1]  # as it is behind the batch, whatever processes it
-        if self._path.useful and self._path.run(values, timestamps):
+        if not self._keyed and self._through_path(values, timestamps):
             return
         variant = _Variant(timestamps is not None)
         if isinstance(values, IntColumns):
-            if values.width:
+            if values.width and self._keyed:
                 variant = _Variant(timestamps is not None, values.width, values.key_field)
             else:
                 values = values.rows()
@@ -131,8 +124,10 @@ class Loop:
                 cure="make the OutputTag where the program is built, and read it with get_side_output(tag)",
             )
 
-    def _rest(self, node: ChainNode) -> Loop:
-        return Loop(node, self._bindings, into=False)
+    def _through_path(self, values: Values, timestamps: list[Any] | None) -> bool:
+        if self._path is None:
+            self._path = BatchPath(self._node, self._bindings, into=self._into)
+        return self._path.useful and self._path.run(values, timestamps)
 
     def _compile(self, variant: _Variant) -> tuple[Callable[..., None], _Source]:
         source = _Source(self._bindings, variant, self._keyed)
@@ -157,16 +152,14 @@ class _Source:
     def __init__(self, bindings: Bindings, variant: _Variant, keyed: bool) -> None:
         self._bindings, self._variant, self._keyed = bindings, variant, keyed
         self._timed = variant.timed
-        self._looks_around = False
-        """Whether some function in the loop may want to know the current key."""
+        self._used: set[str] = set()
+        """Of a record that comes as columns, the variables of fields that stand in the lines."""
         self._once: list[str] = []
         self._lines: list[str] = []
         self._owners: list[_Owner | None] = []
         self._names: dict[str, Any] = {}
         self._globals: dict[str, Any] | None = None
         self._inlined_states: list[tuple[Any, str, Any]] = []
-        self._builtins: list[tuple[dict[str, Any], frozenset[str]]] = []
-        """Globals of functions, and names that are not among them."""
         self._code: CodeType | None = None
         self._copies = 0
 
@@ -180,27 +173,23 @@ class _Source:
         return name
 
     def _open(self) -> list[str]:
-        """The lines before those of the operators: the head of the loop, and the current key for whom it may concern."""
-        columns = [("tg_k", "tg_keys")] * self._keyed + self._record() + [("tg_t", "tg_timestamps")] * self._timed
-        names, sources = zip(*columns, strict=True)
-        self._once.append(f"tg_i = {self.bind('iter', iter)}({sources[0]})")
-        sources = ("tg_i", *sources[1:])
+        """The lines before those of the operators: the head of the loop, and the current key."""
+        columns = self._columns() if self._variant.columns else [("tg_v", "tg_values")]
+        if self._keyed:
+            self._once.append(f"tg_i = {self.bind('iter', iter)}(tg_keys)")  # an error asks it how far it is
+            columns.insert(0, ("tg_k", "tg_i"))
+        names, sources = zip(*columns, *[("tg_t", "tg_timestamps")] * self._timed, strict=True)
         every = sources[0] if len(sources) == 1 else f"{self.bind('zip', zip)}({', '.join(sources)})"
         head = [f"    for {', '.join(names)} in {every}:"]
-        if self._keyed and (self._looks_around or self._variant.columns is None):
+        if self._keyed:
             head.append(f"        {self.bind('B', self._bindings.backend)}.key = tg_k")
         return head
 
-    def _record(self) -> list[tuple[str, str]]:
-        """Variables of the record and where they come from: of columns only those that the lines use."""
-        width = self._variant.columns
-        if width is None:
-            return [("tg_v", "tg_values")]
-        text = "\n".join(self._lines)
-        used = [field for field in range(width) if re.search(rf"\btg_v_{field}\b", text)]  # a text may look like one
-        whole = re.search(r"\btg_v\b", text) is not None
-        if not (used or whole or self._keyed):
-            used = [0]
+    def _columns(self) -> list[tuple[str, str]]:
+        """Variables of a record that comes as columns, and where they come from: only those that the lines use."""
+        width = self._variant.columns or 0
+        whole = any(re.search(r"\btg_v\b", line) for line in self._lines)
+        used = [field for field in range(width) if f"tg_v_{field}" in self._used]
         for field in range(width) if whole else used:
             self._once.append(f"tg_c_{field} = tg_values.columns[{field}].tolist()")
         record = [(f"tg_v_{field}", f"tg_c_{field}") for field in used]
@@ -224,10 +213,8 @@ class _Source:
         return FunctionType(made.__code__, self._globals, "loop", made.__defaults__)
 
     def is_stale(self) -> bool:
-        """Whether a function's attribute holds another state than was inlined, or a module has come to hide a builtin."""
-        if any(getattr(this, name, None) is not state for this, name, state in self._inlined_states):
-            return True
-        return not all(scope.keys().isdisjoint(names) for scope, names in self._builtins)
+        """Whether a state that was inlined is not any more what the function's attribute holds."""
+        return any(getattr(this, name, None) is not state for this, name, state in self._inlined_states)
 
     # -- operators -------------------------------------------------------------------------------------------------
 
@@ -254,7 +241,6 @@ class _Source:
     def _reduce(self, node: ChainNode, function: Any, value: str, depth: int, owner: _Owner) -> None:
         n = node.operator.id
         state, before, out = self._bindings.reduce_state(n), f"tg_a{n}", f"tg_v{n}"
-        self._looks_around = True
         self.line(depth, f"{before} = {self.bind(f's{n}', state.value)}()", owner)
         self.line(depth, f"if {before} is None:", owner)
         self.line(depth + 1, f"{out} = {value}", owner)
@@ -321,7 +307,6 @@ class _Source:
 
     def _apart(self, node: ChainNode, value: str, depth: int) -> None:
         """Code that hands the record to a loop of its own."""
-        self._looks_around = True
         loop = self.bind(f"l{node.operator.id}", Loop(node, self._bindings, into=True))
         self.line(depth, f"{loop}([{value}], {'[tg_t]' if self._timed else None})", None)
 
@@ -355,7 +340,6 @@ class _Source:
         self._result(f"s{e}_", selector, [value], key, depth, owner)
         where = key
         if ship is Ship.CUSTOM:
-            self._looks_around = True
             where = f"{self.bind(f'p{e}_', edge.partitioning.partitioner)}({key}, {output.target.parallelism})"
         self.line(depth, f"tg_a{e}_, tg_b{e}_, tg_t{e}_ = {self.bind(f'r{e}_', output.router)}[{where}]", owner)
         self.line(depth, f"tg_a{e}_({value})", owner)
@@ -372,7 +356,6 @@ class _Source:
         """Code after which ``out`` holds what the function returns."""
         body = self._inlinable(function, len(arguments))
         if body is None or body.generator:
-            self._looks_around = True
             self.line(depth, f"{out} = {self.bind(f'f{label}', function)}({', '.join(arguments)})", owner)
             return
 
@@ -453,22 +436,16 @@ class _Source:
         def line(level: int, text: str, statement: ast.AST) -> None:
             self.line(level, text, owner._replace(place=body.place(statement)))
 
-        objects = {body.parameters[0], *body.parameters[2:]} if plain is not function else set()
-        objects |= {name for name in body.free if type(self._names[names[name]]) not in _PLAIN}
-        data = {text for name, text in names.items() if name not in objects}
-        write = Inliner(body, names, cells, fields, data, line, returned, yielded)
+        write = Inliner(body, names, cells, fields, line, returned, yielded)
         if body.early:
             self.line(depth, "while True:", None)  # a return is a break out of it
         write.block(body.statements, depth + body.early)
         if (body.early or not body.generator) and not isinstance(body.statements[-1], ast.Return):
             returned(None, depth + body.early, body.statements[-1])
-        if write.self_contained and plain.__globals__.keys().isdisjoint(body.outer):
-            self._builtins.append((plain.__globals__, body.outer))
-        else:
-            self._looks_around = True
+        self._used |= write.used_fields
 
     def _field(self, index: int) -> str:
-        return "tg_k" if self._keyed and index == self._variant.key_field else f"tg_v_{index}"
+        return "tg_k" if index == self._variant.key_field else f"tg_v_{index}"
 
     def _cells(self, label: str, body: Body, function: Any) -> dict[str, tuple[str, str]]:
         """The value states among the attributes of the function object whose values per key can be had as dicts."""
@@ -498,7 +475,7 @@ class _Source:
         return "the chain", None, None
 
     def _found(self, variable: str, found: dict[str, Any]) -> Any:
-        """The record in a variable. One that came as columns is the last that the first iterator has given out."""
+        """The record in a variable. One that came as columns is that of the last key."""
         if variable == "tg_v" and self._variant.columns is not None:
             records: IntColumns = found["tg_values"]
             return records.row(len(records) - found["tg_i"].__length_hint__() - 1)

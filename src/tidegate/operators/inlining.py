@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Mapping
-from itertools import chain
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidegate.operators.bodies import Body
@@ -16,9 +15,7 @@ Line = Callable[[int, str, ast.AST], None]
 class Inliner:
     """``names``: the body's names -> names in the loop. ``cells``: attribute of ``self`` -> the dicts of a value state, ``cells``
     and ``wrote`` (state/keyed.py). ``fields``: a parameter that is a tuple -> the variables that its fields have in the loop.
-
-    ``plain``: names in the loop that stand for plain data. Afterwards ``self_contained`` tells whether the body, as it was written,
-    reaches nothing else.
+    Afterwards ``used_fields`` has those of them that were used.
 
     ``returned(text, depth, statement)`` and ``yielded`` write what happens with a value; a text None stands for a bare return.
     """
@@ -29,7 +26,6 @@ class Inliner:
         names: Mapping[str, str],
         cells: Mapping[str, tuple[str, str]],
         fields: Mapping[str, list[str]],
-        plain: Collection[str],
         line: Line,
         returned: Callable[[str | None, int, ast.AST], None],
         yielded: Callable[[str, bool, int, ast.AST], None],
@@ -37,8 +33,6 @@ class Inliner:
         fields = {name: variables for name, variables in fields.items() if name not in body.assigned}
         self._rename = _Rename(names, cells, body.parameters[0] if body.parameters else "", fields)
         self._line, self._returned, self._yielded = line, returned, yielded
-        self._plain = {"tg_k", *plain, *chain.from_iterable((*cells.values(), *fields.values()))}
-        self.self_contained = True
 
     def block(self, statements: list[ast.stmt], depth: int) -> None:
         for statement in statements:
@@ -55,15 +49,11 @@ class Inliner:
 
     def _text(self, node: ast.AST) -> str:
         renamed = ast.fix_missing_locations(self._rename.visit(node))
-        self.self_contained &= all(map(self._is_contained, ast.walk(renamed)))
         return ast.unparse(renamed)
 
-    def _is_contained(self, part: ast.AST) -> bool:
-        if isinstance(part, ast.Name):
-            return part.id in self._plain or part.id in _HARMLESS
-        return not isinstance(part, ast.Attribute) and (
-            not isinstance(part, ast.Call) or isinstance(part.func, ast.Name)
-        )
+    @property
+    def used_fields(self) -> set[str]:
+        return self._rename.used_fields
 
     def _compound(self, s: ast.If | ast.For | ast.While | ast.With | ast.Try, depth: int) -> None:
         if isinstance(s, ast.If):
@@ -100,6 +90,7 @@ class _Rename(ast.NodeVisitor):
         self, names: Mapping[str, str], cells: Mapping[str, tuple[str, str]], this: str, fields: Mapping[str, list[str]]
     ) -> None:
         self.names, self._cells, self._this, self._fields = names, cells, this, fields
+        self.used_fields: set[str] = set()
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         return type(node)(**{name: self._copied(value) for name, value in ast.iter_fields(node)})
@@ -115,9 +106,10 @@ class _Rename(ast.NodeVisitor):
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         fields = self._fields.get(node.value.id) if isinstance(node.value, ast.Name) else None
         index = _constant(node.slice)
-        if fields is None or index is None or not -len(fields) <= index < len(fields):
+        if fields is None or index is None or not -len(fields) <= index < len(fields) or not _is_read(node):
             return self.generic_visit(node)
-        return ast.Name(fields[index], ast.Load()) if isinstance(node.ctx, ast.Load) else self.generic_visit(node)
+        self.used_fields.add(fields[index])
+        return ast.Name(fields[index], ast.Load())
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         cells = self._dicts(node, "value", 0)
@@ -145,15 +137,15 @@ def _entry(cell: str, context: ast.expr_context) -> ast.Subscript:
     return ast.Subscript(ast.Name(cell, ast.Load()), ast.Name("tg_k", ast.Load()), context)
 
 
+def _is_read(node: ast.Subscript) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
 def _constant(index: ast.expr) -> int | None:
     sign = 1
     if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
         index, sign = index.operand, -1
     return sign * index.value if isinstance(index, ast.Constant) and type(index.value) is int else None
-
-
-_HARMLESS = {"abs", "bool", "bytes", "divmod", "float", "int", "len", "max", "min", "round", "str", "sum", "tuple"}
-"""Builtins that look at nothing but what they are given."""
 
 
 def own_attribute(node: ast.AST | None, this: str) -> str | None:

@@ -299,16 +299,16 @@ class KeyedValueState(TrackedState, ValueState[Any]):
 
 
 class _Cells(dict[Any, Any]):
-    """The cache of a state that reads what it misses: ``cells[key]`` is the state's value of the key."""
+    """The cache of a state that reads what it misses: ``cells[key]`` is the state's value of the current key."""
 
     __slots__ = ("_load",)
 
-    def __init__(self, load: Callable[[Any], Any]) -> None:
+    def __init__(self, load: Callable[[], Any]) -> None:
         super().__init__()
         self._load = load
 
     def __missing__(self, key: Any) -> Any:
-        return self._load(key)
+        return self._load()
 
 
 class ImmutableValueState(SingleState, ValueState[Any]):
@@ -323,7 +323,7 @@ class ImmutableValueState(SingleState, ValueState[Any]):
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
         super().__init__(backend, descriptor, codec)
-        self._cache = self.cells = _Cells(self._load_key)
+        self._cache = self.cells = _Cells(self._load)
         self.wrote: dict[Any, Any] = {}
 
     value = SingleState._current
@@ -352,9 +352,7 @@ class ImmutableValueState(SingleState, ValueState[Any]):
         self._remember(dict(zip(missing, self._read_many(missing), strict=False)))
 
     def _load(self) -> Any:
-        return self._load_key(self._backend.key)
-
-    def _load_key(self, key: Any) -> Any:
+        key = self._backend.key
         value = self.cells[key] = self._read(key)
         self.misses += 1
         return value

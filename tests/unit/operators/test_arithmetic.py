@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_functions import exact, written
 
-from tidegate.operators.arithmetic import Inexact, Ints, evaluate, is_arithmetic, mask_of, reads_outside
+from tidegate.operators.arithmetic import Inexact, Ints, evaluate, is_arithmetic, mask_of
 from tidegate.operators.bodies import Body, bodies_of
 from tidegate.operators.vectors import int_column
 
@@ -266,12 +266,6 @@ def test_attributes_that_are_more_than_numbers_are_left_to_python(function: Any)
 
 
 # -- what the path asks ------------------------------------------------------------------------------------------------
-
-
-def test_what_reads_globals_or_attributes_reads_outside() -> None:
-    assert reads_outside(body_of(written("lambda x: x + G", GLOBALS)))
-    assert reads_outside(body_of(Scale(2).by_factor))
-    assert not reads_outside(body_of(written("lambda x: (x + c, x)", c=5)))
 
 
 def test_a_filter_keeps_what_is_true() -> None:
