@@ -116,10 +116,7 @@ def _only_child(node: ChainNode) -> ChainNode | None:
 
 
 def _record_of(values: Any) -> Value:
-    if isinstance(values, IntColumns):
-        fields = tuple(map(Ints.of, values.columns))
-        return fields if values.width else fields[0]
-    column = int_column(values)
+    column = None if isinstance(values, IntColumns) else int_column(values)
     if column is None:
         raise Inexact
     return Ints.of(column)

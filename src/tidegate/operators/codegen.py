@@ -35,7 +35,7 @@ from tidegate.graph.transformation import (
 from tidegate.operators.batch_path import BatchPath
 from tidegate.operators.blame import CHAIN_FILE, reprlib_repr, user_error
 from tidegate.operators.bodies import Body
-from tidegate.operators.inlining import Inliner, state_attributes
+from tidegate.operators.inlining import Inliner, certain_updates, state_attributes
 from tidegate.operators.ownership import ATOMS, is_immutable, own
 from tidegate.operators.vectors import IntColumns, Values
 from tidegate.state.keyed import ImmutableValueState
@@ -447,13 +447,20 @@ class _Source:
     def _field(self, index: int) -> str:
         return "tg_k" if index == self._variant.key_field else f"tg_v_{index}"
 
-    def _cells(self, label: str, body: Body, function: Any) -> dict[str, tuple[str, str]]:
-        """The value states among the attributes of the function object whose values per key can be had as dicts."""
-        this, found = function.__self__, {}
+    def _cells(self, label: str, body: Body, function: Any) -> dict[str, tuple[str, ...]]:
+        """The value states among the attributes of the function object whose values per key can be had as dicts, and which of
+        their dicts an update has to fill. Keys that come as a column, and are all written, are noted as a column."""
+        this, certain = function.__self__, certain_updates(body)
+        found: dict[str, tuple[str, ...]] = {}
         for name in sorted(state_attributes(body)):
             state: Any = vars(this).get(name) if hasattr(this, "__dict__") else None
             if isinstance(state, ImmutableValueState) and getattr(this, name) is state:
-                found[name] = self.bind(f"d{label}_{name}", state.cells), self.bind(f"h{label}_{name}", state.wrote)
+                found[name] = (self.bind(f"d{label}_{name}", state.cells),)
+                if self._variant.key_field is not None and name in certain:
+                    note = self.bind(f"n{label}_{name}", state.note)
+                    self._once.append(f"{note}(tg_values.columns[{self._variant.key_field}])")
+                else:
+                    found[name] += (self.bind(f"h{label}_{name}", state.wrote),)
                 self._inlined_states.append((this, name, state))
         return found
 

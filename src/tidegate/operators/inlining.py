@@ -13,8 +13,9 @@ Line = Callable[[int, str, ast.AST], None]
 
 
 class Inliner:
-    """``names``: the body's names -> names in the loop. ``cells``: attribute of ``self`` -> the dicts of a value state, ``cells``
-    and ``wrote`` (state/keyed.py). ``fields``: a parameter that is a tuple -> the variables that its fields have in the loop.
+    """``names``: the body's names -> names in the loop. ``cells``: attribute of ``self`` -> the dicts of a value state that hold
+    its value per key (state/keyed.py): the first is read, all are written. ``fields``: a parameter that is a tuple -> the variables
+    that its fields have in the loop.
     Afterwards ``used_fields`` has those of them that were used.
 
     ``returned(text, depth, statement)`` and ``yielded`` write what happens with a value; a text None stands for a bare return.
@@ -24,7 +25,7 @@ class Inliner:
         self,
         body: Body,
         names: Mapping[str, str],
-        cells: Mapping[str, tuple[str, str]],
+        cells: Mapping[str, tuple[str, ...]],
         fields: Mapping[str, list[str]],
         line: Line,
         returned: Callable[[str | None, int, ast.AST], None],
@@ -87,7 +88,7 @@ class _Rename(ast.NodeVisitor):
     tree of its own."""
 
     def __init__(
-        self, names: Mapping[str, str], cells: Mapping[str, tuple[str, str]], this: str, fields: Mapping[str, list[str]]
+        self, names: Mapping[str, str], cells: Mapping[str, tuple[str, ...]], this: str, fields: Mapping[str, list[str]]
     ) -> None:
         self.names, self._cells, self._this, self._fields = names, cells, this, fields
         self.used_fields: set[str] = set()
@@ -122,7 +123,7 @@ class _Rename(ast.NodeVisitor):
         assert isinstance(node.value, ast.Call)
         return ast.Assign([_entry(cell, ast.Store()) for cell in cells], self.visit(node.value.args[0]))
 
-    def _dicts(self, node: ast.AST, method: str, arguments: int) -> tuple[str, str] | None:
+    def _dicts(self, node: ast.AST, method: str, arguments: int) -> tuple[str, ...] | None:
         """The dicts behind ``self.<state>.<method>(...)``, if they are known."""
         if not isinstance(node, ast.Call) or node.keywords or len(node.args) != arguments:
             return None
@@ -173,3 +174,13 @@ def state_attributes(body: Body) -> set[str]:
                 attribute = own_attribute(part.func.value, this)
                 found |= {attribute} if attribute else set()
     return found
+
+
+def certain_updates(body: Body) -> set[str]:
+    """The attributes of ``self`` that are updated for every record, unless it fails: ``self.state.update(x)`` stands among the
+    statements of the body itself, and nothing leaves before it."""
+    if body.early or not body.parameters:
+        return set()
+    calls = [s.value for s in body.statements if isinstance(s, ast.Expr) and isinstance(s.value, ast.Call)]
+    methods = [call.func for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "update"]
+    return {name for name in (own_attribute(method.value, body.parameters[0]) for method in methods) if name}

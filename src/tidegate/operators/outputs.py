@@ -13,7 +13,7 @@ from tidegate.graph.transformation import Ship
 from tidegate.operators.columns import PLAIN, Column
 from tidegate.operators.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
 from tidegate.operators.vectors import Int64s, IntColumns, pack_field
-from tidegate.state.key_groups import KeyRouter, groups_of_ints
+from tidegate.state.key_groups import IntRouter, KeyRouter
 
 Columns = tuple[list[Any], list[Any], list[Any]]
 """Values, keys, timestamps; the latter two stay empty where there are none."""
@@ -78,6 +78,7 @@ class EdgeOutput:
         self._numbers = [0] * n
         self._column = Column(edge.record_type)
         self._waiting = [_Waiting() for _ in range(n)] if ship is Ship.HASH else []
+        self._int_router = IntRouter(n, target.max_parallelism)
         self._watermark = MIN_WATERMARK
 
     def _targets_of(self, ship: Ship, senders: int, n: int) -> list[int]:
@@ -111,15 +112,15 @@ class EdgeOutput:
 
     def extend(self, columns: IntColumns, keys: Int64s, key_field: int | None, times: Int64s | None) -> None:
         """Add records as columns. ``key_field``: the key is this field of the record."""
-        n, target = len(self._waiting), self.target
+        n = len(self._waiting)
         if any(values for values, _, _ in self.buffers):
             self.cut(self._watermark, everything=True)
         every = [*columns.columns, *([] if key_field is not None else [keys]), *([] if times is None else [times])]
         if n == 1:
             ends = [len(keys)]
         else:
-            subtasks = groups_of_ints(keys, target.max_parallelism) * n // target.max_parallelism
-            order = np.argsort(subtasks.astype(np.uint16), kind="stable")
+            subtasks = self._int_router.subtasks(keys)
+            order = np.argsort(subtasks, kind="stable")
             every = [column[order] for column in every]
             ends = np.bincount(subtasks, minlength=n).cumsum().tolist()
         start = 0

@@ -6,7 +6,6 @@ the difference but the clock.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,14 +19,15 @@ MARK = 0xC1
 _FIELD = 0xFF
 WIDEST = 0xFE
 """Fields of a tuple that can be packed as columns."""
-_HEAD = struct.Struct("<BB6x")
-"""The mark and the width. Eight bytes, so that the columns behind it are aligned."""
+_DTYPES: list[np.dtype[Any]] = [np.dtype("<i1"), np.dtype("<i2"), np.dtype("<i4"), np.dtype("<i8")]
+"""A column travels in the narrowest of them that holds its numbers."""
 
 
 class IntColumns:
     """Records as columns of equal length. ``width`` 0: each record is an int; else a tuple of so many.
 
-    ``key_field``: the column that is also the key of the records, if there is one.
+    ``key_field``: the column that is also the key of the records, if there is one. Columns that came from another subtask may be
+    narrower than 64 bits: they are for reading, not for arithmetic.
     """
 
     __slots__ = ("columns", "key_field", "width")
@@ -50,8 +50,10 @@ class IntColumns:
         return [column.tolist() for column in self.columns]
 
     def pack(self) -> bytes:
-        columns = (column.astype("<i8", copy=False).tobytes() for column in self.columns)
-        return b"".join((_HEAD.pack(MARK, self.width), *columns))
+        """The mark, the width, for each column its type, and the columns."""
+        codes = [_narrowest(column) for column in self.columns]
+        columns = (column.astype(_DTYPES[code]).tobytes() for column, code in zip(self.columns, codes, strict=True))
+        return b"".join((bytes((MARK, self.width, *codes)), *columns))
 
 
 Values = Sequence[Any] | IntColumns
@@ -59,10 +61,20 @@ Values = Sequence[Any] | IntColumns
 
 
 def unpack(data: bytes) -> IntColumns:
-    _, width = _HEAD.unpack_from(data)
-    flat = np.frombuffer(data, dtype="<i8", offset=_HEAD.size)
-    count = max(width, 1)
-    return IntColumns(list(flat.reshape(count, len(flat) // count)), width)
+    width = data[1]
+    position = 2 + max(width, 1)
+    dtypes = [_DTYPES[code] for code in data[2:position]]
+    records = (len(data) - position) // sum(dtype.itemsize for dtype in dtypes)
+    columns = []
+    for dtype in dtypes:
+        columns.append(np.frombuffer(data, dtype, records, position))
+        position += records * dtype.itemsize
+    return IntColumns(columns, width)
+
+
+def _narrowest(column: Int64s) -> int:
+    least, greatest = int(column.min()), int(column.max())
+    return next(code for code, bits in enumerate((7, 15, 31, 63)) if -1 << bits <= least and greatest < 1 << bits)
 
 
 def int_column(values: Sequence[Any]) -> Int64s | None:

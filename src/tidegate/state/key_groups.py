@@ -56,6 +56,34 @@ def subtask_for(group: int, parallelism: int, max_parallelism: int) -> int:
     return group * parallelism // max_parallelism
 
 
+class IntRouter:
+    """The subtasks of many int keys at once. Keys that lie close together are looked up in a table, which is made once."""
+
+    _WIDEST, _MOST_TABLES = 1 << 20, 8
+
+    def __init__(self, parallelism: int, max_parallelism: int) -> None:
+        self._parallelism, self._max_parallelism = parallelism, max_parallelism
+        self._table: npt.NDArray[np.uint16] = np.empty(0, np.uint16)
+        self._low = self._tables = 0
+
+    def subtasks(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
+        low, high = int(keys.min()), int(keys.max())
+        if low < self._low or high >= self._low + len(self._table):
+            if high - low >= self._WIDEST or self._tables == self._MOST_TABLES:
+                return self._computed(keys)
+            self._tables += 1
+            around = (high - low) // 4 + 1  # the next batch may have a little more
+            self._low = max(low - around, -1 << 63)
+            self._table = self._computed(np.arange(self._low, min(high + around, (1 << 63) - 2) + 1))
+            if high >= self._low + len(self._table):
+                return self._computed(keys)
+        return self._table[keys - self._low]
+
+    def _computed(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
+        groups = groups_of_ints(keys, self._max_parallelism)
+        return (groups * self._parallelism // self._max_parallelism).astype(np.uint16)
+
+
 class KeyRouter(dict[Any, Any]):
     """Key -> the target of its subtask, remembered. The sender's loop reads ``route[key]`` for every record.
 

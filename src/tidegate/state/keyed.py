@@ -316,15 +316,17 @@ class ImmutableValueState(SingleState, ValueState[Any]):
 
     ``cells``: the values of all keys known to this process; ``wrote``: those written in this round. Generated loops
     (operators/codegen.py) use the dicts themselves: for the current key ``cells[key]`` is ``value()``, and
-    ``cells[key] = wrote[key] = x`` is ``update(x)``.
+    ``cells[key] = wrote[key] = x`` is ``update(x)``. So is ``cells[key] = x`` if the key is in a column given to ``note``.
     """
 
-    __slots__ = ("cells", "wrote")
+    __slots__ = ("_noted", "cells", "note", "wrote")
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
         super().__init__(backend, descriptor, codec)
         self._cache = self.cells = _Cells(self._load)
         self.wrote: dict[Any, Any] = {}
+        self._noted: list[npt.NDArray[Any]] = []
+        self.note: Callable[[npt.NDArray[Any]], None] = self._noted.append
 
     value = SingleState._current
 
@@ -338,12 +340,13 @@ class ImmutableValueState(SingleState, ValueState[Any]):
     _store = update
 
     def has_changes(self) -> bool:
-        return bool(self.wrote)
+        return bool(self.wrote or self._noted)
 
     def reset(self, keep: bool) -> None:
         if not keep or len(self.cells) > self._backend.cache_entries:
             self.cells.clear()
         self.wrote.clear()
+        self._noted.clear()
         self.misses = 0
 
     def prefetch(self, keys: Iterable[Any]) -> None:
@@ -358,10 +361,26 @@ class ImmutableValueState(SingleState, ValueState[Any]):
         return value
 
     def _written(self) -> tuple[list[Any], list[Any]]:
-        return list(self.wrote), list(self.wrote.values())
+        if not self._noted:
+            return list(self.wrote), list(self.wrote.values())
+        keys = distinct(self._noted)
+        keys += self.wrote.keys() - set(keys) if self.wrote else ()
+        return keys, list(map(self.cells.__getitem__, keys))
 
     def _retain(self, entries: Iterable[tuple[Any, Any]]) -> None:
         self.cells.update(entries)
+
+
+def distinct(columns: list[npt.NDArray[Any]]) -> list[int]:
+    """The numbers in some columns, each once. Those that lie close together are ticked off, others are sorted."""
+    low, high = min(int(c.min()) for c in columns), max(int(c.max()) for c in columns)
+    if high - low > 8 * sum(map(len, columns)):
+        return list(map(int, np.unique(np.concatenate(columns)).tolist()))
+    seen = np.zeros(high - low + 1, np.bool_)
+    for column in columns:
+        seen[column.astype(np.int64) - low] = True
+    found: list[int] = (np.flatnonzero(seen) + low).tolist()
+    return found
 
 
 class KeyedListState(TrackedState, ListState[Any]):

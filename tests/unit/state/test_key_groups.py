@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from tidegate.state import key_groups
 from tidegate.state.codecs import encode_key
-from tidegate.state.key_groups import KeyRouter, encode_and_group, groups_of_ints, key_group, range_for, subtask_for
+from tidegate.state.key_groups import (
+    IntRouter,
+    KeyRouter,
+    encode_and_group,
+    groups_of_ints,
+    key_group,
+    range_for,
+    subtask_for,
+)
 from tidegate.state.xxh3 import BLOCK
 
 
@@ -110,3 +118,22 @@ def test_router_forgets_above_its_limit(monkeypatch: pytest.MonkeyPatch) -> None
     route.trim()
     assert len(route) == 0
     assert route[3] == "only"
+
+
+@pytest.mark.parametrize("max_parallelism", [1, 7, 128, 1000])
+@pytest.mark.parametrize("step", [1, 37, 1 << 30])
+@pytest.mark.parametrize("start", [0, -3_000, -(1 << 63), (1 << 63) - 5_000 * (1 << 30)])
+def test_an_int_router_finds_the_subtask_of_every_key(start: int, step: int, max_parallelism: int) -> None:
+    parallelism = min(3, max_parallelism)
+    ints, keys = IntRouter(parallelism, max_parallelism), KeyRouter(range(parallelism), max_parallelism)
+    for batch in range(30):  # some in the table, some beyond it, more than there may be tables
+        numbers = [start + (batch * 100 + i) * step for i in range(100)]
+        assert ints.subtasks(np.array(numbers)).tolist() == [keys[number] for number in numbers]
+        ends = [start, numbers[-1]]
+        assert ints.subtasks(np.array(ends)).tolist() == [keys[number] for number in ends]
+
+
+def test_an_int_router_at_the_ends_of_the_ints() -> None:
+    ints, keys = IntRouter(5, 128), KeyRouter(range(5), 128)
+    for numbers in ([-(1 << 63), (1 << 63) - 1], [(1 << 63) - 1], [-(1 << 63)], [(1 << 63) - 2, (1 << 63) - 1]):
+        assert ints.subtasks(np.array(numbers)).tolist() == [keys[number] for number in numbers]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from state_subtask import Subtask
 
@@ -19,7 +20,7 @@ from tidegate.state.descriptors import (
     StateDescriptor,
     ValueStateDescriptor,
 )
-from tidegate.state.keyed import ImmutableValueState, KeyedValueState
+from tidegate.state.keyed import ImmutableValueState, KeyedValueState, distinct
 from tidegate.state.refs import StateSchema
 
 Make = Callable[..., Subtask]
@@ -331,3 +332,28 @@ def test_schemas_and_classes(subtask: Subtask) -> None:
         StateSchema("fast", "value", "LONG"),
         StateSchema("map", "map", "LONG", "STRING"),
     ]
+
+
+@pytest.mark.parametrize("scale", [1, 1 << 40])
+@pytest.mark.parametrize("start", [0, -50, -(1 << 63)])
+def test_numbers_in_columns_are_found_once(start: int, scale: int) -> None:
+    numbers = [start + scale * (n * 7919 % 97) for n in range(500)]
+    columns = [np.array(numbers[at : at + 120]) for at in range(0, 500, 120)]
+    assert sorted(distinct(columns)) == sorted(set(numbers))
+    assert distinct([np.array([3, 100], np.int8), np.array([100, 30_000], np.int16)]) == [3, 100, 30_000]
+
+
+def test_noted_keys_are_written_with_those_updated(subtask: Subtask) -> None:
+    state = subtask.backend.state(ValueStateDescriptor("n", Types.LONG()))
+
+    def write(backend: KeyedBackend) -> None:
+        state.cells.update({1: 10, 2: 20, 3: 30})
+        state.note(np.array([1, 2], np.int16))
+        state.note(np.array([2, 3]))
+        for key in (3, 4):
+            at(backend, key, lambda key=key: state.update(-key))  # type: ignore[misc]
+
+    subtask.round(write)
+    subtask.backend = subtask.new_backend()  # which knows nothing but the files
+    read = subtask.backend.state(ValueStateDescriptor("n", Types.LONG()))
+    assert subtask.round(lambda b: [at(b, key, read.value) for key in (1, 2, 3, 4, 5)]) == [10, 20, -3, -4, None]
