@@ -18,9 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.operators.bodies import Body
-from tidegate.operators.vectors import Int64s
-
-_LOW, _HIGH = -(1 << 63), (1 << 63) - 1
+from tidegate.operators.vectors import HIGHEST, LOWEST, Int64s
 
 
 class Inexact(Exception):
@@ -202,7 +200,7 @@ def _operate(operator: type[ast.operator], left: Value, right: Value) -> Value:
         raise Inexact
     bounds, column = rule
     low, high = bounds(_bounds(left), _bounds(right))
-    if low < _LOW or high > _HIGH:
+    if low < LOWEST or high > HIGHEST:
         raise Inexact
     if isinstance(left, int) and isinstance(right, int):
         return int(column(left, right))
@@ -211,7 +209,7 @@ def _operate(operator: type[ast.operator], left: Value, right: Value) -> Value:
 
 def _bounds(value: int | Ints) -> _Bounds:
     low, high = (value, value) if isinstance(value, int) else (value.low, value.high)
-    if low < _LOW or high > _HIGH:
+    if low < LOWEST or high > HIGHEST:
         raise Inexact
     return low, high
 
@@ -238,7 +236,7 @@ def _divided(a: _Bounds, b: _Bounds) -> _Bounds:
 
 def _remainder(a: _Bounds, b: _Bounds) -> _Bounds:
     """Of the divisor's sign, as Python and numpy have it."""
-    if b[0] <= 0 <= b[1] or a[0] == _LOW:
+    if b[0] <= 0 <= b[1] or a[0] == LOWEST:
         raise Inexact
     return (0, b[1] - 1) if b[0] > 0 else (b[0] + 1, 0)
 

@@ -16,7 +16,7 @@ from tidegate.graph.plan import ChainNode, Edge
 from tidegate.graph.transformation import FilterSpec, MapSpec, Ship
 from tidegate.operators.arithmetic import Inexact, Ints, Value, evaluate, is_arithmetic, mask_of
 from tidegate.operators.bodies import Body
-from tidegate.operators.vectors import WIDEST, Int64s, IntColumns, int_column
+from tidegate.operators.vectors import HIGHEST, LOWEST, WIDEST, Int64s, IntColumns, int_column
 
 LEAST = 64
 """Records of a batch that is worth the calls. A trickle goes through the loop."""
@@ -153,6 +153,6 @@ def _columns_of(record: Value, count: int) -> IntColumns:
 def _column(value: Value, count: int) -> Int64s:
     if isinstance(value, Ints):
         return value.column
-    if not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
+    if not isinstance(value, int) or not LOWEST <= value <= HIGHEST:
         raise Inexact
     return np.full(count, value, dtype=np.int64)

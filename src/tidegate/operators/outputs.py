@@ -146,9 +146,7 @@ class EdgeOutput:
         least = 1 if everything else self.chunk_records
         for index, waiting in enumerate(self._waiting):
             if waiting.records and self.buffers[index][0]:
-                self._cut_waiting(
-                    index, before
-                )  # the new watermark comes behind the records that wait behind the columns
+                self._cut_waiting(index, before)  # the new watermark comes behind the records that wait behind them
             elif waiting.records >= least:
                 self._cut_waiting(index, watermark)
         if self.per_record:

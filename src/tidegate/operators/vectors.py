@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 Int64s = npt.NDArray[np.int64]
+LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 
 MARK = 0xC1
 """The first byte of packed columns. No pickle begins with it, and msgpack never uses it."""
@@ -80,18 +81,14 @@ def _narrowest(column: Int64s) -> int:
 def int_column(values: Sequence[Any]) -> Int64s | None:
     """The column of a batch whose records are ints and nothing else; None for any other batch."""
     if isinstance(values, range) and values.step == 1:  # of another step numpy rounds the length
-        return np.arange(values.start, values.stop, dtype=np.int64) if _fits(values) else None
+        fits = values.start >= LOWEST and values.stop <= HIGHEST
+        return np.arange(values.start, values.stop, dtype=np.int64) if fits else None
     if set(map(type, values)) != {int}:
         return None
     try:
         return np.array(values, dtype=np.int64)
     except OverflowError:
         return None
-
-
-def _fits(values: range) -> bool:
-    limits = np.iinfo(np.int64)
-    return all(limits.min <= bound <= limits.max for bound in (values.start, values.stop))
 
 
 def pack_field(index: int) -> bytes:

@@ -185,10 +185,7 @@ class KeyedBackend:
         ``replaced``: paths of files that merges have lately taken out of the list.
         """
         self._close_snapshot()
-        held, self._held = (
-            self._held,
-            None,
-        )  # until the round has written its changes what is in memory stands for no list
+        held, self._held = self._held, None  # until the round has written its changes, memory stands for no list
         self._begun = list(files)
         self._store = open_lmdb(self._local_path, self._map_size)
         self.max_key = self._store.max_key
