@@ -182,7 +182,7 @@ class _Source:
         every = sources[0] if len(sources) == 1 else f"{self.bind('zip', zip)}({', '.join(sources)})"
         head = [f"    for {', '.join(names)} in {every}:"]
         if self._keyed:
-            head.append(f"        {self.bind('B', self._bindings.backend)}.key = tg_k")
+            head.append(f"        {self.bind('B', self._bindings.backend.context)}.slot = tg_k")
         return head
 
     def _columns(self) -> list[tuple[str, str]]:
@@ -339,6 +339,9 @@ class _Source:
         assert selector is not None
         self._result(f"s{e}_", selector, [value], key, depth, owner)
         where = key
+        if ship is Ship.HASH:  # keys of the common classes are their own form; others pay a call
+            self.line(depth, f"if {key}.__class__ not in {self.bind(f'y{e}_', output.identity.safe)}:", owner)
+            self.line(depth + 1, f"{key} = {self.bind(f'i{e}_', output.identity.identify)}({key})", owner)
         if ship is Ship.CUSTOM:
             where = f"{self.bind(f'p{e}_', edge.partitioning.partitioner)}({key}, {output.target.parallelism})"
         self.line(depth, f"tg_a{e}_, tg_b{e}_, tg_t{e}_ = {self.bind(f'r{e}_', output.router)}[{where}]", owner)

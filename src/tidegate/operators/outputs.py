@@ -10,10 +10,11 @@ import numpy as np
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Ship
-from tidegate.operators.columns import PLAIN, Column
+from tidegate.operators.columns import KEYS, PLAIN, Column
 from tidegate.operators.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
 from tidegate.operators.vectors import Int64s, IntColumns, pack_field
 from tidegate.state.key_groups import IntRouter, KeyRouter
+from tidegate.state.key_types import key_identity
 
 Columns = tuple[list[Any], list[Any], list[Any]]
 """Values, keys, timestamps; the latter two stay empty where there are none."""
@@ -68,6 +69,7 @@ class EdgeOutput:
         self.buffers: list[Columns] = [([], [], []) for _ in range(n if self.per_record else 1)]
         appends = [(v.append, k.append, t.append) for v, k, t in self.buffers]
         self.router: Any = None
+        self.identity = key_identity(edge.partitioning.key_type)
         if ship is Ship.HASH:
             self.router = KeyRouter(appends, target.max_parallelism)
         elif ship is Ship.CUSTOM:
@@ -107,8 +109,8 @@ class EdgeOutput:
             waiting.clear()
 
     def carries(self, columns: IntColumns) -> bool:
-        """Whether columns are what the edge is declared to carry."""
-        return self._column.is_of_ints(columns.width)
+        """Whether columns, and ints as keys, are what the edge is declared to carry."""
+        return int in self.identity.safe and self._column.is_of_ints(columns.width)
 
     def extend(self, columns: IntColumns, keys: Int64s, key_field: int | None, times: Int64s | None) -> None:
         """Add records as columns. ``key_field``: the key is this field of the record."""
@@ -187,7 +189,7 @@ class EdgeOutput:
 
     def _dump(self, values: list[Any], keys: list[Any], times: list[Any]) -> Payload:
         try:
-            return self._column.pack(values), PLAIN.pack(keys) if keys else None, PLAIN.pack(times) if times else None
+            return self._column.pack(values), KEYS.pack(keys) if keys else None, PLAIN.pack(times) if times else None
         except Exception as error:
             raise UserCodeError(
                 "Records that travel to another subtask must be picklable",

@@ -24,7 +24,7 @@ from tidegate.operators.batches import SinkOperator, TimestampAssigner
 from tidegate.operators.blame import record_in, user_error
 from tidegate.operators.bodies import Bodies, Body, code_of
 from tidegate.operators.codegen import Loop
-from tidegate.operators.columns import PLAIN, Column
+from tidegate.operators.columns import KEYS, PLAIN, Column
 from tidegate.operators.contexts import ProcessContext, SubtaskRuntimeContext, SubtaskTimerService
 from tidegate.operators.functions import Hooks, callable_of
 from tidegate.operators.inputs import ChannelInput
@@ -47,10 +47,11 @@ from tidegate.operators.source import SplitInterval
 from tidegate.operators.time_domain import TimeDomain
 from tidegate.operators.vectors import IntColumns, Values, packed_field
 from tidegate.operators.watermarks import Domain, SplitWatermarks, Strategy
-from tidegate.state.backend import KeyedBackend
+from tidegate.state.backend import DEFAULT_CACHE_BYTES, KeyedBackend
 from tidegate.state.descriptors import ValueStateDescriptor
 from tidegate.state.key_groups import range_for
 from tidegate.state.local_dir import store_path
+from tidegate.state.stores import opener
 
 _FIRED_BATCH = 4096
 _Loop = Callable[[Values, "list[Any] | None", "list[Any] | None"], None]
@@ -69,7 +70,9 @@ class Settings:
     root: str
     local_root: str
     chunk_records: int = 4096
+    state_backend: str = "hashmap"
     map_size: int | None = None
+    cache_bytes: int = DEFAULT_CACHE_BYTES
     parameters: dict[str, str] = field(default_factory=dict)
     side_outputs: bool = True
     """False: the driver has never made an OutputTag."""
@@ -147,7 +150,8 @@ class Subtask:
             key_type=head.keyed.key_type,
             local_path=store_path(s.local_root, s.job_id, head.uid_hash, self.index),
             files=Files(s.root),
-            map_size=s.map_size,
+            open_store=opener(s.state_backend, s.map_size),
+            cache_bytes=s.cache_bytes,
         )
 
     def _open_functions(self) -> None:
@@ -302,7 +306,7 @@ class Subtask:
         faults.point("T1.before-state", **self._where)
         if self.backend is not None:
             self.backend.begin(self._plan.files, self._plan.replaced)
-            self.backend.now_ms = now
+            self.backend.context.time = now
             if self._plan.compact is not None:
                 self._compact(self.backend, self._plan.compact)
             self._fire_due(self.backend.processing_timers, now, TimeDomain.PROCESSING_TIME)
@@ -393,7 +397,7 @@ class Subtask:
                 values, keys, timestamps = self._unpacked(edge, *payload)
                 self.ack.records_in += len(values)
                 if self.backend is not None:
-                    self.backend.now_ms = self._now_ms()
+                    self.backend.context.time = self._now_ms()
                     self.backend.prefetch(keys)
                 self._process(self._in, values, timestamps, keys)
                 self._input.watermarks.update(edge, sender, watermark, False)
@@ -407,7 +411,7 @@ class Subtask:
             records.key_field = packed_field(keys)
             if records.key_field is not None:
                 return records, records.columns[records.key_field].tolist(), times and PLAIN.unpack_list(times)
-        return records, keys and PLAIN.unpack_list(keys), times and PLAIN.unpack_list(times)
+        return records, keys and KEYS.unpack_list(keys), times and PLAIN.unpack_list(times)
 
     def _process(self, loop: _Loop, values: Values, timestamps: list[Any] | None, keys: list[Any] | None) -> None:
         self._run_loop(loop, values, timestamps, keys)
@@ -441,7 +445,7 @@ class Subtask:
         if due is not None and due <= up_to:
             self._fire(queue.due(up_to), kind)
 
-    def _fire(self, timers: Iterable[tuple[int, Any]], kind: TimeDomain) -> None:
+    def _fire(self, timers: Iterable[tuple[int, Any, bytes]], kind: TimeDomain) -> None:
         assert self.backend is not None
         head = self.chain.head.operator
         context = self._contexts[head.id]
@@ -449,8 +453,9 @@ class Subtask:
         values: list[Any] = []
         times: list[int | None] = []
         context.domain = kind
-        for moment, key in timers:
-            self.backend.key, context.ts = key, moment
+        for moment, key, namespace in timers:
+            self.backend.context.enter(key, namespace)
+            context.ts = moment
             try:
                 values.extend(map(own, (on_timer and on_timer(moment, context)) or ()))
             except Exception as error:

@@ -23,6 +23,7 @@ from tidegate.checkpoint.recovery import Recovery, decide
 from tidegate.common.clock import Clock, SystemClock
 from tidegate.common.errors import FencedError, JobCancelledError, LeaseError
 from tidegate.common.files import Files
+from tidegate.common.options import CACHE_SIZE
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.output_tag import OutputTag
@@ -344,7 +345,9 @@ class JobMaster:
             root=self._files.root,
             local_root=self._local_root,
             chunk_records=int(self._conf.get("tidegate.chunk.records") or 4096),
+            state_backend=self._conf.get("state.backend.type") or "hashmap",
             map_size=self._conf.get("tidegate.state.map-size"),
+            cache_bytes=self._conf.get(CACHE_SIZE.key, CACHE_SIZE.default),
             parameters={key: str(v) for key, v in (self._conf.get("pipeline.global-job-parameters") or {}).items()},
             side_outputs=OutputTag.created > 0,
             object_reuse=bool(self._conf.get("pipeline.object-reuse", False)),

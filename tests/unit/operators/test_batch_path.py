@@ -22,8 +22,7 @@ from tidegate.operators.codegen import Loop
 from tidegate.operators.columns import PLAIN, Column
 from tidegate.operators.outputs import EdgeOutput, Target
 from tidegate.operators.vectors import MARK, IntColumns, packed_field
-from tidegate.state.codecs import encode_key
-from tidegate.state.key_groups import key_group, subtask_for
+from tidegate.state.key_groups import group_of, subtask_for
 
 Batch = tuple[Sequence[Any], "list[Any] | None"]
 Channel = list[tuple[Any, Any, Any]]
@@ -132,7 +131,7 @@ def test_channels_get_the_same_records_in_the_same_order(targets: int, maximum: 
         sent = check(specs, selector, batches, targets=targets, maximum=maximum)
         assert sent.columns == sum(map(len, sent.chunks.values())), "all as columns"
         for target, records in sent.channels.items():
-            groups = {key_group(encode_key(key), maximum) for _, key, _ in records}
+            groups = {group_of(key, maximum) for _, key, _ in records}
             assert {subtask_for(group, targets, maximum) for group in groups} == {target}
 
 
