@@ -23,9 +23,9 @@ from tidegate.checkpoint.recovery import Recovery, decide
 from tidegate.common.clock import Clock, SystemClock
 from tidegate.common.errors import FencedError, JobCancelledError, LeaseError
 from tidegate.common.files import Files
-from tidegate.common.options import CACHE_SIZE
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
+from tidegate.common.options import CACHE_SIZE
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program, SinkSpec, SourceSpec

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tidegate.state.layout import EVENT, GROUP_BYTES, PROCESSING, STATE, TIMERS, time_bytes, timer_key, timer_to_local
-from tidegate.state.layout import split_local_timer
+from tidegate.state.layout import (
+    EVENT,
+    GROUP_BYTES,
+    PROCESSING,
+    STATE,
+    TIMERS,
+    split_local_timer,
+    time_bytes,
+    timer_key,
+    timer_to_local,
+)
 from tidegate.state.store import Batch, LocalStore, Snapshot
 
 
