@@ -13,7 +13,7 @@ from tidegate.checkpoint.lineage import Lineage, read_lineage
 from tidegate.checkpoint.metadata import CheckpointMetadata, decode_metadata, metadata_path
 from tidegate.common.errors import CorruptFileError, RestoreError
 from tidegate.common.files import Files
-from tidegate.connectors.filesystem import join
+from tidegate.connectors.paths import join
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,11 @@ from tidegate.graph.plan import ChainNode, Edge
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, Partitioning, Ship, SinkSpec, SourceSpec
 from tidegate.operators.batch_path import _PATIENCE, LEAST
 from tidegate.operators.codegen import Loop
-from tidegate.operators.columns import PLAIN, Column
+from tidegate.operators.columns import KEYS, PLAIN, Column
 from tidegate.operators.outputs import EdgeOutput, Target
 from tidegate.operators.vectors import MARK, IntColumns, packed_field
 from tidegate.state.key_groups import group_of, subtask_for
+from tidegate.state.keys import visible
 
 Batch = tuple[Sequence[Any], "list[Any] | None"]
 Channel = list[tuple[Any, Any, Any]]
@@ -57,7 +58,7 @@ class Sent:
 def _keys(values: bytes, keys: bytes) -> list[Any]:
     field = packed_field(keys)
     if field is None:
-        return PLAIN.unpack_list(keys)
+        return [visible(key) for key in KEYS.unpack_list(keys)]
     columns = PLAIN.unpack(values)
     assert isinstance(columns, IntColumns)
     return columns.lists()[field]
