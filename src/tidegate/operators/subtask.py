@@ -166,8 +166,8 @@ class Subtask:
                         self._open(owner, operator, None, f"partitioning behind operator '{operator.name}'")
 
     def _open(self, function: Any, operator: Operator, backend: KeyedBackend | None, where: str) -> None:
-        hooks = Hooks(function, where)
-        hooks.open(SubtaskRuntimeContext(operator, self.index, backend, self.settings.parameters))
+        hooks = Hooks(function, where, SubtaskRuntimeContext(operator, self.index, backend, self.settings.parameters))
+        hooks.open()
         self._hooks.append(hooks)
 
     def _create_loops(self, head: ChainNode) -> None:
@@ -290,7 +290,7 @@ class Subtask:
             self._is_open = True
         elif not self._over:
             for hooks in self._hooks:
-                hooks.reopen()
+                hooks.open()
         if self._round.completed or self._round.aborted:
             for hooks in self._hooks:
                 hooks.notify(self._round.completed, self._round.aborted)

@@ -27,7 +27,7 @@ from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import JobGraph, Operator, build
-from tidegate.graph.transformation import Program, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Program
 from tidegate.operators.level import job_spec
 from tidegate.operators.subtask import Settings
 from tidegate.runtime.attempt import Attempt, Listener, RoundStatistics
@@ -131,7 +131,7 @@ class JobMaster:
         """Checks that need the outside: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
         try:
             for operator in self.graph.sinks:
-                operator.spec.sink.validate()  # type: ignore[union-attr]
+                operator.spec.sink.validate()
             self._files.check_writable()
             job_spec(self.graph, "check", self._settings())
             self._current = self._start(first=True)
@@ -397,6 +397,6 @@ def _declared(operator: Operator) -> ProgramOperator:
         operator.parallelism,
         operator.max_parallelism,
         operator.uid,
-        is_source=isinstance(operator.spec, SourceSpec),
-        is_sink=isinstance(operator.spec, SinkSpec),
+        is_source=operator.spec.is_source,
+        is_sink=operator.spec.is_sink,
     )

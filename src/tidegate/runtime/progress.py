@@ -13,7 +13,6 @@ from tidegate.checkpoint.metadata import OperatorState, SubtaskState
 from tidegate.checkpoint.plain_data import find_other
 from tidegate.common.errors import ArgumentTypeError, RoundError
 from tidegate.graph.plan import Chain, JobGraph, Operator
-from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.rows import Ack, Generator, RoundContext, Status, TaskPlan
 from tidegate.operators.sink import Prepared
 from tidegate.operators.source import SourcePlan
@@ -224,7 +223,7 @@ class Progress:
         self.schemas[operator.id] = list(state.schemas)
         if state.watermarks:
             self.statuses[operator.id] = [Status(w) for w in assign_watermarks(state.watermarks, n)]
-        if isinstance(operator.spec, SourceSpec):
+        if operator.spec.is_source:
             for split, (greatest, active, subtask) in state.splits.items():
                 self.splits.setdefault((operator.id, subtask % n), {})[split] = Generator(greatest, active)
         if len(state.generators) == n:
