@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.common import faults
-from tidegate.common.errors import UserCodeError
+from tidegate.common.errors import ArgumentTypeError, UserCodeError
+from tidegate.common.plain_data import find_other
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import SinkSpec, TimestampsSpec
 from tidegate.operators import watermarks
@@ -121,6 +122,15 @@ class SinkOperator(Collected):
 
         if self.declined is None:
             self._attempt(prepare)
+        problem = _not_plain(prepared)
+        if problem is not None:
+            raise ArgumentTypeError(
+                "prepare_commit returns a Prepared with two lists of plain data "
+                "(None, bool, int of 64 bits, float, str, bytes, list, dict).",
+                where=f"sink '{self.operator.name}', subtask {self._context.subtask}",
+                found=problem,
+                cure="turn what commit needs into plain data in prepare_commit, and back in the committer",
+            )
         return prepared
 
     def _attempt(self, step: Callable[[], None]) -> None:
@@ -142,3 +152,16 @@ class SinkOperator(Collected):
                 step()
             except Exception as error:
                 log.warning("sink '%s': %s after the round failed: %s", self.operator.name, step.__name__, error)
+
+
+def _not_plain(prepared: Any) -> str | None:
+    """What sinks hand over goes into checkpoints: a sink that hands over something else is told so, in its own name."""
+    if not isinstance(prepared, Prepared):
+        return f"{prepared!r:.200} instead of a Prepared"
+    for name, items in (("committables", prepared.committables), ("state", prepared.state)):
+        if type(items) is not list:
+            return f"{name} is of type {type(items).__name__}"
+        other = find_other(items, allow_bytes=True)
+        if other is not None:
+            return f"{other!r:.200} of type {type(other).__name__} in its {name}"
+    return None

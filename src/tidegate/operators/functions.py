@@ -65,8 +65,9 @@ def method_of(function: Any, method: str) -> Callable[..., Any]:
     An object of the user's own that is callable is called, whatever methods it has besides.
     """
     if callable(function) and not isinstance(function, FunctionObject):
-        return function
-    found: Callable[..., Any] = getattr(function, method, function)
+        found: Callable[..., Any] = function
+    else:
+        found = getattr(function, method, function)
     return found
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.common import faults
-from tidegate.common.errors import StateFormatError, StorageError, TidegateError, UserCodeError
+from tidegate.common.errors import ArgumentTypeError, StateFormatError, StorageError, TidegateError, UserCodeError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
 from tidegate.graph.plan import Chain, ChainNode, Operator
@@ -37,6 +37,7 @@ from tidegate.operators.rows import (
     MIN_WATERMARK,
     Ack,
     Barrier,
+    Generator,
     RoundContext,
     Row,
     Status,
@@ -48,9 +49,23 @@ from tidegate.operators.time_domain import TimeDomain
 from tidegate.operators.vectors import IntColumns, Values, packed_field
 from tidegate.operators.watermarks import Domain, SplitWatermarks, Strategy
 from tidegate.state.backend import KeyedBackend
+from tidegate.state.codecs import codec_for
 from tidegate.state.descriptors import ValueStateDescriptor
 from tidegate.state.key_groups import range_for
 from tidegate.state.local_dir import store_path
+from tidegate.state.snapshot import (
+    EMPTY,
+    GENERATOR,
+    KEYED,
+    SPLITS,
+    WRITER,
+    KeyedPart,
+    ListPart,
+    OperatorSnapshot,
+    Part,
+    Redistribution,
+    merged_schemas,
+)
 
 _FIRED_BATCH = 4096
 _Loop = Callable[[Values, "list[Any] | None", "list[Any] | None"], None]
@@ -275,7 +290,7 @@ class Subtask:
         head = self.chain.head.operator  # below an assigner there is another event time than above it
         reached = MIN_WATERMARK if isinstance(head.spec, TimestampsSpec) else self._below[head.id].watermark
         self._input = ChannelInput(starts, reached)
-        self._marks = SplitWatermarks(self._strategy, plan.splits)
+        self._marks = SplitWatermarks(self._strategy, _generators(self._before(head)))
         if self._source is None:
             self.domain.watermark = self._input.watermarks.current()
         for output in self._outputs:
@@ -284,7 +299,7 @@ class Subtask:
     def _prepare(self) -> None:
         """Functions open (once), notifications; then the state: the local store is brought to exactly the accepted files."""
         if self.backend is not None:
-            self.backend.stored = self._plan.schemas
+            self.backend.stored = list(self._keyed_before().schemas)
         if not self._is_open:
             self._open_functions()
             self._is_open = True
@@ -296,16 +311,27 @@ class Subtask:
                 hooks.notify(self._round.completed, self._round.aborted)
         now = self._now_ms()
         for assigner, _ in self._assigners:
-            assigner.begin(self._plan.generators.get(assigner.operator.id), now)
+            state = self._before(assigner.operator).values(GENERATOR)
+            assigner.begin(Generator(*state) if state else None, now)
         for sink in self._sinks:
-            sink.begin(self._writer_context(sink.operator, now), self._plan.writers.get(sink.operator.id, []))
+            sink.begin(self._writer_context(sink.operator, now), self._before(sink.operator).values(WRITER))
         faults.point("T1.before-state", **self._where)
         if self.backend is not None:
-            self.backend.begin(self._plan.files, self._plan.replaced)
+            head = self.chain.head.operator.id
+            self._files = list(self._keyed_before().files)
+            self.backend.begin(self._files, self._plan.replaced.get(head, ()))
             self.backend.now_ms = now
-            if self._plan.compact is not None:
-                self._compact(self.backend, self._plan.compact)
+            if head in self._plan.compact:
+                self._compact(self.backend, self._plan.compact[head])
             self._fire_due(self.backend.processing_timers, now, TimeDomain.PROCESSING_TIME)
+
+    def _before(self, operator: Operator) -> OperatorSnapshot:
+        """The operator as the last accepted round has left it."""
+        return self._plan.snapshots.get(operator.id, EMPTY)
+
+    def _keyed_before(self) -> KeyedPart:
+        head = self.chain.head.operator
+        return self._before(head).keyed or KeyedPart(range_for(self.index, head.parallelism, head.max_parallelism))
 
     def _writer_context(self, operator: Operator, now: int) -> WriterContext:
         return WriterContext(
@@ -322,11 +348,11 @@ class Subtask:
 
     def _compact(self, backend: KeyedBackend, run: tuple[int, int]) -> None:
         try:
-            self.ack.compacted = backend.compact(self._plan.files, run, self._state_path("base"))
+            self._files[run[0] : run[1]] = [backend.compact(list(self._files), run, self._state_path("base"))]
         except StorageError as error:
-            if any(file.root for file in self._plan.files):
+            if any(file.root for file in self._files):
                 self._decline(error)  # files of another job's directory may not get into a checkpoint of this one
-            self.ack.compacted = None  # otherwise the old files are as good; a later round tries again
+            # otherwise the old files are as good; a later round tries again
 
     def _now_ms(self) -> int:
         """Processing time, never behind the driver's, which decided that a timer is due."""
@@ -480,7 +506,6 @@ class Subtask:
         if self._source is not None:
             self._finished = self._plan.source_finished
             self.domain.watermark, self.domain.idle = self._marks.status(self.domain.watermark, now)
-            self.ack.splits = self._marks.splits
             self._wake_up(self._marks.next_idle_ms(now))
         else:
             self._input.check_complete(self.chain.name)
@@ -500,7 +525,6 @@ class Subtask:
             self._advance(self.domain.watermark if self._source else self._input.watermarks.current())
         for assigner, _ in self._assigners:
             self._wake_up(assigner.end_of_round(now, self._finished))
-            self.ack.generators[assigner.operator.id] = assigner.generator
         self._cut(everything=True)
         if self.backend is not None and not self._finished:
             self._wake_up(self.backend.processing_timers.next_time())
@@ -514,22 +538,51 @@ class Subtask:
     def _snapshot(self) -> None:
         """Step 5: segment durable, sinks prepared. A failure declines; nothing of the attempt is visible to anybody."""
         started = time.perf_counter()
+        self._statuses = {
+            operator_id: Status(MAX_WATERMARK if self._finished else below.watermark, below.idle)
+            for operator_id, below in self._below.items()
+        }
         try:
             if not self._failed:
-                faults.point("T2.before-segment", **self._where)
-                if self.backend is not None:
-                    self.ack.segment = self.backend.write_segment(self._round.version, self._state_path("seg"))
-                    self.ack.schemas = self.backend.schemas()
-                faults.point("T2.after-segment", **self._where)
-                for sink in self._sinks:
-                    self.ack.prepared[sink.operator.id] = sink.prepare_commit(self._finished)
-                    self.ack.declined = self.ack.declined or sink.declined
-                faults.point("K2.prepared", **self._where)
-        except (UserCodeError, StateFormatError) as error:
+                parts = self._parts()
+                self.ack.snapshots = {
+                    operator_id: OperatorSnapshot(parts.get(operator_id, {}), *status)
+                    for operator_id, status in self._statuses.items()
+                }
+        except (UserCodeError, StateFormatError, ArgumentTypeError) as error:
             self._fail(error)
         except Exception as error:
             self._decline(error)
         self.ack.snapshot_seconds = time.perf_counter() - started
+
+    def _parts(self) -> dict[int, dict[str, Part]]:
+        """What is to be kept of each operator, durable."""
+        parts: dict[int, dict[str, Part]] = {}
+        head = self.chain.head.operator.id
+        faults.point("T2.before-segment", **self._where)
+        if self.backend is not None:
+            parts[head] = {KEYED: self._keyed_part(self.backend)}
+        faults.point("T2.after-segment", **self._where)
+        if self._marks.splits:
+            rows = [(split, *generator) for split, generator in self._marks.splits.items()]
+            parts[head] = {SPLITS: ListPart.of(Redistribution.EVEN_SPLIT, rows)}
+        for assigner, _ in self._assigners:
+            parts[assigner.operator.id] = {GENERATOR: ListPart.of(Redistribution.SUBTASK, assigner.generator)}
+        for sink in self._sinks:
+            prepared = sink.prepare_commit(self._finished)
+            if prepared.state:
+                parts[sink.operator.id] = {WRITER: ListPart.of(Redistribution.EVEN_SPLIT, prepared.state)}
+            self.ack.committables[sink.operator.id] = prepared.committables
+            self.ack.declined = self.ack.declined or sink.declined
+        faults.point("K2.prepared", **self._where)
+        return parts
+
+    def _keyed_part(self, backend: KeyedBackend) -> KeyedPart:
+        before = self._keyed_before()
+        segment = backend.write_segment(self._round.version, self._state_path("seg"))
+        files = (*self._files, segment) if segment is not None else tuple(self._files)
+        schemas = merged_schemas([before.schemas, backend.schemas()])
+        return KeyedPart(before.groups, files, schemas, codec_for(backend.key_type).describe)
 
     def _decline(self, error: Exception) -> None:
         place = f"'{self.chain.name}' ({self.index + 1}/{self.chain.parallelism})"
@@ -543,10 +596,8 @@ class Subtask:
     def _barriers(self) -> Iterator[Row]:
         """Step 6 for the subtasks below: one barrier each, behind everything else."""
         ack = self.ack
-        for operator_id, below in self._below.items():
-            ack.statuses[operator_id] = Status(MAX_WATERMARK if self._finished else below.watermark, below.idle)
         for output in self._outputs:
-            status = ack.statuses[output.edge.source]
+            status = self._statuses[output.edge.source]
             ack.records_out += output.records
             barrier = Barrier(ack.token, status.idle, self._finished, self._failed)
             yield from output.barrier_rows(status.watermark, barrier)
@@ -556,3 +607,8 @@ class Subtask:
             sink.end(abort=self._failed or self.ack.declined is not None)
         if self.backend is not None:
             self.backend.end()
+
+
+def _generators(snapshot: OperatorSnapshot) -> dict[str, Generator]:
+    """Split -> its watermark generator."""
+    return {split: Generator(*state) for split, *state in snapshot.values(SPLITS)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tidegate.common import faults
@@ -53,7 +53,7 @@ class SinkCommitters:
             publication is Publication.CHECKPOINT_OR_ROUND and checkpointing
         )
 
-    def commit(self, committables: dict[int, list[Any]], *, recovering: bool = False) -> None:
+    def commit(self, committables: Mapping[int, Sequence[Any]], *, recovering: bool = False) -> None:
         """Commit per sink, in the order of rounds. Returns when every one is confirmed; raises CommitError otherwise."""
         self.owes = True
         for done, (operator_id, items) in enumerate(committables.items()):
@@ -61,7 +61,7 @@ class SinkCommitters:
             if committer is not None and items:
                 self._check_lease()
                 faults.point("C6.before-commit", sink=self._names[operator_id], done=done)
-                self._retry(operator_id, committer.recover if recovering else committer.commit, items)
+                self._retry(operator_id, committer.recover if recovering else committer.commit, list(items))
                 faults.point("C6.sink-committed", sink=self._names[operator_id], done=done)
         self.owes = False
 
@@ -83,7 +83,7 @@ class SinkCommitters:
             cure="bring the outside system back; the restarted job commits it again",
         )
 
-    def abort_lingering(self, committables: dict[int, list[Any]], states: dict[int, list[Any]]) -> None:
+    def abort_lingering(self, committables: Mapping[int, Sequence[Any]], states: Mapping[int, list[Any]]) -> None:
         """Whatever was prepared and is in neither: after a restore, after a declined round, at the end of the job.
 
         Attempts of a task that Spark tried again may have prepared too. That is invisible, and waits for one of the three:
@@ -91,7 +91,7 @@ class SinkCommitters:
         """
         for operator_id, committer in self._committers.items():
             self._check_lease()
-            committer.abort_lingering(committables.get(operator_id, []), states.get(operator_id, []))
+            committer.abort_lingering(list(committables.get(operator_id, ())), states.get(operator_id, []))
 
     def close(self) -> None:
         for committer in self._committers.values():

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidegate.checkpoint.assign import ProgramOperator, assign_keyed, match_operators
+from tidegate.checkpoint.assign import ProgramOperator, match_operators
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.history import CheckpointHistory
@@ -37,6 +37,7 @@ from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.running import Running
+from tidegate.state.codecs import codec_for
 from tidegate.state.local_dir import choose_root, remove_job
 
 log = logging.getLogger(__name__)
@@ -245,14 +246,9 @@ class JobMaster:
         allow = bool(self._conf.get("execution.state-recovery.ignore-unclaimed-state"))
         declared = [_declared(operator) for operator in self.graph.operators]
         matched = match_operators(metadata, declared, where=located.address, allow_non_restored_state=allow)
-        progress = Progress(self.graph)
         root = "" if located.root.root == self._files.root else located.root.root
-        sources = {}
-        for operator in self.graph.operators:
-            state = matched.get(operator.uid_hash)
-            if state is not None:
-                progress.restore(operator, state, assign_keyed(state, operator.parallelism, root=root))
-                sources[operator.id] = state.source
+        progress = Progress.restored(self.graph, matched, root=root)
+        sources = {o.id: matched[o.uid_hash].source for o in self.graph.operators if o.uid_hash in matched}
         log.info("job %s: restores checkpoint %d from %s", self.job_id, metadata.checkpoint_id, located.address)
         return progress, sources
 
@@ -269,7 +265,7 @@ class JobMaster:
         running.committers = self._new_committers(lease)
         running.committers.commit(progress.committables, recovering=True)
         running.committers.abort_lingering(progress.committables, progress.writer_states())
-        progress.committables.clear()
+        progress = progress.without_pending(progress.committables)
         if self._policy is not None:
             history = CheckpointHistory(self._files)
             running.coordinator = CheckpointCoordinator(
@@ -397,6 +393,7 @@ def _declared(operator: Operator) -> ProgramOperator:
         operator.parallelism,
         operator.max_parallelism,
         operator.uid,
+        key_type=codec_for(operator.keyed.key_type).describe if operator.keyed is not None else "",
         is_source=operator.spec.is_source,
         is_sink=operator.spec.is_sink,
     )

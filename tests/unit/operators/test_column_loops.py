@@ -46,7 +46,7 @@ KEYED = Partitioning(Ship.HASH, selector=lambda record: record[0])
 class Outcome:
     """What a round of a subtask leaves behind, in a form that can be compared."""
 
-    def __init__(self, rows: list[Row], files: Files) -> None:
+    def __init__(self, rows: list[Row], files: Files, known: int) -> None:
         [ack] = [pickle.loads(row[7]) for row in rows if row[2] == ACK]
         assert isinstance(ack, Ack) and ack.declined is None
         self.error = None if ack.error is None else str(ack.error)
@@ -57,8 +57,11 @@ class Outcome:
                 self.records.extend(
                     (edge, exact(v), t) for v, t in zip(values, times or [None] * len(values), strict=True)
                 )
-        self.segment = ack.segment
-        batches = [] if ack.segment is None else list(segments.read(files, ack.segment))
+        self.snapshots = ack.snapshots
+        keyed = ack.snapshots[1].keyed if ack.snapshots else None
+        self.files = [] if keyed is None else keyed.files
+        written = self.files[known:]
+        batches = [batch for file in written for batch in segments.read(files, file)]
         self.state = sorted(repr(batch) for batch in batches)
 
     def told(self) -> tuple[Any, ...]:
@@ -97,15 +100,15 @@ def one_by_one(records: list[Record], times: list[int] | None) -> Payload:
 def rounds(subtask: Subtask, payloads: list[list[Payload]], watermarks: list[int], files: Files) -> list[Outcome]:
     """One round for each list of chunks; the last one ends the input."""
     outcomes: list[Outcome] = []
-    accepted: list[Any] = []
+    accepted = TaskPlan()
     for n, chunks in enumerate(payloads):
         finished = n == len(payloads) - 1
         rows: list[Row] = [(1, 0, DATA, 0, 0, i, watermarks[i], payload) for i, payload in enumerate(chunks)]
         rows.append((1, 0, BARRIER, 0, 0, len(rows), watermarks[-1], Barrier("token", False, finished, False)))
         context = RoundContext(n, f"version-{n}", None, 1, completed=(n,) if n else ())
-        outcomes.append(Outcome(list(subtask.run(context, TaskPlan(files=list(accepted)), iter(rows))), files))
-        if outcomes[-1].segment is not None:
-            accepted.append(outcomes[-1].segment)
+        known = len(outcomes[-1].files) if outcomes else 0
+        outcomes.append(Outcome(list(subtask.run(context, accepted, iter(rows))), files, known))
+        accepted = TaskPlan(snapshots=outcomes[-1].snapshots or accepted.snapshots)
     subtask.close()
     return outcomes
 
