@@ -16,7 +16,7 @@ import cloudpickle
 from tidegate.common.errors import ProgramError
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.graph.transformation import SinkSpec, SourceSpec, TimestampsSpec
-from tidegate.operators.bodies import bodies_of
+from tidegate.operators import rewrites
 from tidegate.operators.functions import callable_of
 from tidegate.operators.outputs import Target
 from tidegate.operators.rows import ACK, RoundContext, Row, TaskPlan
@@ -59,7 +59,7 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
 
 def _pickle_chain(chain: Chain) -> bytes:
     try:
-        return bytes(cloudpickle.dumps((chain, bodies_of(_functions(chain)))))
+        return bytes(cloudpickle.dumps((chain, rewrites.prepare(_functions(chain)))))
     except Exception:
         for operator in chain.operators:
             try:
@@ -114,9 +114,9 @@ class Job:
 
     def subtask(self, chain: int, index: int) -> Subtask:
         if (chain, index) not in self._subtasks:
-            loaded, bodies = pickle.loads(self.spec.chains[chain])
+            loaded, prepared = pickle.loads(self.spec.chains[chain])
             s = self.spec
-            self._subtasks[chain, index] = Subtask(loaded, index, s.settings, s.senders, s.targets, bodies)
+            self._subtasks[chain, index] = Subtask(loaded, index, s.settings, s.senders, s.targets, prepared)
         return self._subtasks[chain, index]
 
     def close(self) -> None:

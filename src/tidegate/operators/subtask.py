@@ -22,7 +22,6 @@ from tidegate.graph.transformation import ReduceSpec, SinkSpec, SourceSpec, Time
 from tidegate.operators import watermarks
 from tidegate.operators.batches import SinkOperator, TimestampAssigner
 from tidegate.operators.blame import record_in, user_error
-from tidegate.operators.bodies import Bodies, Body, code_of
 from tidegate.operators.codegen import Loop
 from tidegate.operators.columns import PLAIN, Column
 from tidegate.operators.contexts import ProcessContext, SubtaskRuntimeContext, SubtaskTimerService
@@ -30,6 +29,7 @@ from tidegate.operators.functions import Hooks, callable_of
 from tidegate.operators.inputs import ChannelInput
 from tidegate.operators.outputs import EdgeOutput, Target
 from tidegate.operators.ownership import own
+from tidegate.operators.rewrites.rewrite import Rewrites
 from tidegate.operators.rows import (
     ACK,
     BARRIER,
@@ -99,7 +99,7 @@ class Settings:
 
 class Subtask:
     """See the module's docstring. ``senders``: operator id -> its parallelism, ``targets``: edge id -> where it leads,
-    ``bodies``: of functions that need not be called."""
+    ``rewrites``: of functions that need not be called."""
 
     def __init__(
         self,
@@ -108,11 +108,11 @@ class Subtask:
         settings: Settings,
         senders: dict[int, int],
         targets: dict[int, Target],
-        bodies: Bodies,
+        rewrites: Rewrites,
     ) -> None:
         self.chain, self.index, self.settings = chain, index, settings
         # A debugger, or a tool that counts lines, looks for the frames of the user's functions.
-        self._bodies = bodies if settings.inline and sys.gettrace() is None else {}
+        self.rewrites = rewrites if settings.inline and sys.gettrace() is None else Rewrites()
         self._channels = [(e, s) for e in chain.inputs for s in range(senders[e.source])]
         self._columns = {e.id: Column(e.record_type) for e in chain.inputs}
         self._nodes = list(chain.head.walk())
@@ -222,10 +222,6 @@ class Subtask:
 
     def function(self, operator_id: int) -> Callable[..., Any]:
         return self._functions[operator_id]
-
-    def body(self, function: Callable[..., Any]) -> Body | None:
-        code = code_of(function)
-        return None if code is None else self._bodies.get(code)
 
     def context(self, operator_id: int) -> ProcessContext:
         return self._contexts[operator_id]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tidegate.graph.plan import ChainNode, Operator
-from tidegate.operators.bodies import bodies_of
+from tidegate.graph.transformation import SinkSpec, SourceSpec
 from tidegate.operators.functions import callable_of
+from tidegate.operators.rewrites import prepare
+from tidegate.operators.rewrites.rewrite import Rewrites
 
 
 class Bindings:
@@ -17,7 +19,8 @@ class Bindings:
     object_reuse = False
 
     def __init__(self, root: ChainNode, side_outputs: bool = True, inline: bool = True) -> None:
-        self.side_outputs, self._inline = side_outputs, inline
+        self.side_outputs = side_outputs
+        self.rewrites = prepare(functions(root)) if inline else Rewrites()
         self.nodes = {node.operator.id: node for node in root.walk()}
         self.values: dict[int, list[Any]] = {n: [] for n in self.nodes}
         self.times: dict[int, list[Any]] = {n: [] for n in self.nodes}
@@ -38,8 +41,12 @@ class Bindings:
     def output(self, edge_id: int) -> Any:
         raise AssertionError
 
-    def body(self, function: Callable[..., Any]) -> Any:
-        return next(iter(bodies_of([function]).values()), None) if self._inline else None
+
+def functions(root: ChainNode) -> Iterator[Callable[..., Any]]:
+    for node in root.walk():
+        if not isinstance(node.operator.spec, SourceSpec | SinkSpec):
+            yield callable_of(node.operator.spec)
+        yield from (edge.partitioning.selector for edge in node.edges if edge.partitioning.selector is not None)
 
 
 def node(n: int, spec: Any, *children: ChainNode | tuple[str, ChainNode], name: str = "") -> ChainNode:

@@ -23,10 +23,10 @@ from tidegate.graph.transformation import (
     ReduceSpec,
     Ship,
 )
-from tidegate.operators.bodies import bodies_of
 from tidegate.operators.columns import PLAIN
 from tidegate.operators.functions import callable_of
 from tidegate.operators.outputs import Target
+from tidegate.operators.rewrites import prepare
 from tidegate.operators.rows import ACK, BARRIER, DATA, Ack, Barrier, Payload, RoundContext, Row, TaskPlan
 from tidegate.operators.subtask import Settings, Subtask
 from tidegate.operators.vectors import IntColumns, pack_field
@@ -82,8 +82,8 @@ def chain_of(specs: list[Any], tags: list[str | None]) -> Chain:
 def subtask_of(directory: Path, specs: list[Any], tags: list[str | None], inline: bool) -> Subtask:
     settings = Settings("job", str(directory / "storage"), str(directory / "local"), inline=inline, now_ms=lambda: 1)
     targets = {10 + n: Target(2, 0, 1, 128, "below") for n in range(len(tags))}
-    bodies = bodies_of(map(callable_of, specs))
-    return Subtask(chain_of(specs, tags), 0, settings, {0: 1}, targets, bodies)
+    rewrites = prepare(map(callable_of, specs))
+    return Subtask(chain_of(specs, tags), 0, settings, {0: 1}, targets, rewrites)
 
 
 def columns(records: list[Record], key_field: int | None, times: list[int] | None) -> Payload:
