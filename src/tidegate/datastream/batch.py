@@ -24,7 +24,9 @@ class LastReduction(FunctionWrapper, KeyedProcessFunction):
 
     def __init__(self, function: Any, value_type: Any) -> None:
         super().__init__(function)
-        self._descriptor = ReducingStateDescriptor("reduction", method_of(function, "reduce"), value_type or Types.PICKLED_BYTE_ARRAY())
+        self._descriptor = ReducingStateDescriptor(
+            "reduction", method_of(function, "reduce"), value_type or Types.PICKLED_BYTE_ARRAY()
+        )
 
     def open(self, runtime_context: RuntimeContext) -> None:
         super().open(runtime_context)
@@ -41,9 +43,7 @@ class LastReduction(FunctionWrapper, KeyedProcessFunction):
 def resolve_mode(mode: str, transformations: list[Transformation]) -> str:
     """STREAMING or BATCH; BATCH with an unbounded source is refused."""
     unbounded = [
-        t.name
-        for t in transformations
-        if t.spec.is_source and t.spec.source.boundedness is not Boundedness.BOUNDED
+        t.name for t in transformations if t.spec.is_source and t.spec.source.boundedness is not Boundedness.BOUNDED
     ]
     if mode == "AUTOMATIC":
         return "STREAMING" if unbounded else "BATCH"

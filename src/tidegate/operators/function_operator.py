@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidegate.graph.plan import ChainNode
@@ -34,14 +34,14 @@ class FunctionOperator(StreamOperator):
         backend = None if self.by_key is None else self.by_key.backend
         if self.by_key is not None:
             self.below = Domain()
-        self.function = self._callable()
+        self.function: Callable[..., Any] = self._callable()
         self.context = ProcessContext(
             SubtaskTimerService(self.operator, self.above, backend, site.settings.now_ms), backend
         )
         self._on_timer = getattr(spec.function, "on_timer", None)
         self.hooks.insert(0, self._hooks(spec.function, f"operator '{self.operator.name}'", backend))
 
-    def _callable(self) -> Any:
+    def _callable(self) -> Callable[..., Any]:
         return callable_of(self.operator.spec)
 
     @property

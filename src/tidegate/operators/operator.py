@@ -1,7 +1,7 @@
 """What an operator is to the subtask it runs in: the protocol that all kinds share.
 
-A kind is one class in ``kinds/`` and one line in ``registry.py``. An object of it lives as long as the worker keeps the subtask, and
-takes part in round after round. In the order in which they are called:
+A kind is one class in ``kinds/`` and one line in ``registry.py``. An object of it lives as long as the worker keeps the subtask,
+and takes part in round after round. In the order in which they are called:
 
 - once: ``__init__``, ``open``; at the end of the job ``close``;
 - in every round: ``restore``, ``open`` (does nothing where it is open), ``notify``, ``begin``;

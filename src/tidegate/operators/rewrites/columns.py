@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidegate.graph.plan import ChainNode, Edge
-from tidegate.graph.transformation import FilterSpec, MapSpec, Ship
+from tidegate.graph.transformation import Emits, Ship
 from tidegate.operators.rewrites.arithmetic import Inexact, Ints, Value, evaluate, is_arithmetic, mask_of
 from tidegate.operators.rewrites.bodies import Body, body_of
 from tidegate.operators.rewrites.rewrite import Bindings, Prepared, Refused, Rewrite, WholeBatch
@@ -59,7 +59,7 @@ class BatchPath:
         self.useful = self._edge is not None
 
     def _follow(self, node: ChainNode | None) -> Iterator[_Step]:
-        while node is not None and isinstance(node.operator.spec, MapSpec | FilterSpec):
+        while node is not None and node.operator.spec.emits is not Emits.ANY and node.operator.keyed is None:
             function = self._bindings.function(node.operator.id)
             body = self._bodies.of(function)
             if body is None:
@@ -92,7 +92,7 @@ class BatchPath:
     def _through(self, record: Value, times: Int64s | None) -> tuple[Value, Int64s | None]:
         for node, function, body in self._steps:
             result = evaluate(body, function, (record,))
-            if isinstance(node.operator.spec, FilterSpec):
+            if node.operator.spec.emits is Emits.SAME_OR_NONE:
                 kept = np.flatnonzero(mask_of(result))
                 record, times = _take(record, kept), None if times is None else times[kept]
             else:
