@@ -270,7 +270,7 @@ class LoopSource:
         loop = self.bind(f"l{node.operator.id}", Loop(node, self._parts, into=True))
         keys = ""
         if context is not None and node.operator.keyed is not None:
-            keys = f", [{self.bind(f'k{node.operator.id}', node.operator.keyed.selector)}({value})]"
+            keys = f", [{self.bind(f'ks{node.operator.id}', node.operator.keyed.selector)}({value})]"
         owner = Owner(f"key selector of operator '{node.operator.name}'", value) if keys else None
         self.line(depth, f"{loop}([{value}], {'[tg_t]' if self.timed else None}{keys})", owner)
 

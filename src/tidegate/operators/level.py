@@ -91,7 +91,8 @@ def _functions(chain: Chain) -> Iterator[Callable[..., Any]]:
     for node in chain.head.walk():
         if node.operator.spec.method is not None:
             yield callable_of(node.operator.spec)
-        yield from (edge.partitioning.selector for edge in node.edges if edge.partitioning.selector is not None)
+        partitionings = [node.operator.keyed, *(edge.partitioning for edge in node.edges)]
+        yield from (p.selector for p in partitionings if p is not None and p.selector is not None)
 
 
 def _main_classes() -> bytes:
