@@ -15,12 +15,14 @@ import cloudpickle
 
 from tidegate.common.errors import ProgramError
 from tidegate.graph.plan import Chain, JobGraph
-from tidegate.graph.transformation import SinkSpec, SourceSpec, TimestampsSpec
-from tidegate.operators.bodies import bodies_of
+from tidegate.operators import rewrites
 from tidegate.operators.functions import callable_of
 from tidegate.operators.outputs import Target
+from tidegate.operators.rewrites.rewrite import Rewrites
 from tidegate.operators.rows import ACK, RoundContext, Row, TaskPlan
-from tidegate.operators.subtask import Settings, Subtask
+from tidegate.operators.settings import Settings
+from tidegate.operators.subtask import Subtask
+from tidegate.operators.tagging import tagging_operators
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,15 @@ class JobSpec:
     senders: dict[int, int]
     targets: dict[int, Target]
     main_classes: bytes
+
+
+@dataclass(frozen=True)
+class ShippedChain:
+    """A chain with what the driver has found out about its functions. ``tagging``: operators that may emit to side outputs."""
+
+    chain: Chain
+    rewrites: Rewrites
+    tagging: frozenset[int]
 
 
 def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
@@ -59,7 +70,8 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
 
 def _pickle_chain(chain: Chain) -> bytes:
     try:
-        return bytes(cloudpickle.dumps((chain, bodies_of(_functions(chain)))))
+        shipped = ShippedChain(chain, rewrites.prepare(_functions(chain)), tagging_operators(chain))
+        return bytes(cloudpickle.dumps(shipped))
     except Exception:
         for operator in chain.operators:
             try:
@@ -77,7 +89,7 @@ def _pickle_chain(chain: Chain) -> bytes:
 def _functions(chain: Chain) -> Iterator[Callable[..., Any]]:
     """What is called for each record."""
     for node in chain.head.walk():
-        if not isinstance(node.operator.spec, SourceSpec | SinkSpec | TimestampsSpec):
+        if node.operator.spec.method is not None:
             yield callable_of(node.operator.spec)
         yield from (edge.partitioning.selector for edge in node.edges if edge.partitioning.selector is not None)
 
@@ -114,9 +126,10 @@ class Job:
 
     def subtask(self, chain: int, index: int) -> Subtask:
         if (chain, index) not in self._subtasks:
-            loaded, bodies = pickle.loads(self.spec.chains[chain])
-            s = self.spec
-            self._subtasks[chain, index] = Subtask(loaded, index, s.settings, s.senders, s.targets, bodies)
+            s, shipped = self.spec, pickle.loads(self.spec.chains[chain])
+            self._subtasks[chain, index] = Subtask(
+                shipped.chain, index, s.settings, s.senders, s.targets, shipped.rewrites, shipped.tagging
+            )
         return self._subtasks[chain, index]
 
     def close(self) -> None:

@@ -25,11 +25,10 @@ from tidegate.common.errors import FencedError, JobCancelledError, LeaseError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
-from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import JobGraph, Operator, build
-from tidegate.graph.transformation import Program, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Program
 from tidegate.operators.level import job_spec
-from tidegate.operators.subtask import Settings
+from tidegate.operators.settings import Settings
 from tidegate.runtime.attempt import Attempt, Listener, RoundStatistics
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.engine import Engine
@@ -132,7 +131,7 @@ class JobMaster:
         """Checks that need the outside: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
         try:
             for operator in self.graph.sinks:
-                operator.spec.sink.validate()  # type: ignore[union-attr]
+                operator.spec.sink.validate()
             self._files.check_writable()
             job_spec(self.graph, "check", self._settings())
             self._current = self._start(first=True)
@@ -342,10 +341,9 @@ class JobMaster:
             chunk_records=int(self._conf.get("tidegate.chunk.records") or 4096),
             map_size=self._conf.get("tidegate.state.map-size"),
             parameters={key: str(v) for key, v in (self._conf.get("pipeline.global-job-parameters") or {}).items()},
-            side_outputs=OutputTag.created > 0,
             object_reuse=bool(self._conf.get("pipeline.object-reuse", False)),
             inline=bool(self._conf.get("tidegate.functions.inline", True)),
-            batch=self._conf.get("execution.runtime-mode") == "BATCH",
+            batch_mode=self._conf.get("execution.runtime-mode") == "BATCH",
             now_ms=self._clock.now_ms,
         )
 
@@ -394,6 +392,6 @@ def _declared(operator: Operator) -> ProgramOperator:
         operator.max_parallelism,
         operator.uid,
         key_type=codec_for(operator.keyed.key_type).describe if operator.keyed is not None else "",
-        is_source=isinstance(operator.spec, SourceSpec),
-        is_sink=isinstance(operator.spec, SinkSpec),
+        is_source=operator.spec.is_source,
+        is_sink=operator.spec.is_sink,
     )

@@ -23,12 +23,13 @@ from tidegate.graph.transformation import (
     ReduceSpec,
     Ship,
 )
-from tidegate.operators.bodies import bodies_of
 from tidegate.operators.columns import PLAIN
 from tidegate.operators.functions import callable_of
 from tidegate.operators.outputs import Target
+from tidegate.operators.rewrites import prepare
 from tidegate.operators.rows import ACK, BARRIER, DATA, Ack, Barrier, Payload, RoundContext, Row, TaskPlan
-from tidegate.operators.subtask import Settings, Subtask
+from tidegate.operators.settings import Settings
+from tidegate.operators.subtask import Subtask
 from tidegate.operators.vectors import IntColumns, pack_field
 from tidegate.state import segments
 from tidegate.state.descriptors import (
@@ -82,8 +83,8 @@ def chain_of(specs: list[Any], tags: list[str | None]) -> Chain:
 def subtask_of(directory: Path, specs: list[Any], tags: list[str | None], inline: bool) -> Subtask:
     settings = Settings("job", str(directory / "storage"), str(directory / "local"), inline=inline, now_ms=lambda: 1)
     targets = {10 + n: Target(2, 0, 1, 128, "below") for n in range(len(tags))}
-    bodies = bodies_of(map(callable_of, specs))
-    return Subtask(chain_of(specs, tags), 0, settings, {0: 1}, targets, bodies)
+    rewrites = prepare(map(callable_of, specs))
+    return Subtask(chain_of(specs, tags), 0, settings, {0: 1}, targets, rewrites, range(len(specs) + 1))
 
 
 def columns(records: list[Record], key_field: int | None, times: list[int] | None) -> Payload:

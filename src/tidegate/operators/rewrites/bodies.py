@@ -13,8 +13,10 @@ import linecache
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import CodeType, FunctionType, MethodType
+from types import CodeType
 from typing import Any
+
+from tidegate.operators.rewrites.rewrite import Refused, function_id
 
 RESERVED = "tg_"
 """How the names of the generated code begin, and no name of an inlined body."""
@@ -57,29 +59,13 @@ class Body:
         return f"{self.file}:{getattr(statement, 'lineno', '?')} in {self.function}"
 
 
-Bodies = dict[CodeType, Body]
-
-
-class _Refused(Exception):
-    pass
-
-
-def code_of(function: Any) -> CodeType | None:
-    """The code of a plain function or bound method that is called with positional arguments only; else None.
-
-    By its class, not by its attributes: objects that decorate a function often show the attributes of the function inside.
-    """
-    plain = function.__func__ if isinstance(function, MethodType) else function
-    if not isinstance(plain, FunctionType) or plain.__defaults__ or plain.__kwdefaults__:
-        return None
-    return plain.__code__
-
-
-def bodies_of(functions: Iterable[Callable[..., Any]]) -> Bodies:
-    """The bodies of those functions and bound methods that qualify."""
-    codes = {code for code in map(code_of, functions) if code is not None}
-    found = {code: _body(code, code.co_filename) for code in codes}
-    return {code: body for code, body in found.items() if body is not None}
+def body_of(function: Callable[..., Any]) -> Body:
+    """The body of a function or bound method. Raises Refused."""
+    found = function_id(function)
+    body = None if found is None else _body(*found)
+    if body is None:
+        raise Refused
+    return body
 
 
 @lru_cache(maxsize=1024)
@@ -92,7 +78,7 @@ def _body(code: CodeType, file_name: str) -> Body | None:
         for node in file.definitions.get(code.co_firstlineno, []):
             if _compiles_to(node, code, file.imports):
                 return None if file.nonlocals & set(code.co_freevars) else _checked(node, code)
-    except (_Refused, SyntaxError, ValueError, RecursionError, OSError):
+    except (Refused, SyntaxError, ValueError, RecursionError, OSError):
         return None
     return None
 
@@ -169,14 +155,14 @@ def _checked(node: _Definition, code: CodeType) -> Body:
     variables = frozenset({*code.co_varnames, *code.co_cellvars} - scoped)
     names = {part.id for part in every if isinstance(part, ast.Name)}
     if scoped & {*(arg.arg for arg in node.args.args), *_used_outside(statements)}:
-        raise _Refused  # one name for two variables
+        raise Refused  # one name for two variables
     outer = names - variables - set(code.co_freevars) - scoped
     _check_words(every, {*variables, *code.co_freevars, *names})
     _check_text(statements)
     flow = _Flow(variables, any(isinstance(part, ast.Yield | ast.YieldFrom) for part in every))
     flow.block(statements, {arg.arg for arg in node.args.args}, loops=0, guarded=False)
     if len(every) > _MOST_NODES or flow.yields > _MOST_YIELDS or _blocks(statements) > _MOST_BLOCKS:
-        raise _Refused
+        raise Refused
     return Body(
         parameters=tuple(arg.arg for arg in node.args.args),
         statements=statements,
@@ -251,18 +237,18 @@ def _check_words(every: list[ast.AST], names: set[str]) -> None:
     words = {*names, *(part.attr for part in every if isinstance(part, ast.Attribute))}
     callers = _CALLER_WORDS & {word.lstrip("_").lower() for word in words}
     if names & _FRAME_WORDS or callers or any(name.startswith(RESERVED) for name in names):
-        raise _Refused
+        raise Refused
     if any(isinstance(part, _FORBIDDEN) for part in every):
-        raise _Refused
+        raise Refused
     if any(isinstance(part, ast.JoinedStr) and "\n" in ast.unparse(part) for part in every):
-        raise _Refused  # the only expression whose text may need more than one line
+        raise Refused  # the only expression whose text may need more than one line
 
 
 def _check_text(statements: list[ast.stmt]) -> None:
     """The body goes into the loop as text, which must read as the same tree."""
     for statement in statements:
         if ast.dump(ast.parse(f"def f():\n {_indented(statement)}").body[0].body[0]) != ast.dump(statement):  # type: ignore[attr-defined]
-            raise _Refused
+            raise Refused
 
 
 def _indented(statement: ast.stmt) -> str:
@@ -284,7 +270,7 @@ class _Flow:
         for statement in statements:
             step = getattr(self, f"_{type(statement).__name__.lower()}", None)
             if step is None:
-                raise _Refused
+                raise Refused
             step(statement, known, loops, guarded)
         return known
 
@@ -293,9 +279,9 @@ class _Flow:
         unset = self._variables - known
         for part in parts:
             if isinstance(part, ast.Yield | ast.YieldFrom):
-                raise _Refused
+                raise Refused
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id in unset:
-                raise _Refused
+                raise Refused
 
     def _sets(self, target: ast.AST, known: set[str]) -> None:
         self._reads(target, known)  # of objects whose fields and items are set
@@ -312,7 +298,7 @@ class _Flow:
         value = statement.value
         if isinstance(value, ast.Yield | ast.YieldFrom):
             if guarded:
-                raise _Refused
+                raise Refused
             self.yields += 1
             self._reads(value.value, known)
         else:
@@ -326,12 +312,12 @@ class _Flow:
     def _augassign(self, statement: ast.AugAssign, known: set[str], loops: int, guarded: bool) -> None:
         self._reads(statement.value, known)
         if isinstance(statement.target, ast.Name) and statement.target.id not in known:
-            raise _Refused
+            raise Refused
         self._reads(statement.target, known)
 
     def _annassign(self, statement: ast.AnnAssign, known: set[str], loops: int, guarded: bool) -> None:
         if statement.value is None or not statement.simple:
-            raise _Refused
+            raise Refused
         self._reads(statement.value, known)
         self._sets(statement.target, known)
 
@@ -343,7 +329,7 @@ class _Flow:
 
     def _return(self, statement: ast.Return, known: set[str], loops: int, guarded: bool) -> None:
         if loops or (self.generator and statement.value is not None):
-            raise _Refused  # becomes a break, which would end the loop around it only
+            raise Refused  # becomes a break, which would end the loop around it only
         self._reads(statement.value, known)
 
     def _if(self, statement: ast.If, known: set[str], loops: int, guarded: bool) -> None:
@@ -353,7 +339,7 @@ class _Flow:
 
     def _for(self, statement: ast.For, known: set[str], loops: int, guarded: bool) -> None:
         if statement.orelse:
-            raise _Refused
+            raise Refused
         self._reads(statement.iter, known)
         inside = set(known)
         self._sets(statement.target, inside)
@@ -361,7 +347,7 @@ class _Flow:
 
     def _while(self, statement: ast.While, known: set[str], loops: int, guarded: bool) -> None:
         if statement.orelse:
-            raise _Refused
+            raise Refused
         self._reads(statement.test, known)
         self.block(statement.body, known, loops + 1, guarded)
 

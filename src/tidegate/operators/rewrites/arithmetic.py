@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.operators.bodies import Body
+from tidegate.operators.rewrites.bodies import Body
 from tidegate.operators.vectors import HIGHEST, LOWEST, Int64s
 
 
