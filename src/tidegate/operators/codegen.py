@@ -175,7 +175,8 @@ class _Source:
         return None if field is None else f"tg_values.columns[{field}]"
 
     def holds_while(self, check: Callable[[], bool]) -> None:
-        self._checks.append(check)
+        if check not in self._checks:
+            self._checks.append(check)
 
     def bind(self, name: str, value: Any) -> str:
         name = f"tg_{name}"

@@ -15,10 +15,9 @@ import cloudpickle
 
 from tidegate.common.errors import ProgramError
 from tidegate.graph.plan import Chain, JobGraph
-from tidegate.graph.transformation import SinkSpec, SourceSpec, TimestampsSpec
 from tidegate.operators import rewrites
-from tidegate.operators.functions import callable_of
 from tidegate.operators.outputs import Target
+from tidegate.operators.rewrites.explain import log_functions, places_of
 from tidegate.operators.rows import ACK, RoundContext, Row, TaskPlan
 from tidegate.operators.subtask import Settings, Subtask
 
@@ -40,6 +39,7 @@ class JobSpec:
 
 def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
     """Pickles the user's functions; a function that cannot be pickled is named here, before anything starts."""
+    log_functions(graph)
     receiving = {e.id: chain for chain in graph.chains for e in chain.inputs}
     targets = {
         e: Target(c.level, c.offset, c.parallelism, c.head.operator.max_parallelism, c.head.operator.name)
@@ -59,7 +59,7 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
 
 def _pickle_chain(chain: Chain) -> bytes:
     try:
-        return bytes(cloudpickle.dumps((chain, rewrites.prepare(_functions(chain)))))
+        return bytes(cloudpickle.dumps((chain, rewrites.prepare(place.function for place in places_of(chain)))))
     except Exception:
         for operator in chain.operators:
             try:
@@ -72,14 +72,6 @@ def _pickle_chain(chain: Chain) -> bytes:
                     cure="create connections, locks and files in open(), not in __init__ or a closure",
                 ) from error
         raise
-
-
-def _functions(chain: Chain) -> Iterator[Callable[..., Any]]:
-    """What is called for each record."""
-    for node in chain.head.walk():
-        if not isinstance(node.operator.spec, SourceSpec | SinkSpec | TimestampsSpec):
-            yield callable_of(node.operator.spec)
-        yield from (edge.partitioning.selector for edge in node.edges if edge.partitioning.selector is not None)
 
 
 def _main_classes() -> bytes:

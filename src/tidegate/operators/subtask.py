@@ -7,7 +7,6 @@ protocol happen here.
 from __future__ import annotations
 
 import pickle
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -96,8 +95,7 @@ class Subtask:
         rewrites: Rewrites,
     ) -> None:
         self.chain, self.index, self.settings = chain, index, settings
-        # A debugger, or a tool that counts lines, looks for the frames of the user's functions.
-        self.rewrites = rewrites if settings.inline and sys.gettrace() is None else Rewrites()
+        self.rewrites = rewrites if settings.inline else Rewrites()
         self._channels = [(e, s) for e in chain.inputs for s in range(senders[e.source])]
         self._columns = {e.id: Column(e.record_type) for e in chain.inputs}
         self._nodes = list(chain.head.walk())
