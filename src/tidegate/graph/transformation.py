@@ -100,6 +100,8 @@ class OperatorSpec:
     keeps_state: ClassVar[bool] = True
     """Whether it has state and timers by key where its input is keyed."""
     emits: ClassVar[Emits] = Emits.ANY
+    emits_batches: ClassVar[bool] = False
+    """What it takes in waits until the loop is through with a batch, and goes on as a batch of its own."""
     emits_tagged: ClassVar[bool] = False
     """Whether what it emits may go to a side output."""
     is_rolling: ClassVar[bool] = False
@@ -179,6 +181,7 @@ class ReduceSpec(OperatorSpec):
 @dataclass(frozen=True)
 class TimestampsSpec(OperatorSpec):
     keeps_state = False
+    emits_batches = True
 
     watermarks: Any
 

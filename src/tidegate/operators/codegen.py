@@ -151,7 +151,8 @@ class LoopSource:
         return None if field is None else f"tg_values.columns[{field}]"
 
     def holds_while(self, check: Callable[[], bool]) -> None:
-        self._checks.append(check)
+        if check not in self._checks:
+            self._checks.append(check)
 
     def bind(self, name: str, value: Any) -> str:
         name = f"tg_{name}"

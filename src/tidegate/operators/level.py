@@ -16,8 +16,8 @@ import cloudpickle
 from tidegate.common.errors import ProgramError
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators import rewrites
-from tidegate.operators.functions import callable_of
 from tidegate.operators.outputs import Target
+from tidegate.operators.rewrites.explain import log_functions, places_of
 from tidegate.operators.rewrites.rewrite import Rewrites
 from tidegate.operators.rows import ACK, RoundContext, Row, TaskPlan
 from tidegate.operators.settings import Settings
@@ -51,6 +51,7 @@ class ShippedChain:
 
 def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
     """Pickles the user's functions; a function that cannot be pickled is named here, before anything starts."""
+    log_functions(graph)
     receiving = {e.id: chain for chain in graph.chains for e in chain.inputs}
     targets = {
         e: Target(c.level, c.offset, c.parallelism, c.head.operator.max_parallelism, c.head.operator.name)
@@ -70,8 +71,8 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
 
 def _pickle_chain(chain: Chain) -> bytes:
     try:
-        shipped = ShippedChain(chain, rewrites.prepare(_functions(chain)), tagging_operators(chain))
-        return bytes(cloudpickle.dumps(shipped))
+        prepared = rewrites.prepare(place.function for place in places_of(chain))
+        return bytes(cloudpickle.dumps(ShippedChain(chain, prepared, tagging_operators(chain))))
     except Exception:
         for operator in chain.operators:
             try:
@@ -84,15 +85,6 @@ def _pickle_chain(chain: Chain) -> bytes:
                     cure="create connections, locks and files in open(), not in __init__ or a closure",
                 ) from error
         raise
-
-
-def _functions(chain: Chain) -> Iterator[Callable[..., Any]]:
-    """What is called for each record."""
-    for node in chain.head.walk():
-        if node.operator.spec.method is not None:
-            yield callable_of(node.operator.spec)
-        partitionings = [node.operator.keyed, *(edge.partitioning for edge in node.edges)]
-        yield from (p.selector for p in partitionings if p is not None and p.selector is not None)
 
 
 def _main_classes() -> bytes:

@@ -5,7 +5,6 @@ It lives as long as the worker keeps it and is used round after round (``round.p
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
@@ -42,8 +41,7 @@ class Subtask:
         tagging: Collection[int],
     ) -> None:
         self.chain, self.index, self.settings = chain, index, settings
-        # A debugger, or a tool that counts lines, looks for the frames of the user's functions.
-        self.rewrites = rewrites if settings.inline and sys.gettrace() is None else Rewrites()
+        self.rewrites = rewrites if settings.inline else Rewrites()
         self.channels = [(e, s) for e in chain.inputs for s in range(senders[e.source])]
         self.columns = {e.id: Column(e.record_type) for e in chain.inputs}
         self.inputs = {e.id: e.input for e in chain.inputs}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_functions import exact, is_inlined, written
 
-from tidegate.operators.rewrites.arithmetic import Inexact, Ints, evaluate, is_arithmetic, mask_of
+from tidegate.operators.rewrites.arithmetic import Inexact, Ints, check_arithmetic, evaluate, mask_of
 from tidegate.operators.rewrites.bodies import body_of
 from tidegate.operators.vectors import int_column
 
@@ -148,7 +148,7 @@ def test_operators_on_two_columns(operator: str, batch: list[tuple[int, int]]) -
 )
 def test_plain_arithmetic_is_done_in_columns(text: str) -> None:
     function = written(text, GLOBALS, c=5)
-    assert is_arithmetic(body_of(function))
+    check_arithmetic(body_of(function))
     assert check(function, list(range(-10, 11)))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
-from tidegate.operators.rewrites.bodies import body_of
+from tidegate.operators.rewrites.inline import Inline
 from tidegate.operators.rewrites.rewrite import Refused
 
 _NUMBERS = count()
@@ -27,7 +27,7 @@ def written(text: str, names: Mapping[str, Any] | None = None, **closure: Any) -
 
 def is_inlined(function: Callable[..., Any]) -> bool:
     try:
-        body_of(function)
+        Inline().prepare(function)
     except Refused:
         return False
     return True

@@ -9,16 +9,21 @@ from tidegate.operators.rewrites.columns import Columns
 from tidegate.operators.rewrites.inline import Inline
 from tidegate.operators.rewrites.rewrite import Prepared, Refused, Rewrite, Rewrites, function_id
 
-REWRITES: list[Rewrite] = [Inline(), Columns()]
+REWRITES: list[Rewrite] = [Columns(), Inline()]
+"""In the order in which they are asked."""
 
 
 def prepare(functions: Iterable[Callable[..., Any]]) -> Rewrites:
     """On the driver: what the rewrites know of the functions of a chain."""
     functions = list(functions)
-    return Rewrites([(rewrite, Prepared(dict(_found(rewrite, functions)))) for rewrite in REWRITES])
+    return Rewrites([(rewrite, prepared(rewrite, functions)) for rewrite in REWRITES])
 
 
-def _found(rewrite: Rewrite, functions: list[Callable[..., Any]]) -> Iterable[tuple[Any, Any]]:
+def prepared(rewrite: Rewrite, functions: Iterable[Callable[..., Any]]) -> Prepared:
+    return Prepared(dict(_found(rewrite, functions)))
+
+
+def _found(rewrite: Rewrite, functions: Iterable[Callable[..., Any]]) -> Iterable[tuple[Any, Any]]:
     for function in functions:
         try:
             yield function_id(function), rewrite.prepare(function)

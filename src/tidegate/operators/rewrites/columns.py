@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.graph.plan import ChainNode, Edge
+from tidegate.graph.plan import Chain, ChainNode, Edge
 from tidegate.graph.transformation import Emits, Ship
-from tidegate.operators.rewrites.arithmetic import Inexact, Ints, Value, evaluate, is_arithmetic, mask_of
+from tidegate.operators.functions import callable_of
+from tidegate.operators.rewrites.arithmetic import Inexact, Ints, Value, check_arithmetic, evaluate, mask_of
 from tidegate.operators.rewrites.bodies import Body, body_of
-from tidegate.operators.rewrites.rewrite import Bindings, Prepared, Refused, Rewrite, WholeBatch
+from tidegate.operators.rewrites.rewrite import Bindings, Place, Prepared, Refused, Rewrite, WholeBatch
 from tidegate.operators.vectors import HIGHEST, LOWEST, WIDEST, Int64s, IntColumns, int_column
 
 LEAST = 64
@@ -32,13 +33,40 @@ class Columns(Rewrite):
 
     def prepare(self, function: Callable[..., Any]) -> Body:
         body = body_of(function)
-        if not is_arithmetic(body):
-            raise Refused("more than arithmetic")
+        check_arithmetic(body)
         return body
+
+    def check_place(self, chain: Chain, place: Place, prepared: Prepared) -> None:
+        for node, into in _entries(chain):
+            path = BatchPath(node, _OnDriver(chain), prepared, into=into)
+            if path.useful and path.passes(place):
+                return
+        raise Refused("no way of arithmetic alone leads from where batches enter, past it, to a keyed edge")
 
     def whole_batch(self, node: ChainNode, bindings: Bindings, prepared: Prepared, *, into: bool) -> WholeBatch | None:
         path = BatchPath(node, bindings, prepared, into=into)
         return path.run if path.useful else None
+
+
+class _OnDriver:
+    """Functions as they are on the driver; enough to look where a path leads."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._specs = {operator.id: operator.spec for operator in chain.operators}
+
+    def function(self, operator_id: int) -> Callable[..., Any]:
+        return callable_of(self._specs[operator_id])
+
+    def output(self, edge_id: int) -> Any:
+        raise AssertionError("nothing is sent on the driver")
+
+
+def _entries(chain: Chain) -> Iterator[tuple[ChainNode, bool]]:
+    """Where batches enter: nodes, and whether before or behind them."""
+    head = chain.head
+    if head.operator.keyed is None:
+        yield head, not head.operator.spec.is_source
+    yield from ((node, False) for node in head.walk() if node.operator.spec.emits_batches)
 
 
 class _Step(NamedTuple):
@@ -76,6 +104,11 @@ class BatchPath:
             return None
         selector: Any = edge.partitioning.selector
         return edge if self._bodies.of(selector) is not None else None
+
+    def passes(self, place: Place) -> bool:
+        if place.edge is not None:
+            return place.edge is self._edge
+        return any(step.node is place.node for step in self._steps)
 
     def run(self, values: Any, timestamps: list[Any] | None) -> bool:
         """Whether the batch was processed. If not, nothing has happened."""

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 from collections.abc import Callable, Mapping
 from itertools import repeat
 from types import FunctionType
 from typing import Any
 
+from tidegate.operators.rewrites import callees, meaning
 from tidegate.operators.rewrites.bodies import Body, body_of
-from tidegate.operators.rewrites.rewrite import Call, Emit, LoopText, Rewrite
+from tidegate.operators.rewrites.release import lingering
+from tidegate.operators.rewrites.rewrite import Call, Emit, LoopText, Refused, Rewrite
+from tidegate.operators.rewrites.tree import constant_index, own_attribute
 from tidegate.state.keyed import ImmutableValueState
 
 _LONGEST = 400
@@ -29,7 +33,13 @@ class Inline(Rewrite):
     name = "inlined"
 
     def prepare(self, function: Callable[..., Any]) -> Body:
-        return body_of(function)
+        body = body_of(function)
+        try:
+            meaning.check(body)
+            callees.check(body, function, opened=False)
+        except RecursionError:
+            raise Refused("is nested deeply") from None
+        return body
 
     def call(self, text: LoopText, call: Call, prepared: Body, out: str) -> bool:
         if prepared.generator or not _means_the_same(text, call, prepared):
@@ -71,12 +81,20 @@ def _means_the_same(text: LoopText, call: Call, body: Body) -> bool:
     plain: Any = getattr(call.function, "__func__", call.function)
     if len(body.parameters) != len(call.arguments) + (plain is not call.function) or _has_empty_cell(plain):
         return False
+    if body.optimized not in (None, sys.flags.optimize):
+        return False  # the loop would be compiled with asserts, or without, other than the function was
+    try:
+        relied = callees.check(body, call.function, opened=True)
+    except Refused:
+        return False
     scope = plain.__globals__
     if body.outer:
         if text.scope is None:
             text.scope = scope
         elif scope is not text.scope and not all(map(_is_builtin, body.outer, repeat(scope), repeat(text.scope))):
             return False  # two modules in one loop, and it has only one place to look names up
+    for check in relied:
+        text.holds_while(check)
     return True
 
 
@@ -134,6 +152,9 @@ def _write(
     if (body.early or not body.generator) and not isinstance(body.statements[-1], ast.Return):
         returned(None, depth + body.early, body.statements[-1])
     text.use(write.used_fields)
+    gone = lingering(body, cells, fields)
+    if gone:
+        text.line(depth, " = ".join(names[name] for name in gone) + " = None", None)
 
 
 def _cells(text: LoopText, call: Call, body: Body) -> dict[str, tuple[str, ...]]:
@@ -256,7 +277,7 @@ class _Rename(ast.NodeVisitor):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         fields = self._fields.get(node.value.id) if isinstance(node.value, ast.Name) else None
-        index = _constant(node.slice)
+        index = constant_index(node.slice)
         if fields is None or index is None or not -len(fields) <= index < len(fields) or not _is_read(node):
             return self.generic_visit(node)
         self.used_fields.add(fields[index])
@@ -290,19 +311,6 @@ def _entry(cell: str, context: ast.expr_context) -> ast.Subscript:
 
 def _is_read(node: ast.Subscript) -> bool:
     return isinstance(node.ctx, ast.Load)
-
-
-def _constant(index: ast.expr) -> int | None:
-    sign = 1
-    if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
-        index, sign = index.operand, -1
-    return sign * index.value if isinstance(index, ast.Constant) and type(index.value) is int else None
-
-
-def own_attribute(node: ast.AST | None, this: str) -> str | None:
-    """The name of an attribute of ``self``, if the expression is one."""
-    ok = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == this
-    return node.attr if ok else None  # type: ignore[union-attr]
 
 
 def state_attributes(body: Body) -> set[str]:

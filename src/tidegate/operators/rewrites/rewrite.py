@@ -8,18 +8,23 @@ So a rewrite may be taken out of the list (``__init__.py``) at any time: it cost
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from tidegate.graph.plan import ChainNode
+    from tidegate.graph.plan import Chain, ChainNode, Edge
     from tidegate.operators.vectors import Values
 
 Emit = Callable[[str, int], None]
 """Writes what happens with an output: the variable it is in, the depth."""
 WholeBatch = Callable[["Values", "list[Any] | None"], bool]
 """Takes records and timestamps of a batch. False: nothing has happened, the loop does it."""
+
+
+_TOOLS = 6
+"""Places for tools that ``sys.monitoring`` has."""
 
 
 class Refused(Exception):
@@ -44,6 +49,14 @@ class Call(NamedTuple):
     depth: int
     owner: Owner
     keyed: bool
+
+
+class Place(NamedTuple):
+    """A place in a chain where a function is due for every record: ``node``'s own, or the selector of ``edge`` behind it."""
+
+    node: ChainNode
+    edge: Edge | None
+    function: Callable[..., Any]
 
 
 class LoopText(Protocol):
@@ -100,6 +113,9 @@ class Rewrite:
         """On the driver: what the worker needs to know of the function; it is pickled. Raises Refused."""
         raise NotImplementedError
 
+    def check_place(self, chain: Chain, place: Place, prepared: Prepared) -> None:
+        """On the driver, for a function that ``prepare`` has taken: raises Refused if it will not be taken at this place."""
+
     def call(self, text: LoopText, call: Call, prepared: Any, out: str) -> bool:
         """Write code after which ``out`` holds what the function returns. False: nothing was written."""
         return False
@@ -129,29 +145,51 @@ class Prepared:
         return None if key is None else self._found.get(key)
 
 
+def is_watched() -> bool:
+    """Whether a debugger, or a tool that counts lines, looks for the frames of the user's functions."""
+    if sys.gettrace() is not None:
+        return True
+    monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
+    return monitoring is not None and any(monitoring.get_tool(tool) is not None for tool in range(_TOOLS))
+
+
+def _is_unwatched() -> bool:
+    return not is_watched()
+
+
 class Rewrites:
-    """The rewrites of a chain with what they know; travels to the workers."""
+    """The rewrites of a chain with what they know; travels to the workers. While somebody watches, nothing is rewritten."""
 
     def __init__(self, prepared: Sequence[tuple[Rewrite, Prepared]] = ()) -> None:
         self._prepared = prepared
 
     def call(self, text: LoopText, call: Call, out: str) -> bool:
-        return any(
+        return self._may_write(text) and any(
             found is not None and rewrite.call(text, call, found, out) for rewrite, found in self._known(call.function)
         )
 
     def call_each(self, text: LoopText, call: Call, emit: Emit) -> bool:
-        return any(
+        return self._may_write(text) and any(
             found is not None and rewrite.call_each(text, call, found, emit)
             for rewrite, found in self._known(call.function)
         )
+
+    def _may_write(self, text: LoopText) -> bool:
+        if not self._prepared or is_watched():
+            return False
+        text.holds_while(_is_unwatched)
+        return True
 
     def _known(self, function: Callable[..., Any]) -> Iterable[tuple[Rewrite, Any]]:
         return ((rewrite, prepared.of(function)) for rewrite, prepared in self._prepared)
 
     def whole_batch(self, node: ChainNode, bindings: Bindings, *, into: bool) -> list[WholeBatch]:
         ways = (rewrite.whole_batch(node, bindings, prepared, into=into) for rewrite, prepared in self._prepared)
-        return [way for way in ways if way is not None]
+        return [_unless_watched(way) for way in ways if way is not None]
+
+
+def _unless_watched(way: WholeBatch) -> WholeBatch:
+    return lambda values, timestamps: not is_watched() and way(values, timestamps)
 
 
 def function_id(function: Callable[..., Any]) -> FunctionId | None:
