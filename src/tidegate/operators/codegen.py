@@ -24,7 +24,7 @@ from tidegate.operators.ownership import ATOMS, is_immutable, own
 from tidegate.operators.rewrites import rewrite
 from tidegate.operators.rewrites.rewrite import Call, Emit, Owner, Rewrites, WholeBatch
 from tidegate.operators.vectors import IntColumns, Values
-from tidegate.state.backend import NO_KEY
+from tidegate.state.context import NO_KEY
 
 _DEEPEST = 12
 """Levels of indentation. What comes deeper is a loop of its own: Python allows 20 blocks inside each other."""
@@ -171,12 +171,12 @@ class LoopSource:
             self._once.append(f"tg_i = {self.bind('iter', iter)}(tg_keys)")  # an error asks it how far it is
             columns.insert(0, ("tg_k", "tg_i"))
         elif context is not None:
-            self._once.append(f"{self.bind('B', context)}.key = {self.bind('NO_KEY', NO_KEY)}")
+            self._once.append(f"{self.bind('B', context)}.slot = {self.bind('NO_KEY', NO_KEY)}")
         names, sources = zip(*columns, *[("tg_t", "tg_timestamps")] * self.timed, strict=True)
         every = sources[0] if len(sources) == 1 else f"{self.bind('zip', zip)}({', '.join(sources)})"
         head = [f"    for {', '.join(names)} in {every}:"]
         if keyed and context is not None:
-            head.append(f"        {self.bind('B', context)}.key = tg_k")
+            head.append(f"        {self.bind('B', context)}.slot = tg_k")
         return head
 
     def _columns(self) -> list[tuple[str, str]]:

@@ -49,11 +49,11 @@ class FunctionOperator(StreamOperator):
 
     @property
     def key_context(self) -> Any:
-        return None if self.by_key is None else self.by_key.backend
+        return None if self.by_key is None else self.by_key.backend.context
 
     def begin_batch(self, keys: list[Any] | None, now_ms: int) -> None:
         if self.by_key is not None:
-            self.by_key.backend.now_ms = now_ms
+            self.by_key.backend.context.time = now_ms
             if keys is not None:
                 self.by_key.backend.prefetch(keys)
 
@@ -112,13 +112,14 @@ class FunctionOperator(StreamOperator):
         if due is not None and due <= up_to:
             self._fire(queue.due(up_to), kind)
 
-    def _fire(self, timers: Iterable[tuple[int, Any]], kind: TimeDomain) -> None:
+    def _fire(self, timers: Iterable[tuple[int, Any, bytes]], kind: TimeDomain) -> None:
         context, keys = self.context, self.key_context
         values: list[Any] = []
         times: list[int | None] = []
         context.domain = kind
-        for moment, key in timers:
-            keys.key, context.ts = key, moment
+        for moment, key, namespace in timers:
+            keys.enter(key, namespace)
+            context.ts = moment
             try:
                 values.extend(map(own, self.on_timer(moment) or ()))
             except Exception as error:

@@ -25,6 +25,7 @@ from tidegate.common.errors import FencedError, JobCancelledError, LeaseError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
+from tidegate.common.options import CACHE_SIZE
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program
 from tidegate.operators.level import job_spec
@@ -36,7 +37,7 @@ from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.running import Running
-from tidegate.state.codecs import codec_for
+from tidegate.state.key_types import key_identity
 from tidegate.state.local_dir import choose_root, remove_job
 
 log = logging.getLogger(__name__)
@@ -339,7 +340,9 @@ class JobMaster:
             root=self._files.root,
             local_root=self._local_root,
             chunk_records=int(self._conf.get("tidegate.chunk.records") or 4096),
+            state_backend=self._conf.get("state.backend.type") or "hashmap",
             map_size=self._conf.get("tidegate.state.map-size"),
+            cache_bytes=self._conf.get(CACHE_SIZE.key, CACHE_SIZE.default),
             parameters={key: str(v) for key, v in (self._conf.get("pipeline.global-job-parameters") or {}).items()},
             object_reuse=bool(self._conf.get("pipeline.object-reuse", False)),
             inline=bool(self._conf.get("tidegate.functions.inline", True)),
@@ -391,7 +394,7 @@ def _declared(operator: Operator) -> ProgramOperator:
         operator.parallelism,
         operator.max_parallelism,
         operator.uid,
-        key_type=codec_for(operator.keyed.key_type).describe if operator.keyed is not None else "",
+        key_type=key_identity(operator.keyed.key_type).describe if operator.keyed is not None else "",
         is_source=operator.spec.is_source,
         is_sink=operator.spec.is_sink,
     )
