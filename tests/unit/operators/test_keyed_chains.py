@@ -13,6 +13,7 @@ from tidegate.common import Types
 from tidegate.common.clock import ManualClock
 from tidegate.graph.plan import build
 from tidegate.graph.transformation import (
+    FlatMapSpec,
     Input,
     MapSpec,
     OperatorSpec,
@@ -52,8 +53,13 @@ def first(record: Any) -> Any:
     return record[0]
 
 
-def keyed(ship: Ship) -> Partitioning:
-    return Partitioning(ship, selector=first, key_type=Types.STRING())
+def rich(record: Any) -> Any:
+    """A key whose bytes decide what it is equal to."""
+    return record[0], 0.5
+
+
+def keyed(ship: Ship, selector: Any = first) -> Partitioning:
+    return Partitioning(ship, selector=selector, key_type=Types.STRING() if selector is first else None)
 
 
 class Base:
@@ -65,7 +71,7 @@ class Counts(Base):
     def process_element(self, value: Any, ctx: Any) -> Any:
         n = (self.state.value() or 0) + 1
         self.state.update(n)
-        assert ctx.get_current_key() == value[0]
+        assert ctx.get_current_key() in (first(value), rich(value))
         yield (*value, n)
 
 
@@ -79,7 +85,8 @@ class Sums(Base):
         yield (*value, total)
 
     def on_timer(self, timestamp: int, ctx: Any) -> Any:
-        yield ctx.get_current_key(), "sum", self.state.value()
+        key = ctx.get_current_key()
+        yield key if isinstance(key, str) else key[0], "sum", self.state.value()
 
 
 class Remembers(Base):
@@ -117,14 +124,18 @@ def source(n: int, records: list[Any]) -> Transformation:
     return Transformation(n, f"records {n}", SourceSpec(scripted))
 
 
-def in_a_row(last: Any) -> list[Transformation]:
-    """Three keyed operators; the second and third take over the partitioning of the first."""
-    return [
+def in_a_row(last: Any, selector: Any = first, between: int = 0) -> list[Transformation]:
+    """Three keyed operators; the second and third take over the partitioning of the first. ``between``: so many flat maps lie
+    before the last one; each is a block in the loop."""
+    row = [
         source(1, RECORDS),
-        Transformation(2, "counts", ProcessSpec(Counts()), (Input(1, keyed(Ship.HASH)),)),
-        Transformation(3, "sums", ProcessSpec(Sums()), (Input(2, keyed(Ship.FORWARD)),)),
-        Transformation(4, "remembers", MapSpec(last), (Input(3, keyed(Ship.FORWARD)),)),
+        Transformation(2, "counts", ProcessSpec(Counts()), (Input(1, keyed(Ship.HASH, selector)),)),
+        Transformation(3, "sums", ProcessSpec(Sums()), (Input(2, keyed(Ship.FORWARD, selector)),)),
     ]
+    for n in range(3, 3 + between):
+        row.append(Transformation(n + 1, f"same {n}", FlatMapSpec(lambda value: [value]), (Input(n),)))
+    last_input = Input(row[-1].id, keyed(Ship.FORWARD, selector))
+    return [*row, Transformation(90, "remembers", MapSpec(last), (last_input,))]
 
 
 def expected() -> list[Any]:
@@ -143,12 +154,17 @@ CHANCES = [Chances(), Chances(die=0.1, zombie=0.1, late=0.1, rerun=0.02, lose_st
 
 @pytest.mark.parametrize("chances", CHANCES, ids=["calm", "rough"])
 @pytest.mark.parametrize("chaining", [True, False])
-@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize(("inline", "selector"), [(True, first), (False, first), (True, rich)])
 def test_every_operator_of_a_chain_has_state_and_timers_of_its_own(
-    tmp_path: Path, chances: Chances, chaining: bool, inline: bool
+    tmp_path: Path, chances: Chances, chaining: bool, inline: bool, selector: Any
 ) -> None:
     settings = {"chaining": chaining, "tidegate.functions.inline": inline}
-    assert sorted(run(tmp_path, in_a_row(Remembers()), chances, **settings), key=repr) == expected()
+    assert sorted(run(tmp_path, in_a_row(Remembers(), selector), chances, **settings), key=repr) == expected()
+
+
+@pytest.mark.parametrize("selector", [first, rich])
+def test_also_where_it_is_too_deep_for_one_loop(tmp_path: Path, selector: Any) -> None:
+    assert sorted(run(tmp_path, in_a_row(Remembers(), selector, between=14), CHANCES[0]), key=repr) == expected()
 
 
 def test_a_restart_finds_the_state_of_all_of_them(tmp_path: Path) -> None:
