@@ -1,4 +1,4 @@
-"""The leaving end of an edge: column buffers per target, cut into numbered chunks."""
+"""The leaving end of an edge: a buffer per target, cut into numbered chunks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.state.key_types import key_identity
 if TYPE_CHECKING:
     from tidegate.operators.codegen import LoopSource
 
-Columns = tuple[list[Any], list[Any], list[Any]]
+Buffer = tuple[list[Any], list[Any], list[Any]]
 """Values, keys, timestamps; the latter two stay empty where there are none."""
 
 
@@ -70,7 +70,7 @@ class EdgeOutput:
         n = target.parallelism
         ship = edge.partitioning.ship
         self.per_record = ship in (Ship.HASH, Ship.CUSTOM)
-        self.buffers: list[Columns] = [([], [], []) for _ in range(n if self.per_record else 1)]
+        self.buffers: list[Buffer] = [([], [], []) for _ in range(n if self.per_record else 1)]
         appends = [(v.append, k.append, t.append) for v, k, t in self.buffers]
         self.router: Any = None
         self.identity = key_identity(edge.partitioning.key_type)
@@ -108,9 +108,9 @@ class EdgeOutput:
         self.records = 0
 
     def _drop(self) -> None:
-        for columns in self.buffers:
-            for column in columns:
-                column.clear()
+        for buffer in self.buffers:
+            for part in buffer:
+                part.clear()
         for waiting in self._waiting:
             waiting.clear()
 
@@ -187,10 +187,10 @@ class EdgeOutput:
             elif waiting.records >= least:
                 self._cut_waiting(index, watermark)
         if self.per_record:
-            for index, columns in enumerate(self.buffers):
-                if len(columns[0]) >= least:
-                    self._chunk(index, self._dump(*columns), watermark)
-                    self._count(columns)
+            for index, buffer in enumerate(self.buffers):
+                if len(buffer[0]) >= least:
+                    self._chunk(index, self._dump(*buffer), watermark)
+                    self._count(buffer)
             if self.edge.partitioning.ship is Ship.HASH:
                 self.router.trim()
         elif len(self.buffers[0][0]) >= (least if everything else least * len(self._spread)):
@@ -217,10 +217,10 @@ class EdgeOutput:
             self._next = (self._next + len(values)) % n
         self._count(self.buffers[0])
 
-    def _count(self, columns: Columns) -> None:
-        self.records += len(columns[0])
-        for column in columns:
-            column.clear()
+    def _count(self, buffer: Buffer) -> None:
+        self.records += len(buffer[0])
+        for part in buffer:
+            part.clear()
 
     def _dump(self, values: list[Any], keys: list[Any], times: list[Any]) -> Payload:
         try:

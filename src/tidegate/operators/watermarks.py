@@ -21,8 +21,8 @@ class Domain:
 class Strategy:
     """What a WatermarkStrategy means for the engine; None means: no timestamps of its own, no watermarks."""
 
-    def __init__(self, strategy: Any, batch: bool = False) -> None:
-        self.emits = strategy is not None and strategy.kind != "none" and not batch
+    def __init__(self, strategy: Any, batch_mode: bool = False) -> None:
+        self.emits = strategy is not None and strategy.kind != "none" and not batch_mode
         self.delay = int(strategy.out_of_orderness_ms or 0) + 1 if self.emits else 0
         self.idleness_ms: int | None = strategy.idleness_ms if strategy is not None else None
         assigner = strategy.timestamp_assigner if strategy is not None else None
