@@ -20,6 +20,7 @@ from tidegate.common.options import (
     RECOVERY_PATH,
     REGISTRY,
 )
+from tidegate.common.portable_errors import RemoteTraceback
 
 app = typer.Typer(
     name="tidegate",
@@ -120,7 +121,7 @@ def _fail(error: TidegateError, verbose: bool) -> NoReturn:
     else:
         typer.echo(f"{type(error).__name__}: {error}", err=True)
         cause = error.__cause__
-        while cause is not None:
+        while cause is not None and not isinstance(cause, RemoteTraceback):
             typer.echo(f"caused by {type(cause).__name__}: {cause}", err=True)
             cause = cause.__cause__
     sys.exit(1)

@@ -8,10 +8,11 @@ from typing import Any
 
 from tidegate.common import faults
 from tidegate.common.errors import UserCodeError
+from tidegate.common.user_code import user_line
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import SinkSpec, TimestampsSpec
 from tidegate.operators import watermarks
-from tidegate.operators.blame import record_in, user_error, user_line
+from tidegate.operators.blame import record_in, user_error
 from tidegate.operators.rows import MAX_WATERMARK, Generator
 from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
 from tidegate.operators.vectors import IntColumns, Values
@@ -64,7 +65,7 @@ class TimestampAssigner(Collected):
         self.clear()
         try:
             timestamps = self._strategy.timestamps(values, former or None)
-        except Exception as error:
+        except BaseException as error:
             record = record_in(error, watermarks.__file__, "value")
             raise user_error(error, f"timestamp assigner of operator '{self.operator.name}'", record) from error
         self.generator = self._strategy.seen(self.generator, timestamps, now_ms)
@@ -128,11 +129,13 @@ class SinkOperator(Collected):
             step()
         except UserCodeError as error:
             where = f"operator '{self.operator.name}', {error.where}"
-            raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error
+            raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error.__cause__
         except Exception as error:
             line = user_line(error)
             place = f"sink '{self.operator.name}'" + (f", {line}" if line else "")
             self.declined = f"{place}: {type(error).__name__}: {error}"
+        except BaseException as error:  # sys.exit and the like: trying again would not help
+            raise user_error(error, f"sink '{self.operator.name}'", None) from error
 
     def end(self, *, abort: bool) -> None:
         """The ack is out: what fails here is left to ``abort_lingering``, and must not kill the task behind it."""

@@ -19,6 +19,7 @@ from types import CodeType, FunctionType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from tidegate.common.errors import ProgramError
+from tidegate.common.user_code import CHAIN_FILE
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode, Edge
 from tidegate.graph.transformation import (
@@ -33,7 +34,7 @@ from tidegate.graph.transformation import (
     TimestampsSpec,
 )
 from tidegate.operators.batch_path import BatchPath
-from tidegate.operators.blame import CHAIN_FILE, reprlib_repr, user_error
+from tidegate.operators.blame import reprlib_repr, user_error
 from tidegate.operators.bodies import Body
 from tidegate.operators.inlining import Inliner, certain_updates, state_attributes
 from tidegate.operators.ownership import ATOMS, is_immutable, own
@@ -111,7 +112,7 @@ class Loop:
         tags = OutputTag.created
         try:
             run(values, timestamps, keys)
-        except Exception as error:
+        except BaseException as error:  # sys.exit too: a task must not die of it, and be tried again
             blamed = source.blame(error)
             if blamed is error:
                 raise  # with the cause it has
@@ -466,7 +467,7 @@ class _Source:
 
     # -- errors ----------------------------------------------------------------------------------------------------
 
-    def blame(self, error: Exception) -> Exception:
+    def blame(self, error: BaseException) -> Exception:
         """The error with operator, user line and record; read off its traceback."""
         where, record, place = self._locate(error.__traceback__)
         return user_error(error, where, record, place)

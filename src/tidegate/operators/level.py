@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
 from tidegate.common.errors import ProgramError
+from tidegate.common.pickling import dumps, why_not
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.graph.transformation import SinkSpec, SourceSpec, TimestampsSpec
 from tidegate.operators.bodies import bodies_of
@@ -59,16 +58,16 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
 
 def _pickle_chain(chain: Chain) -> bytes:
     try:
-        return bytes(cloudpickle.dumps((chain, bodies_of(_functions(chain)))))
+        return dumps((chain, bodies_of(_functions(chain))))
     except Exception:
         for operator in chain.operators:
             try:
-                cloudpickle.dumps(operator.spec)
+                dumps(operator.spec)
             except Exception as error:
                 raise ProgramError(
                     "Functions, sources and sinks must be picklable, because they travel to the executors",
                     where=f"operator '{operator.name}'",
-                    found=f"{type(error).__name__}: {error}",
+                    found=why_not(operator.spec, error),
                     cure="create connections, locks and files in open(), not in __init__ or a closure",
                 ) from error
         raise
@@ -89,11 +88,11 @@ def _main_classes() -> bytes:
     kept = {}
     for name, cls in found.items():
         try:
-            cloudpickle.dumps(cls)
+            dumps(cls)
             kept[name] = cls
         except Exception:
             continue
-    return bytes(cloudpickle.dumps(kept))
+    return dumps(kept)
 
 
 class Job:

@@ -340,7 +340,7 @@ class Subtask:
             step(*arguments)
         except TidegateError as error:
             self._fail(error)
-        except Exception as error:
+        except BaseException as error:
             self._fail(user_error(error, f"chain '{self.chain.name}'", None))
 
     def _fail(self, error: Exception) -> None:
@@ -376,7 +376,7 @@ class Subtask:
         now = self._now_ms()
         try:
             timestamps = self._strategy.timestamps(values, timestamps)
-        except Exception as error:
+        except BaseException as error:
             where = f"timestamp assigner of operator '{self.chain.head.operator.name}'"
             raise user_error(error, where, record_in(error, watermarks.__file__, "value")) from error
         self.ack.records_in += len(values)
@@ -453,7 +453,7 @@ class Subtask:
             self.backend.key, context.ts = key, moment
             try:
                 values.extend(map(own, (on_timer and on_timer(moment, context)) or ()))
-            except Exception as error:
+            except BaseException as error:
                 raise user_error(error, f"on_timer({moment}) of operator '{head.name}', key {key!r}", None) from error
             # Flink: what an event-time timer emits carries the timer's time, a processing-time timer's output no timestamp
             times.extend([moment if kind is TimeDomain.EVENT_TIME else None] * (len(values) - len(times)))

@@ -46,7 +46,7 @@ def encode_keys(keys: Collection[Any]) -> list[bytes]:
             return pack_all(keys)
         except (OverflowError, UnicodeError):
             pass
-    return list(map(encode_key, keys))
+    return [encode_key(key) for key in keys]  # with map, a StopIteration of user code would end it
 
 
 def decode_key(data: bytes) -> Any:
