@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,15 +14,14 @@ from tidegate.checkpoint.assign import (
     assign_round_robin,
     assign_watermarks,
     match_operators,
-    schema_mismatch,
 )
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState, SubtaskState
 from tidegate.common.errors import RestoreError
 from tidegate.state.key_groups import range_for
-from tidegate.state.refs import StateFile, StateSchema
+from tidegate.state.refs import StateFile, StateSchema, schema_mismatch
 
 
-def operator_state(parallelism: int, maximum: int, files: int = 2, name: str = "op", **fields: object) -> OperatorState:
+def operator_state(parallelism: int, maximum: int, files: int = 2, name: str = "op", **fields: Any) -> OperatorState:
     keyed = []
     for subtask in range(parallelism):
         groups = range_for(subtask, parallelism, maximum)
