@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import sysconfig
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 
 CHAIN_FILE = "<tidegate chain>"
 """The file name of generated code."""
@@ -35,6 +36,14 @@ def user_line(error: BaseException) -> str | None:
     for code, line in (users or outside)[-1:]:
         return f"{code.co_filename}:{line} in {code.co_name}"
     return None
+
+
+def calling_line() -> str | None:
+    """``file:line`` of whoever called into Tidegate; None if nobody outside of it did."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def with_user_frame(error: BaseException, place: str) -> None:

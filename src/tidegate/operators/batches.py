@@ -68,7 +68,7 @@ class TimestampAssigner(Collected):
         except BaseException as error:
             record = record_in(error, watermarks.__file__, "value")
             raise user_error(error, f"timestamp assigner of operator '{self.operator.name}'", record) from error
-        self.generator = self._strategy.seen(self.generator, timestamps, now_ms)
+        self.generator = self._strategy.seen(self.generator, timestamps, now_ms, values)
         return values, timestamps
 
     def advance(self, now_ms: int) -> None:

@@ -381,7 +381,7 @@ class Subtask:
             raise user_error(error, where, record_in(error, watermarks.__file__, "value")) from error
         self.ack.records_in += len(values)
         self._process(self._in, values, timestamps, None)
-        self._marks.seen(split, timestamps, now)
+        self._marks.seen(split, timestamps, now, values)
         self.domain.watermark, self.domain.idle = self._marks.status(self.domain.watermark, now)
         self._cut(everything=False)
 
