@@ -150,7 +150,7 @@ def _resolve(
             raise ProgramError(
                 "Every operator needs a uid of its own",
                 where=f"operators '{by_hash[uid_hash].name}' and '{t.name}'",
-                found=f"both have uid {t.uid or uid_hash!r}",
+                found=f"both have uid {t.uid or uid_hash!r}{_set_at(by_hash[uid_hash], t)}",
                 cure="give one of them another uid(...)",
             )
         by_hash[uid_hash] = t
@@ -160,6 +160,11 @@ def _resolve(
             t.id, t.name, t.uid, uid_hash, t.spec, own, limit, _keyed(t), t.output_type, t.pickled_spec
         )
     return operators
+
+
+def _set_at(*same: Transformation) -> str:
+    places = [t.uid_place for t in same if t.uid_place is not None]
+    return f", set at {' and at '.join(places)}" if places else ""
 
 
 def _position_hash(t: Transformation, position: int, operators: Mapping[int, Operator]) -> str:

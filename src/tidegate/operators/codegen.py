@@ -15,9 +15,10 @@ from functools import lru_cache
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
+from tidegate.common.user_code import CHAIN_FILE
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.blame import CHAIN_FILE, reprlib_repr, user_error
+from tidegate.operators.blame import reprlib_repr, user_error
 from tidegate.operators.operator import StreamOperator
 from tidegate.operators.outputs import EdgeOutput
 from tidegate.operators.ownership import ATOMS, is_immutable, own
@@ -81,7 +82,7 @@ class Loop:
         run, source = self._variants[variant]
         try:
             run(values, timestamps, keys)
-        except Exception as error:
+        except BaseException as error:  # sys.exit too: a task must not die of it, and be tried again
             blamed = source.blame(error)
             if blamed is error:
                 raise  # with the cause it has
@@ -314,7 +315,7 @@ class LoopSource:
 
     # -- errors ----------------------------------------------------------------------------------------------------
 
-    def blame(self, error: Exception) -> Exception:
+    def blame(self, error: BaseException) -> Exception:
         """The error with operator, user line and record; read off its traceback."""
         where, record, place = self._locate(error.__traceback__)
         return user_error(error, where, record, place)
