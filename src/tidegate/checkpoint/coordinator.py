@@ -16,7 +16,7 @@ from tidegate.checkpoint.history import DEFAULT_LIMIT, CheckpointHistory, Checkp
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata, OperatorState
-from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint, Subtask
+from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint, SubtaskId
 from tidegate.checkpoint.policy import CheckpointPolicy, Retention
 from tidegate.checkpoint.trigger import CheckpointTrigger
 from tidegate.common import faults
@@ -53,7 +53,7 @@ class CheckpointCoordinator:
         """Whether the next round should carry a barrier. ``early_ms``: how much before its time it may."""
         return self._trigger.due(self._now(), early_ms)
 
-    def trigger(self, expected: Iterable[Subtask], kind: str = CHECKPOINT) -> PendingCheckpoint | None:
+    def trigger(self, expected: Iterable[SubtaskId], kind: str = CHECKPOINT) -> PendingCheckpoint | None:
         """Step 1: take the next id. None if storage failed: counted, ``CheckpointError`` when once too often."""
         faults.point("C1.before-trigger", job_id=self.job_id)
         trigger_ms = self._clock.now_ms()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidegate.graph.plan import ChainNode
+from tidegate.graph.transformation import Ship
 from tidegate.operators.blame import user_error
 from tidegate.operators.contexts import ProcessContext, SubtaskTimerService
 from tidegate.operators.functions import callable_of
@@ -40,6 +41,8 @@ class FunctionOperator(StreamOperator):
         )
         self._on_timer = getattr(spec.function, "on_timer", None)
         self.hooks.insert(0, self._hooks(spec.function, f"operator '{self.operator.name}'", backend))
+        if self.operator.keyed is not None and self.operator.keyed.ship is Ship.FORWARD:  # keys are made in this chain
+            self.hooks.extend(self._hooks_of(self.operator.keyed, "before"))
 
     def _callable(self) -> Callable[..., Any]:
         return callable_of(self.operator.spec)

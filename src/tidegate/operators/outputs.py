@@ -119,12 +119,9 @@ class EdgeOutput:
         e, partitioning = self.edge.id, self.edge.partitioning
         owner = Owner(f"partitioning of the output of operator '{name}'", value)
         add_value, add_key, add_time = f"tg_a{e}_", f"tg_b{e}_", f"tg_t{e}_"
-        key = f"tg_k{e}_"
+        key = ""
         if partitioning.selector is not None:
-            source.call(f"s{e}_", partitioning.selector, [value], key, depth, owner)
-        if partitioning.is_keyed:  # keys of the common classes are their own form; others pay a call
-            source.line(depth, f"if {key}.__class__ not in {source.bind(f'y{e}_', self.identity.safe)}:", owner)
-            source.line(depth + 1, f"{key} = {source.bind(f'i{e}_', self.identity.identify)}({key})", owner)
+            key = source.key(f"s{e}_", partitioning, value, depth, owner)
         if self.per_record:
             where = key
             if partitioning.ship is Ship.CUSTOM:
