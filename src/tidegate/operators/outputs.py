@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,9 +11,13 @@ from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Ship
 from tidegate.operators.columns import PLAIN, Column
+from tidegate.operators.rewrites.rewrite import Owner
 from tidegate.operators.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
 from tidegate.operators.vectors import Int64s, IntColumns, pack_field
 from tidegate.state.key_groups import IntRouter, KeyRouter
+
+if TYPE_CHECKING:
+    from tidegate.operators.codegen import LoopSource
 
 Columns = tuple[list[Any], list[Any], list[Any]]
 """Values, keys, timestamps; the latter two stay empty where there are none."""
@@ -80,6 +84,7 @@ class EdgeOutput:
         self._waiting = [_Waiting() for _ in range(n)] if ship is Ship.HASH else []
         self._int_router = IntRouter(n, target.max_parallelism)
         self._watermark = MIN_WATERMARK
+        self._timed = False
 
     def _targets_of(self, ship: Ship, senders: int, n: int) -> list[int]:
         if ship is Ship.GLOBAL:
@@ -97,6 +102,7 @@ class EdgeOutput:
         self._drop()
         self._numbers = [0] * self.target.parallelism
         self._watermark = MIN_WATERMARK
+        self._timed = False
         self.records = 0
 
     def _drop(self) -> None:
@@ -105,6 +111,35 @@ class EdgeOutput:
                 column.clear()
         for waiting in self._waiting:
             waiting.clear()
+
+    def write(self, source: LoopSource, value: str, depth: int, name: str) -> None:
+        """Write the code that adds the record in the variable ``value``; ``name``: of the operator that has emitted it."""
+        e, partitioning = self.edge.id, self.edge.partitioning
+        owner = Owner(f"partitioning of the output of operator '{name}'", value)
+        add_value, add_key, add_time = f"tg_a{e}_", f"tg_b{e}_", f"tg_t{e}_"
+        key = f"tg_k{e}_"
+        if partitioning.selector is not None:
+            source.call(f"s{e}_", partitioning.selector, [value], key, depth, owner)
+        if self.per_record:
+            where = key
+            if partitioning.ship is Ship.CUSTOM:
+                where = f"{source.bind(f'p{e}_', partitioning.partitioner)}({key}, {self.target.parallelism})"
+            router = source.bind(f"r{e}_", self.router)
+            source.line(depth, f"{add_value}, {add_key}, {add_time} = {router}[{where}]", owner)
+        else:
+            for variable, append in zip((add_value, add_key, add_time), self.appends, strict=True):
+                source.bind(variable.removeprefix("tg_"), append)
+        source.line(depth, f"{add_value}({value})", owner)
+        if partitioning.is_keyed:
+            source.line(depth, f"{add_key}({key})", owner)
+        if source.timed:
+            source.line(depth, f"{add_time}(tg_t)", owner)
+
+    def carry(self, timed: bool) -> None:
+        """What comes next has timestamps, or has none: a chunk has them for all of its records or for none."""
+        if timed is not self._timed:
+            self.cut(self._watermark, everything=True)
+            self._timed = timed
 
     def carries(self, columns: IntColumns) -> bool:
         """Whether columns are what the edge is declared to carry."""
@@ -160,14 +195,14 @@ class EdgeOutput:
             self._divide(watermark)
 
     def _divide(self, watermark: int) -> None:
-        values, _, times = self.buffers[0]
+        values, keys, times = self.buffers[0]
         ship, spread = self.edge.partitioning.ship, self._spread
         if ship is Ship.BROADCAST:
             payload = self._dump(values, [], times)
             for index in spread:
                 self._chunk(index, payload, watermark)
         elif len(spread) == 1:
-            self._chunk(spread[0], self._dump(values, [], times), watermark)
+            self._chunk(spread[0], self._dump(values, keys, times), watermark)
         else:
             if ship is Ship.SHUFFLE:
                 order = random.sample(range(len(values)), len(values))

@@ -250,7 +250,7 @@ def _check_state(located: Located, probe: StateProbe) -> None:
             map_size=1 << 20,
         )
         state = backend.state(probe.descriptor)
-        backend.begin([file for subtask in operator.keyed for file in subtask.files])
+        backend.begin(operator.state_files())
         found = {}
         for key in expected:
             backend.key = key

@@ -9,20 +9,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written_functions import exact, written
+from written_functions import exact, is_inlined, written
 
-from tidegate.operators.arithmetic import Inexact, Ints, evaluate, is_arithmetic, mask_of
-from tidegate.operators.bodies import Body, bodies_of
+from tidegate.operators.rewrites.arithmetic import Inexact, Ints, check_arithmetic, evaluate, mask_of
+from tidegate.operators.rewrites.bodies import body_of
 from tidegate.operators.vectors import int_column
 
 LOW, HIGH = -(1 << 63), (1 << 63) - 1
 EDGES = [LOW, LOW + 1, -(1 << 62), -(1 << 32), -(1 << 31), -7, -2, -1, 0, 1, 2, 3, 7, 1 << 31, 1 << 32, 1 << 62, HIGH]
 GLOBALS = {"G": 11, "FLAG": True, "HUGE": 1 << 70, "TEXT": "11"}
-
-
-def body_of(function: Any) -> Body:
-    [body] = bodies_of([function]).values()
-    return body
 
 
 def columns(record: list[Any]) -> Any:
@@ -108,7 +103,7 @@ def test_a_random_function_gives_what_python_gives_or_nothing(first: str, last: 
     parameter = "r" if tuples else "x"
     text = f"def f({parameter}):\n    y = {first.replace('y', '1')}\n    return {last}"
     function = written(text, GLOBALS, c=5, b=True, t=(True, 2))
-    if bodies_of([function]):
+    if is_inlined(function):
         check(function, data.draw(batches(3 if tuples else 0)))
 
 
@@ -153,7 +148,7 @@ def test_operators_on_two_columns(operator: str, batch: list[tuple[int, int]]) -
 )
 def test_plain_arithmetic_is_done_in_columns(text: str) -> None:
     function = written(text, GLOBALS, c=5)
-    assert is_arithmetic(body_of(function))
+    check_arithmetic(body_of(function))
     assert check(function, list(range(-10, 11)))
 
 

@@ -17,10 +17,10 @@ from tidegate.common import Types
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import ChainNode, Edge
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, Partitioning, Ship, SinkSpec, SourceSpec
-from tidegate.operators.batch_path import _PATIENCE, LEAST
 from tidegate.operators.codegen import Loop
 from tidegate.operators.columns import PLAIN, Column
 from tidegate.operators.outputs import EdgeOutput, Target
+from tidegate.operators.rewrites.columns import _PATIENCE, LEAST
 from tidegate.operators.vectors import MARK, IntColumns, packed_field
 from tidegate.state.codecs import encode_key
 from tidegate.state.key_groups import key_group, subtask_for

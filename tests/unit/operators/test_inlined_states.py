@@ -10,8 +10,8 @@ import pytest
 from tidegate.common import Configuration, Types
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.operators.bodies import bodies_of
-from tidegate.operators.inlining import state_attributes
+from tidegate.operators.rewrites.bodies import body_of
+from tidegate.operators.rewrites.inline import state_attributes
 from tidegate.testing.simulated_executor import SimulatedExecutor
 
 RECORDS = [(n % 7, n) for n in range(500)]
@@ -102,8 +102,7 @@ def test_inlined_and_called_functions_give_the_same(function: type[Function], tm
 
 
 def attributes(function: type[Function]) -> set[str]:
-    [body] = bodies_of([function().process_element]).values()
-    return state_attributes(body)
+    return state_attributes(body_of(function().process_element))
 
 
 def test_states_are_inlined_where_nothing_can_exchange_them() -> None:

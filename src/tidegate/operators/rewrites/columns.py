@@ -8,14 +8,16 @@ path. So nothing runs in between that could change what a function on it reads (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidegate.graph.plan import ChainNode, Edge
-from tidegate.graph.transformation import FilterSpec, MapSpec, Ship
-from tidegate.operators.arithmetic import Inexact, Ints, Value, evaluate, is_arithmetic, mask_of
-from tidegate.operators.bodies import Body
+from tidegate.graph.plan import Chain, ChainNode, Edge
+from tidegate.graph.transformation import Emits, Ship
+from tidegate.operators.functions import callable_of
+from tidegate.operators.rewrites.arithmetic import Inexact, Ints, Value, check_arithmetic, evaluate, mask_of
+from tidegate.operators.rewrites.bodies import Body, body_of
+from tidegate.operators.rewrites.rewrite import Bindings, Place, Prepared, Refused, Rewrite, WholeBatch
 from tidegate.operators.vectors import HIGHEST, LOWEST, WIDEST, Int64s, IntColumns, int_column
 
 LEAST = 64
@@ -24,14 +26,47 @@ _PATIENCE = 16
 """Batches in a row that turned out not to be for columns, after which none is tried."""
 
 
-class Bindings(Protocol):
-    """What a path needs to know of the subtask it runs in; a part of ``codegen.Bindings``."""
+class Columns(Rewrite):
+    """``prepare`` gives the bodies of functions that are arithmetic."""
 
-    def function(self, operator_id: int) -> Callable[..., Any]: ...
+    name = "on columns"
 
-    def output(self, edge_id: int) -> Any: ...
+    def prepare(self, function: Callable[..., Any]) -> Body:
+        body = body_of(function)
+        check_arithmetic(body)
+        return body
 
-    def body(self, function: Callable[..., Any]) -> Body | None: ...
+    def check_place(self, chain: Chain, place: Place, prepared: Prepared) -> None:
+        for node, into in _entries(chain):
+            path = BatchPath(node, _OnDriver(chain), prepared, into=into)
+            if path.useful and path.passes(place):
+                return
+        raise Refused("no way of arithmetic alone leads from where batches enter, past it, to a keyed edge")
+
+    def whole_batch(self, node: ChainNode, bindings: Bindings, prepared: Prepared, *, into: bool) -> WholeBatch | None:
+        path = BatchPath(node, bindings, prepared, into=into)
+        return path.run if path.useful else None
+
+
+class _OnDriver:
+    """Functions as they are on the driver; enough to look where a path leads."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._specs = {operator.id: operator.spec for operator in chain.operators}
+
+    def function(self, operator_id: int) -> Callable[..., Any]:
+        return callable_of(self._specs[operator_id])
+
+    def output(self, edge_id: int) -> Any:
+        raise AssertionError("nothing is sent on the driver")
+
+
+def _entries(chain: Chain) -> Iterator[tuple[ChainNode, bool]]:
+    """Where batches enter: nodes, and whether before or behind them."""
+    head = chain.head
+    if head.operator.keyed is None:
+        yield head, not head.operator.spec.is_source
+    yield from ((node, False) for node in head.walk() if node.operator.spec.emits_batches)
 
 
 class _Step(NamedTuple):
@@ -43,8 +78,8 @@ class _Step(NamedTuple):
 class BatchPath:
     """The path behind ``node``, or from it on if ``into``. ``useful``: there is one."""
 
-    def __init__(self, node: ChainNode, bindings: Bindings, *, into: bool) -> None:
-        self._bindings = bindings
+    def __init__(self, node: ChainNode, bindings: Bindings, bodies: Prepared, *, into: bool) -> None:
+        self._bindings, self._bodies = bindings, bodies
         self._failures = 0
         self._steps = list(self._follow(node if into else _only_child(node)))
         last = self._steps[-1].node if self._steps else node
@@ -52,10 +87,10 @@ class BatchPath:
         self.useful = self._edge is not None
 
     def _follow(self, node: ChainNode | None) -> Iterator[_Step]:
-        while node is not None and isinstance(node.operator.spec, MapSpec | FilterSpec):
+        while node is not None and node.operator.spec.emits is not Emits.ANY and node.operator.keyed is None:
             function = self._bindings.function(node.operator.id)
-            body = self._bindings.body(function)
-            if body is None or not is_arithmetic(body):
+            body = self._bodies.of(function)
+            if body is None:
                 return
             yield _Step(node, function, body)
             node = _only_child(node)
@@ -68,7 +103,12 @@ class BatchPath:
         if edge.tag is not None or edge.partitioning.ship is not Ship.HASH:
             return None
         selector: Any = edge.partitioning.selector
-        return edge if is_arithmetic(self._bindings.body(selector)) else None
+        return edge if self._bodies.of(selector) is not None else None
+
+    def passes(self, place: Place) -> bool:
+        if place.edge is not None:
+            return place.edge is self._edge
+        return any(step.node is place.node for step in self._steps)
 
     def run(self, values: Any, timestamps: list[Any] | None) -> bool:
         """Whether the batch was processed. If not, nothing has happened."""
@@ -85,7 +125,7 @@ class BatchPath:
     def _through(self, record: Value, times: Int64s | None) -> tuple[Value, Int64s | None]:
         for node, function, body in self._steps:
             result = evaluate(body, function, (record,))
-            if isinstance(node.operator.spec, FilterSpec):
+            if node.operator.spec.emits is Emits.SAME_OR_NONE:
                 kept = np.flatnonzero(mask_of(result))
                 record, times = _take(record, kept), None if times is None else times[kept]
             else:
@@ -96,9 +136,7 @@ class BatchPath:
         count = _length(record)
         assert self._edge is not None
         selector: Any = self._edge.partitioning.selector
-        body = self._bindings.body(selector)
-        assert body is not None
-        key = evaluate(body, selector, (record,))
+        key = evaluate(self._bodies.of(selector), selector, (record,))
         fields = record if isinstance(record, tuple) else (record,)
         same = next((i for i, field in enumerate(fields) if field is key and isinstance(key, Ints)), None)
         columns, keys = _columns_of(record, count), _column(key, count)

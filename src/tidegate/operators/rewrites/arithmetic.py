@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidegate.operators.bodies import Body
+from tidegate.operators.rewrites.bodies import Body
+from tidegate.operators.rewrites.rewrite import Refused
 from tidegate.operators.vectors import HIGHEST, LOWEST, Int64s
 
 
@@ -54,7 +55,7 @@ def evaluate(body: Body, function: Any, arguments: tuple[Value, ...]) -> Value:
     if body.generator or body.early or len(arguments) != len(body.parameters):
         raise Inexact
     names: dict[str, Value] = dict(zip(body.parameters, arguments, strict=True))
-    walk = _Walk(names, dict(zip(body.free, plain.__closure__ or (), strict=True)), plain.__globals__)
+    walk = _Walk(names, body, dict(zip(body.free, plain.__closure__ or (), strict=True)), plain.__globals__)
     for statement in body.statements[:-1]:
         if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Name) for t in statement.targets):
             raise Inexact
@@ -66,11 +67,23 @@ def evaluate(body: Body, function: Any, arguments: tuple[Value, ...]) -> Value:
     return walk.value(last.value)
 
 
-def is_arithmetic(body: Body | None) -> bool:
-    """Whether ``evaluate`` knows all that stands in the body. What the names stand for shows only in a batch."""
-    if body is None or body.generator or body.early or not isinstance(body.statements[-1], ast.Return):
-        return False
-    return all(map(_is_known, (part for statement in body.statements for part in ast.walk(statement))))
+def check_arithmetic(body: Body) -> None:
+    """Raises Refused unless ``evaluate`` knows all that stands in the body. What the names stand for shows only in a batch."""
+    if body.generator:
+        raise Refused("yields")
+    if body.early or not isinstance(body.statements[-1], ast.Return):
+        raise Refused("does not return at its end only")
+    for part in body.parts():
+        if not _is_known(part):
+            raise Refused(f"more than arithmetic: {_text(part)}")
+
+
+def _text(part: ast.AST) -> str:
+    try:
+        text = ast.unparse(part)
+    except Exception:
+        text = ""
+    return text.partition("\n")[0] or type(part).__name__
 
 
 def mask_of(value: Value) -> Mask:
@@ -95,8 +108,10 @@ class _Walk:
     """``names``: the function's parameters and variables. Of what it sees besides, in its closure, its module and its object,
     only plain ints are values."""
 
-    def __init__(self, names: dict[str, Value], closure: dict[str, CellType], outer: dict[str, Any]) -> None:
-        self._names, self._closure, self._outer = names, closure, outer
+    def __init__(
+        self, names: dict[str, Value], body: Body, closure: dict[str, CellType], outer: dict[str, Any]
+    ) -> None:
+        self._names, self._body, self._closure, self._outer = names, body, closure, outer
 
     def value(self, node: ast.expr) -> Value:
         step = _STEPS.get(type(node))
@@ -110,6 +125,8 @@ class _Walk:
     def name(self, node: ast.Name) -> Value:
         if node.id in self._names:
             return self._names[node.id]
+        if node.id in self._body.variables:
+            raise Inexact  # has no value yet: the user's error
         if node.id in self._closure:
             return _plain_int(_contents(self._closure[node.id]))
         return _plain_int(self._outer.get(node.id))
