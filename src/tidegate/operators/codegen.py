@@ -29,6 +29,8 @@ from tidegate.operators.vectors import IntColumns, Values
 from tidegate.state.context import NO_KEY
 from tidegate.state.key_types import key_identity
 
+_MOST_NESTED = 40
+"""Operators behind each other in one loop. What comes behind them is a loop of its own: the text is written by recursion."""
 _DEEPEST = 12
 """Levels of indentation. What comes deeper is a loop of its own: Python allows 20 blocks inside each other."""
 
@@ -126,6 +128,7 @@ class LoopSource:
         self._checks: list[Callable[[], bool]] = []
         self._code: CodeType | None = None
         self._copies = 0
+        self._nested = 0
 
     def line(self, depth: int, text: str, owner: Owner | None) -> None:
         self._lines.append("    " * depth + text)
@@ -269,7 +272,12 @@ class LoopSource:
             if wanted == tag:
                 fused = alone and not self._parts.operator(child.operator.id).collects
                 mine = value if safe or fresh or fused else self._owned(value, depth)
-                (self._operator if depth <= _DEEPEST else self._apart)(child, mine, depth)
+                if depth > _DEEPEST or self._nested >= _MOST_NESTED:
+                    self._apart(child, mine, depth)
+                    continue
+                self._nested += 1
+                self._operator(child, mine, depth)
+                self._nested -= 1
         for edge in node.edges:
             if edge.tag == tag:
                 mine = value if safe or fresh else self._owned(value, depth)

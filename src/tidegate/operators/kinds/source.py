@@ -46,7 +46,7 @@ class SourceOperator(StreamOperator):
                 raise user_error(error, where, record_in(error, watermarks.__file__, "value")) from error
             yield values, timestamps
 
-    def seen(self, split: str, timestamps: list[int] | None, values: Sequence[Any] = ()) -> None:
+    def seen(self, split: str, timestamps: list[int] | None, values: Sequence[Any]) -> None:
         """The records of a batch of the split are through."""
         now = self.round.now_ms()
         self._marks.seen(split, timestamps, now, values)
