@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import cloudpickle
-
 from tidegate.common.configuration import Configuration, effective
 from tidegate.common.errors import ProgramError
 from tidegate.common.options import AUTO_UIDS, CHAINING, JOB_NAME, MAX_PARALLELISM, PARALLELISM, RUNTIME_MODE
+from tidegate.common.pickling import dumps, why_not
 from tidegate.datastream.batch import resolve_mode, with_batch_semantics
 from tidegate.graph.plan import build
 from tidegate.graph.transformation import Program, Transformation
@@ -78,12 +77,12 @@ def _check_picklable(transformation: Transformation) -> None:
         ("a key selector or partitioner before it", partitionings),
     ]:
         try:
-            cloudpickle.dumps(part)
+            dumps(part)
         except Exception as error:  # pickling runs user code, which may raise anything
             raise ProgramError(
                 "What an operator runs must be picklable, because it travels to the executors",
                 where=f"operator '{transformation.name}', {what}",
-                found=f"{type(error).__name__}: {error}",
+                found=why_not(part, error),
                 cure="make connections, locks and the like in open(), not in __init__ or outside the function",
             ) from error
 

@@ -12,7 +12,7 @@ from tidegate.common.ids import new_token
 from tidegate.common.row_conversion import converter
 from tidegate.common.typeinfo import TupleTypeInfo, TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
-from tidegate.connectors.collect import CollectSink
+from tidegate.connectors.collect import CollectSink, collected
 from tidegate.connectors.function_sink import FunctionSink
 from tidegate.connectors.print import PrintSink
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
@@ -223,8 +223,10 @@ class DataStream(StreamOperatorSettings):
         if len(self._inputs) == 1:  # as parallel as what it reads: no shuffle, and the order of one subtask is kept
             upstream = self._env._transformation(self._inputs[0].upstream)
             sink._change("execute_and_collect", parallelism=upstream.parallelism)
+        values = collected(channel)  # before the start: a job may commit at once, and what nobody waits for is dropped
         job = self._env._start(job_execution_name)
         iterator = CloseableIterator(job.collect(channel), job)
+        del values
         if limit is None:
             return iterator
         with iterator:

@@ -71,9 +71,26 @@ class ChainNode:
     edges: tuple[Edge, ...]
 
     def walk(self) -> Iterator[ChainNode]:
-        yield self
-        for _, child in self.children:
-            yield from child.walk()
+        """This node and all below it; every node before those that read it. Chains may be longer than Python recurses deep."""
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(child for _, child in reversed(node.children))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As a flat list: pickle would go down one level of the stack after the other."""
+        nodes = list(self.walk())
+        number = {id(node): n for n, node in enumerate(nodes)}
+        flat = [(n.operator, [(tag, number[id(child)]) for tag, child in n.children], n.edges) for n in nodes]
+        return _unflattened, (flat,)
+
+
+def _unflattened(flat: list[tuple[Operator, list[tuple[str | None, int]], tuple[Edge, ...]]]) -> ChainNode:
+    nodes: dict[int, ChainNode] = {}
+    for n, (operator, children, edges) in reversed(list(enumerate(flat))):  # what reads a node stands behind it
+        nodes[n] = ChainNode(operator, tuple((tag, nodes[child]) for tag, child in children), edges)
+    return nodes[0]
 
 
 @dataclass(frozen=True)
@@ -150,7 +167,7 @@ def _resolve(
             raise ProgramError(
                 "Every operator needs a uid of its own",
                 where=f"operators '{by_hash[uid_hash].name}' and '{t.name}'",
-                found=f"both have uid {t.uid or uid_hash!r}",
+                found=f"both have uid {t.uid or uid_hash!r}{_set_at(by_hash[uid_hash], t)}",
                 cure="give one of them another uid(...)",
             )
         by_hash[uid_hash] = t
@@ -160,6 +177,11 @@ def _resolve(
             t.id, t.name, t.uid, uid_hash, t.spec, own, limit, _keyed(t), t.output_type, t.pickled_spec
         )
     return operators
+
+
+def _set_at(*same: Transformation) -> str:
+    places = [t.uid_place for t in same if t.uid_place is not None]
+    return f", set at {' and at '.join(places)}" if places else ""
 
 
 def _position_hash(t: Transformation, position: int, operators: Mapping[int, Operator]) -> str:
@@ -238,7 +260,7 @@ def _assemble(
                 declared = operators[i.upstream].output_type if i.tag is None else None
                 edges.append(Edge(len(edges), i.upstream, i.tag, t.id, i.partitioning, declared, i.index))
     heads = [t.id for t in program.transformations if t.id not in chained]
-    nodes = {head: _node(head, operators, chained, edges) for head in heads}
+    nodes = _nodes(operators, chained, edges)
     chain_of = {node.operator.id: n for n, head in enumerate(heads) for node in nodes[head].walk()}
     level: dict[int, int] = {}
     for head in heads:  # ids grow along the edges, so upstream chains come first
@@ -254,10 +276,16 @@ def _assemble(
     return JobGraph(program.name, tuple(chains), tuple(map(tuple, levels)), chain_of)
 
 
-def _node(
-    operator_id: int, operators: Mapping[int, Operator], chained: Mapping[int, Input], edges: list[Edge]
-) -> ChainNode:
-    children = tuple(
-        (i.tag, _node(child, operators, chained, edges)) for child, i in chained.items() if i.upstream == operator_id
-    )
-    return ChainNode(operators[operator_id], children, tuple(e for e in edges if e.source == operator_id))
+def _nodes(operators: Mapping[int, Operator], chained: Mapping[int, Input], edges: list[Edge]) -> dict[int, ChainNode]:
+    """Of every operator, with what is fused behind it. Ids grow along the inputs, so children are made first."""
+    nodes: dict[int, ChainNode] = {}
+    children: dict[int, list[tuple[str | None, int]]] = {}
+    leaving: dict[int, list[Edge]] = {}
+    for child, i in chained.items():
+        children.setdefault(i.upstream, []).append((i.tag, child))
+    for edge in edges:
+        leaving.setdefault(edge.source, []).append(edge)
+    for operator_id in sorted(operators, reverse=True):
+        fused = tuple((tag, nodes[child]) for tag, child in children.get(operator_id, ()))
+        nodes[operator_id] = ChainNode(operators[operator_id], fused, tuple(leaving.get(operator_id, ())))
+    return nodes

@@ -206,6 +206,8 @@ class Transformation:
     """None: the environment's."""
     max_parallelism: int | None = None
     uid: str | None = None
+    uid_place: str | None = field(default=None, compare=False)
+    """``file:line`` of the program that gave the uid."""
     uid_hash: str | None = None
     """Set by the user (``set_uid_hash``), else made from the uid or the position in the graph."""
     chaining: ChainingStrategy = ChainingStrategy.ALWAYS

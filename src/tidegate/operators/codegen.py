@@ -15,10 +15,11 @@ from functools import lru_cache
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
+from tidegate.common.user_code import CHAIN_FILE
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
-from tidegate.operators.blame import CHAIN_FILE, reprlib_repr, user_error
+from tidegate.operators.blame import reprlib_repr, user_error
 from tidegate.operators.operator import StreamOperator
 from tidegate.operators.outputs import EdgeOutput
 from tidegate.operators.ownership import ATOMS, is_immutable, own
@@ -28,6 +29,8 @@ from tidegate.operators.vectors import IntColumns, Values
 from tidegate.state.context import NO_KEY
 from tidegate.state.key_types import key_identity
 
+_MOST_NESTED = 40
+"""Operators behind each other in one loop. What comes behind them is a loop of its own: the text is written by recursion."""
 _DEEPEST = 12
 """Levels of indentation. What comes deeper is a loop of its own: Python allows 20 blocks inside each other."""
 
@@ -83,7 +86,7 @@ class Loop:
         run, source = self._variants[variant]
         try:
             run(values, timestamps, keys)
-        except Exception as error:
+        except BaseException as error:  # sys.exit too: a task must not die of it, and be tried again
             blamed = source.blame(error)
             if blamed is error:
                 raise  # with the cause it has
@@ -125,6 +128,7 @@ class LoopSource:
         self._checks: list[Callable[[], bool]] = []
         self._code: CodeType | None = None
         self._copies = 0
+        self._nested = 0
 
     def line(self, depth: int, text: str, owner: Owner | None) -> None:
         self._lines.append("    " * depth + text)
@@ -268,7 +272,12 @@ class LoopSource:
             if wanted == tag:
                 fused = alone and not self._parts.operator(child.operator.id).collects
                 mine = value if safe or fresh or fused else self._owned(value, depth)
-                (self._operator if depth <= _DEEPEST else self._apart)(child, mine, depth)
+                if depth > _DEEPEST or self._nested >= _MOST_NESTED:
+                    self._apart(child, mine, depth)
+                    continue
+                self._nested += 1
+                self._operator(child, mine, depth)
+                self._nested -= 1
         for edge in node.edges:
             if edge.tag == tag:
                 mine = value if safe or fresh else self._owned(value, depth)
@@ -324,7 +333,7 @@ class LoopSource:
 
     # -- errors ----------------------------------------------------------------------------------------------------
 
-    def blame(self, error: Exception) -> Exception:
+    def blame(self, error: BaseException) -> Exception:
         """The error with operator, user line and record; read off its traceback."""
         where, record, place = self._locate(error.__traceback__)
         return user_error(error, where, record, place)

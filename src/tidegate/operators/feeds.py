@@ -108,7 +108,7 @@ class SplitFeed:
         values, timestamps = batch
         self._ack.records_in += len(values)
         self._subtask.process(0, values, timestamps, None, self._round.now_ms())
-        self._source.seen(interval.split, timestamps)
+        self._source.seen(interval.split, timestamps, values)
         self._subtask.advance(self._round.now_ms())
 
     def end(self) -> EndOfInput:

@@ -122,7 +122,7 @@ class FunctionOperator(StreamOperator):
             context.ts = moment
             try:
                 values.extend(map(own, self.on_timer(moment) or ()))
-            except Exception as error:
+            except BaseException as error:
                 where = f"on_timer({moment}) of operator '{self.operator.name}', key {key!r}"
                 raise user_error(error, where, None) from error
             # Flink: what an event-time timer emits carries the timer's time, a processing-time timer's output no timestamp

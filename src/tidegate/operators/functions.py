@@ -124,5 +124,5 @@ class Hooks:
             return
         try:
             method(*arguments)
-        except Exception as error:
+        except BaseException as error:
             raise user_error(error, f"{name}() of {self._where}", None) from error

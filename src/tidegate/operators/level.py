@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
 from tidegate.common.errors import ProgramError
+from tidegate.common.pickling import dumps, why_not
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators import rewrites
 from tidegate.operators.outputs import Target
@@ -72,16 +71,16 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
 def _pickle_chain(chain: Chain) -> bytes:
     try:
         prepared = rewrites.prepare(place.function for place in places_of(chain))
-        return bytes(cloudpickle.dumps(ShippedChain(chain, prepared, tagging_operators(chain))))
+        return dumps(ShippedChain(chain, prepared, tagging_operators(chain)))
     except Exception:
         for operator in chain.operators:
             try:
-                cloudpickle.dumps(operator.spec)
+                dumps(operator.spec)
             except Exception as error:
                 raise ProgramError(
                     "Functions, sources and sinks must be picklable, because they travel to the executors",
                     where=f"operator '{operator.name}'",
-                    found=f"{type(error).__name__}: {error}",
+                    found=why_not(operator.spec, error),
                     cure="create connections, locks and files in open(), not in __init__ or a closure",
                 ) from error
         raise
@@ -94,11 +93,11 @@ def _main_classes() -> bytes:
     kept = {}
     for name, cls in found.items():
         try:
-            cloudpickle.dumps(cls)
+            dumps(cls)
             kept[name] = cls
         except Exception:
             continue
-    return bytes(cloudpickle.dumps(kept))
+    return dumps(kept)
 
 
 class Job:

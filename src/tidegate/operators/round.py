@@ -83,7 +83,7 @@ class SubtaskRound:
             self._outcome = Outcome.ABANDONED
         except TidegateError as error:
             self._fail(error)
-        except Exception as error:
+        except BaseException as error:
             self._fail(user_error(error, f"chain '{self._subtask.chain.name}'", None))
 
     def _fail(self, error: Exception) -> None:

@@ -54,20 +54,23 @@ class Subtask:
         """In the order of the chain: whoever reads an operator comes behind it."""
         self._behind: dict[int, _Passage] = {}
         """Operator id -> the way of what it emits outside of the loops."""
-        self._create(chain.head, Domain(), tagging)
+        self._create(tagging)
         self.head = self.operators[chain.head.operator.id]
         self._entries = [self._entry(n) for n in range(max(1, chain.head.operator.spec.inputs))]
         self._is_open = False
 
     # -- set-up ------------------------------------------------------------------------------------------------------
 
-    def _create(self, node: ChainNode, above: Domain, tagging: Collection[int]) -> None:
-        operator_id = node.operator.id
-        site = Site(self.index, self.settings, above, partial(self._emit, operator_id), operator_id in tagging)
-        operator = self.operators[operator_id] = registry.create(node, site)
-        for _, child in node.children:
-            self._create(child, operator.below, tagging)
-        self._behind[operator_id] = self._passage(Loop(node, self, into=False), node)
+    def _create(self, tagging: Collection[int]) -> None:
+        above = {self.chain.head.operator.id: Domain()}
+        for node in self.chain.head.walk():
+            operator_id = node.operator.id
+            emit = partial(self._emit, operator_id)
+            site = Site(self.index, self.settings, above[operator_id], emit, operator_id in tagging)
+            operator = self.operators[operator_id] = registry.create(node, site)
+            above |= {child.operator.id: operator.below for _, child in node.children}
+        for node in self.chain.head.walk():
+            self._behind[node.operator.id] = self._passage(Loop(node, self, into=False), node)
 
     def _entry(self, number: int) -> _Passage:
         """The way of records that come in by an input of the head. A source's are those it has emitted."""
@@ -81,17 +84,16 @@ class Subtask:
     def _passage(self, loop: Loop, node: ChainNode) -> _Passage:
         outputs: list[EdgeOutput] = []
         collecting: list[StreamOperator] = []
-        self._follow(node, outputs, collecting)
-        return _Passage(loop, outputs, collecting)
-
-    def _follow(self, node: ChainNode, outputs: list[EdgeOutput], collecting: list[StreamOperator]) -> None:
-        outputs.extend(self.outputs[edge.id] for edge in node.edges)
-        for _, child in node.children:
-            operator = self.operators[child.operator.id]
-            if operator.collects:
+        waiting = [node]
+        while waiting:
+            reached = waiting.pop()
+            operator = self.operators[reached.operator.id]
+            if reached is not node and operator.collects:
                 collecting.append(operator)
             else:
-                self._follow(child, outputs, collecting)
+                outputs.extend(self.outputs[edge.id] for edge in reached.edges)
+                waiting.extend(child for _, child in reversed(reached.children))
+        return _Passage(loop, outputs, collecting)
 
     # -- what loops are made of (codegen.ChainParts) -----------------------------------------------------------------
 

@@ -17,8 +17,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-import cloudpickle
-
+from tidegate.common.pickling import dumps
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import Chain, Operator
 
@@ -54,7 +53,7 @@ def _is_read(node: Any) -> bool:
 
 
 def _pickle_of(operator: Operator) -> bytes:
-    return operator.pickled_spec or bytes(cloudpickle.dumps(operator.spec))
+    return operator.pickled_spec or dumps(operator.spec)
 
 
 def can_tag(pickled: bytes) -> bool:

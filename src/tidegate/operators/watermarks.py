@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tidegate.common.errors import UserCodeError
+from tidegate.operators.blame import reprlib_repr
 from tidegate.operators.rows import MIN_WATERMARK, Generator, Status
 
 
@@ -37,10 +39,29 @@ class Strategy:
             return [extract(value, MIN_WATERMARK) for value in values]
         return [extract(value, MIN_WATERMARK if t is None else t) for value, t in zip(values, timestamps, strict=True)]
 
-    def seen(self, generator: Generator, timestamps: list[int] | None, now_ms: int) -> Generator:
+    def seen(
+        self, generator: Generator, timestamps: list[int] | None, now_ms: int, values: Sequence[Any] = ()
+    ) -> Generator:
+        """``values``: the records of the timestamps, to name the one that has none."""
         if not timestamps:
             return Generator(generator.greatest, now_ms)
-        return Generator(max(generator.greatest, max(timestamps)), now_ms)
+        try:
+            return Generator(max(generator.greatest, max(timestamps)), now_ms)
+        except TypeError:
+            if self.extract is None:
+                raise
+            raise self._refused(timestamps, values) from None
+
+    def _refused(self, timestamps: list[Any], values: Sequence[Any]) -> UserCodeError:
+        wrong = next((n for n, moment in enumerate(timestamps) if not isinstance(moment, int)), 0)
+        code = getattr(self.extract, "__code__", None)
+        place = f", {code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
+        return UserCodeError(
+            "A timestamp assigner returns the record's event time in milliseconds, an int",
+            where=f"timestamp assigner{place}",
+            found=f"{reprlib_repr(timestamps[wrong])}; record {reprlib_repr(values[wrong]) if values else 'not known'}",
+            cure="return a time for every record, or filter records without one before",
+        )
 
     def watermark(self, generator: Generator) -> int:
         if not self.emits or generator.greatest == MIN_WATERMARK:
@@ -64,8 +85,8 @@ class SplitWatermarks:
     def start(self, split: str, now_ms: int) -> None:
         self.splits.setdefault(split, Generator(active_ms=now_ms))
 
-    def seen(self, split: str, timestamps: list[int] | None, now_ms: int) -> None:
-        self.splits[split] = self.strategy.seen(self.splits[split], timestamps, now_ms)
+    def seen(self, split: str, timestamps: list[int] | None, now_ms: int, values: Sequence[Any] = ()) -> None:
+        self.splits[split] = self.strategy.seen(self.splits[split], timestamps, now_ms, values)
 
     def finish(self, split: str) -> None:
         self.splits.pop(split, None)

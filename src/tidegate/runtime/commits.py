@@ -37,7 +37,7 @@ class SinkCommitters:
         self._committers: dict[int, Committer] = {}
         for operator in sinks:
             staging = f"{root}/taskowned/{operator.uid_hash}"
-            context = CommitterContext(job_id, operator.uid_hash, staging, check_lease)
+            context = CommitterContext(job_id, operator.uid_hash, staging, check_lease, root)
             committer = self._sinks[operator.id].create_committer(context)
             if committer is not None:
                 self._committers[operator.id] = committer

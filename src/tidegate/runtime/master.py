@@ -183,7 +183,13 @@ class JobMaster:
 
     def _restart(self, error: Exception, delay_ms: int) -> None:
         self._become(JobStatus.RESTARTING)
-        log.warning("job %s: restart in %d ms from the latest checkpoint, after: %s", self.job_id, delay_ms, error)
+        log.warning(
+            "job %s: restart in %d ms from the latest checkpoint, after: %s",
+            self.job_id,
+            delay_ms,
+            error,
+            exc_info=error,  # with the traceback of the user's code, which came with the ack
+        )
         self._clock.wait(self._stop, delay_ms / 1000)
         if self._stop.is_set():  # the attempt still holds its lease: the end applies retention and aborts output
             if self._owes_output():

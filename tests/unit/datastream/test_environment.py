@@ -42,6 +42,7 @@ from tidegate.datastream.batch import LastReduction
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.graph.transformation import ProcessSpec, Program, ReduceSpec, SinkSpec, SourceSpec
 from tidegate.operators.source import Boundedness
+from waiting import eventually
 
 # -- configuration
 
@@ -408,3 +409,12 @@ def test_closing_cancels_a_running_job_once(env: StreamExecutionEnvironment, rec
     records.close()
     assert list(records) == []
     assert recorder.jobs[0].cancelled == 1
+
+
+def test_an_iterator_nobody_holds_any_more_cancels_its_job(env: StreamExecutionEnvironment, recorder: Any) -> None:
+    recorder.collected, recorder.running = [1, 2], True
+    records = env.from_collection([0]).execute_and_collect()
+    assert isinstance(records, CloseableIterator)
+    assert next(records) == 1
+    del records
+    eventually(lambda: recorder.jobs[0].cancelled == 1)

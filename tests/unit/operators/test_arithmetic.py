@@ -172,7 +172,7 @@ def test_what_columns_could_get_wrong_is_left_to_python(text: str) -> None:
 def test_a_variable_without_a_value_is_the_users_error() -> None:
     def outer() -> Any:
         def f(x: int) -> int:
-            return x + later
+            return x + later  # type: ignore[has-type]
 
         if f is None:
             later = 1
@@ -209,8 +209,8 @@ class Scale:
         return x, self
 
     def by_another(self, x: int) -> int:
-        self = x
-        return self + 1
+        self = x  # type: ignore[assignment]
+        return self + 1  # type: ignore[operator]
 
 
 class Slotted:

@@ -371,7 +371,7 @@ def some_batches(draw: st.DrawFn) -> list[Batch]:
 def test_random_chains(
     chain: tuple[list[Any], Any], batches: list[Batch], targets: int, maximum: int, chunk: int
 ) -> None:
-    how = {"targets": targets, "maximum": maximum, "chunk": chunk}
+    how: dict[str, Any] = {"targets": targets, "maximum": maximum, "chunk": chunk}
     if (failure := failure_of(*chain, batches, inline=False, **how)) is None:
         check(*chain, batches, **how)
     else:

@@ -69,7 +69,8 @@ def test_a_record_stays_as_it_was_emitted() -> None:
 
 
 def test_a_function_that_is_the_only_reader_is_handed_the_object_itself() -> None:
-    emitted, seen = [], []
+    emitted: list[Any] = []
+    seen: list[Any] = []
 
     def make(value: Any) -> list[Any]:
         emitted.append([value])

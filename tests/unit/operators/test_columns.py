@@ -30,7 +30,7 @@ def exactly(values: list[Any]) -> list[Any]:
     return [(type(v), exactly(list(v)) if isinstance(v, tuple) else repr(v)) for v in values]
 
 
-def there_and_back(values: list[Any], declared: Any = None) -> tuple[bool, list[Any]]:
+def there_and_back(values: list[Any], declared: Any = None) -> tuple[bool, Any]:
     data = Column(declared).pack(values)
     return data[0] != 0x80, Column(declared).unpack(data)
 

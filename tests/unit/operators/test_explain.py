@@ -86,7 +86,7 @@ def test_what_is_called_has_a_reason_for_each_rewrite() -> None:
 
 def test_it_is_logged_when_a_job_starts(caplog: pytest.LogCaptureFixture) -> None:
     from tidegate.operators.level import job_spec
-    from tidegate.operators.subtask import Settings
+    from tidegate.operators.settings import Settings
 
     with caplog.at_level(logging.DEBUG, logger="tidegate.operators.rewrites.explain"):
         job_spec(graph_of(keyed_count), "attempt", Settings("job", "root", "local"))

@@ -42,7 +42,7 @@ class Swaps(Function):
     """A method of its own exchanges the states: nothing may be taken for granted."""
 
     def swap(self) -> None:
-        self.count, self.other = self.other, self.count
+        self.count, self.other = self.other, self.count  # type: ignore[has-type]
 
     def open(self, runtime_context: Any) -> None:
         super().open(runtime_context)
@@ -70,7 +70,7 @@ class SwappedByTimer(Function):
         yield value[0], n
 
     def on_timer(self, timestamp: int, ctx: Any) -> Any:
-        self.count, self.other = self.other, self.count
+        self.count, self.other = self.other, self.count  # type: ignore[has-type]
         yield -1, self.count.value()
 
 

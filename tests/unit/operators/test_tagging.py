@@ -57,7 +57,7 @@ PLAIN = "class F(KeyedProcessFunction):\n    def process_element(self, value, ct
 def test_a_plain_function_cannot(script: Callable[[str], Any]) -> None:
     function = script(PLAIN)()
     assert not verdict(function)
-    assert not verdict(TypedProcess(function, Types.LONG))
+    assert not verdict(TypedProcess(function, Types.LONG))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_plain_function_cannot(script: Callable[[str], Any]) -> None:
 def test_whatever_names_a_tag_can(script: Callable[[str], Any], text: str) -> None:
     function = script(text)()
     assert verdict(function)
-    assert verdict(TypedProcess(function, Types.LONG))
+    assert verdict(TypedProcess(function, Types.LONG))  # type: ignore[arg-type]
 
 
 def test_a_closure_with_a_tag_can() -> None:

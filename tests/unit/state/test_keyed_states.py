@@ -210,7 +210,7 @@ def test_states_of_one_operator_do_not_mix(subtask: Subtask) -> None:
                 state.put("entry", (name, key))
 
     def read(backend: KeyedBackend) -> Any:
-        return [at(backend, key, lambda s=state: s.items()) for state in states for key in ("k", "kk", "b")]
+        return [at(backend, key, lambda s=state: s.items()) for state in states for key in ("k", "kk", "b")]  # type: ignore[misc]
 
     subtask.round(write)
     assert subtask.round(read) == [[("entry", (name, key))] for name in names for key in ("k", "kk", "b")]

@@ -9,8 +9,9 @@ from typing import Any
 from tidegate.common import faults
 from tidegate.common.errors import ArgumentTypeError, UserCodeError
 from tidegate.common.plain_data import find_other
+from tidegate.common.user_code import user_line
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.blame import user_line
+from tidegate.operators.blame import user_error
 from tidegate.operators.collecting import CollectingOperator
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site
 from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
@@ -84,11 +85,13 @@ class SinkOperator(CollectingOperator):
             step()
         except UserCodeError as error:
             where = f"operator '{self.operator.name}', {error.where}"
-            raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error
+            raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error.__cause__
         except Exception as error:
             line = user_line(error)
             place = f"sink '{self.operator.name}'" + (f", {line}" if line else "")
             self.declined = f"{place}: {type(error).__name__}: {error}"
+        except BaseException as error:  # sys.exit and the like: trying again would not help
+            raise user_error(error, f"sink '{self.operator.name}'", None) from error
 
     def parts(self) -> dict[str, Part]:
         state = self._prepared.state

@@ -41,15 +41,15 @@ class SourceOperator(StreamOperator):
         for values, timestamps in self._reader.read(interval):
             try:
                 timestamps = self._strategy.timestamps(values, timestamps)
-            except Exception as error:
+            except BaseException as error:
                 where = f"timestamp assigner of operator '{self.operator.name}'"
                 raise user_error(error, where, record_in(error, watermarks.__file__, "value")) from error
             yield values, timestamps
 
-    def seen(self, split: str, timestamps: list[int] | None) -> None:
+    def seen(self, split: str, timestamps: list[int] | None, values: Sequence[Any]) -> None:
         """The records of a batch of the split are through."""
         now = self.round.now_ms()
-        self._marks.seen(split, timestamps, now)
+        self._marks.seen(split, timestamps, now, values)
         self._advance(now)
 
     def finish(self, split: str) -> None:

@@ -39,11 +39,11 @@ class TimestampsOperator(CollectingOperator):
         self.clear()
         try:
             timestamps = self._strategy.timestamps(values, former or None)
-        except Exception as error:
+        except BaseException as error:
             record = record_in(error, watermarks.__file__, "value")
             raise user_error(error, f"timestamp assigner of operator '{self.operator.name}'", record) from error
         now = self.round.now_ms()
-        self._generator = self._strategy.seen(self._generator, timestamps, now)
+        self._generator = self._strategy.seen(self._generator, timestamps, now, values)
         self.site.emit(values, timestamps)
         self._advance(now)
 
