@@ -53,7 +53,7 @@ class Subtask:
         self.operators: dict[int, StreamOperator] = {}
         """In the order of the chain: whoever reads an operator comes behind it."""
         self._behind: dict[int, _Passage] = {}
-        """Operator id -> the way of what it emits outside of the loops."""
+        """Operator id -> the way of what it emits outside of the loops, once it has."""
         self._create(tagging)
         self.head = self.operators[chain.head.operator.id]
         self._entries = [self._entry(n) for n in range(max(1, chain.head.operator.spec.inputs))]
@@ -69,17 +69,13 @@ class Subtask:
             site = Site(self.index, self.settings, above[operator_id], emit, operator_id in tagging)
             operator = self.operators[operator_id] = registry.create(node, site)
             above |= {child.operator.id: operator.below for _, child in node.children}
-        for node in self.chain.head.walk():
-            self._behind[node.operator.id] = self._passage(Loop(node, self, into=False), node)
 
     def _entry(self, number: int) -> _Passage:
         """The way of records that come in by an input of the head. A source's are those it has emitted."""
         head = self.chain.head
         if self.head.collects:
             return _Passage(lambda values, timestamps, keys: self.head.take_batch(values, timestamps), [], [self.head])
-        if not self.chain.inputs:
-            return self._behind[head.operator.id]
-        return self._passage(Loop(head, self, into=True, input=number), head)
+        return self._passage(Loop(head, self, into=bool(self.chain.inputs), input=number), head)
 
     def _passage(self, loop: Loop, node: ChainNode) -> _Passage:
         outputs: list[EdgeOutput] = []
@@ -152,6 +148,9 @@ class Subtask:
         self._entries[number](values, timestamps, keys)
 
     def _emit(self, operator_id: int, values: list[Any], timestamps: list[Any] | None) -> None:
+        if operator_id not in self._behind:
+            node = self.operators[operator_id].node
+            self._behind[operator_id] = self._passage(Loop(node, self, into=False), node)
         self._behind[operator_id](values, timestamps, None)
         self.cut(everything=False)
 
