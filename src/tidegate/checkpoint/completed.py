@@ -143,6 +143,9 @@ class CompletedCheckpoints:
         an attempt that still found a checkpoint to restore would need what is aborted here.
         """
         numbers = [point.checkpoint_id for point in self._retained]
+        # Listed before the output is aborted: what a task or driver that is not yet dead notes from now on is needed to abort
+        # what it prepares, by the next start.
+        staged = self._files.list(TASK_OWNED) if not self._protected else []
         self._lease.record_end(status, discarded=True)
         faults.point("C7.discard-recorded", dropped=numbers)
         self._lease.check()
@@ -150,8 +153,7 @@ class CompletedCheckpoints:
         self._retained = []
         self._delete_checkpoints([*numbers, *self._attempted])
         self.sweep(())
-        if not self._protected:
-            self._files.delete_tree(TASK_OWNED)
+        self._delete_files(staged)
 
     # -- publish --
 
