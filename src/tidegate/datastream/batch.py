@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tidegate.common.errors import ProgramError
@@ -24,9 +25,8 @@ class LastReduction(FunctionWrapper, KeyedProcessFunction):
 
     def __init__(self, function: Any, value_type: Any) -> None:
         super().__init__(function)
-        self._descriptor = ReducingStateDescriptor(
-            "reduction", method_of(function, "reduce"), value_type or Types.PICKLED_BYTE_ARRAY()
-        )
+        reduce = partial(method_of(function, "reduce"))  # it has no methods that the descriptor would rather take
+        self._descriptor = ReducingStateDescriptor("reduction", reduce, value_type or Types.PICKLED_BYTE_ARRAY())
 
     def open(self, runtime_context: RuntimeContext) -> None:
         super().open(runtime_context)

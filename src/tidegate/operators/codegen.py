@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from tidegate.common.user_code import CHAIN_FILE
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
+from tidegate.graph.transformation import Partitioning
 from tidegate.operators.blame import reprlib_repr, user_error
 from tidegate.operators.operator import StreamOperator
 from tidegate.operators.outputs import EdgeOutput
@@ -25,7 +26,8 @@ from tidegate.operators.ownership import ATOMS, is_immutable, own
 from tidegate.operators.rewrites import rewrite
 from tidegate.operators.rewrites.rewrite import Call, Emit, Owner, Rewrites, WholeBatch
 from tidegate.operators.vectors import IntColumns, Values
-from tidegate.state.backend import NO_KEY
+from tidegate.state.context import NO_KEY
+from tidegate.state.key_types import key_identity
 
 _MOST_NESTED = 40
 """Operators behind each other in one loop. What comes behind them is a loop of its own: the text is written by recursion."""
@@ -175,12 +177,12 @@ class LoopSource:
             self._once.append(f"tg_i = {self.bind('iter', iter)}(tg_keys)")  # an error asks it how far it is
             columns.insert(0, ("tg_k", "tg_i"))
         elif context is not None:
-            self._once.append(f"{self.bind('B', context)}.key = {self.bind('NO_KEY', NO_KEY)}")
+            self._once.append(f"{self.bind('B', context)}.slot = {self.bind('NO_KEY', NO_KEY)}")
         names, sources = zip(*columns, *[("tg_t", "tg_timestamps")] * self.timed, strict=True)
         every = sources[0] if len(sources) == 1 else f"{self.bind('zip', zip)}({', '.join(sources)})"
         head = [f"    for {', '.join(names)} in {every}:"]
         if keyed and context is not None:
-            head.append(f"        {self.bind('B', context)}.key = tg_k")
+            head.append(f"        {self.bind('B', context)}.slot = tg_k")
         return head
 
     def _columns(self) -> list[tuple[str, str]]:
@@ -221,11 +223,20 @@ class LoopSource:
         operator = self._parts.operator(node.operator.id)
         context, keyed = operator.key_context, node.operator.keyed
         if context is not None and keyed is not None:
-            key = f"tg_k{operator.id}"
             owner = Owner(f"key selector of operator '{node.operator.name}'", value)
-            self.call(f"k{operator.id}", keyed.selector, [value], key, depth, owner)
-            self.line(depth, f"{self.bind(f'B{operator.id}', context)}.key = {key}", owner)
+            key = self.key(f"k{operator.id}", keyed, value, depth, owner)
+            self.line(depth, f"{self.bind(f'B{operator.id}', context)}.slot = {key}", owner)
         operator.write(self, value, depth, keyed=False, input=0)
+
+    def key(self, label: str, partitioning: Partitioning, value: str, depth: int, owner: Owner) -> str:
+        """Code that makes the key of a record; returns the variable it is in."""
+        key = f"tg_k{label}"
+        self.call(label, partitioning.selector, [value], key, depth, owner)
+        if partitioning.is_keyed:  # keys of the common classes are their own form; others pay a call
+            identity = key_identity(partitioning.key_type)
+            self.line(depth, f"if {key}.__class__ not in {self.bind(f'y{label}', identity.safe)}:", owner)
+            self.line(depth + 1, f"{key} = {self.bind(f'i{label}', identity.identify)}({key})", owner)
+        return key
 
     def emitter(self, operator: StreamOperator) -> Emit:
         """Writes what happens with each output of the operator."""
@@ -276,13 +287,12 @@ class LoopSource:
 
     def _apart(self, node: ChainNode, value: str, depth: int) -> None:
         """Code that hands the record to a loop of its own."""
-        context = self._parts.operator(node.operator.id).key_context
-        loop = self.bind(f"l{node.operator.id}", Loop(node, self._parts, into=True))
-        keys = ""
-        if context is not None and node.operator.keyed is not None:
-            keys = f", [{self.bind(f'k{node.operator.id}', node.operator.keyed.selector)}({value})]"
-        owner = Owner(f"key selector of operator '{node.operator.name}'", value) if keys else None
-        self.line(depth, f"{loop}([{value}], {'[tg_t]' if self.timed else None}{keys})", owner)
+        n, keyed, keys = node.operator.id, node.operator.keyed, "None"
+        if self._parts.operator(n).key_context is not None and keyed is not None:
+            owner = Owner(f"key selector of operator '{node.operator.name}'", value)
+            keys = f"[{self.key(f'k{n}', keyed, value, depth, owner)}]"
+        loop = self.bind(f"l{n}", Loop(node, self._parts, into=True))
+        self.line(depth, f"{loop}([{value}], {'[tg_t]' if self.timed else None}, {keys})", None)
 
     def _owned(self, value: str, depth: int) -> str:
         if self._parts.object_reuse:

@@ -17,7 +17,7 @@ from tidegate.common.errors import UserCodeError
 from tidegate.common.typeinfo import BasicTypeInfo, TupleTypeInfo
 from tidegate.operators import vectors
 from tidegate.operators.vectors import IntColumns
-from tidegate.state.codecs import SIMPLE_TYPES
+from tidegate.state.keys import SIMPLE_TYPES, EncodedKey, encode_keys, forms_of
 
 _PICKLE = 0x80
 """The first byte of every pickle since protocol 2. A msgpack array never begins with it."""
@@ -102,4 +102,21 @@ def _field(info: Any) -> Any:
 
 
 PLAIN = Column(None)
-"""For keys and timestamps."""
+"""For timestamps."""
+
+
+class _KeyColumn:
+    """The keys of a chunk, in the engine's form (``state/keys.py``), which they have again when they come out."""
+
+    def pack(self, keys: list[Any]) -> bytes:
+        if EncodedKey in set(map(type, keys)):
+            return _ENCODED_KEYS + _pack(list(map(bytes, encode_keys(keys))))
+        return PLAIN.pack(keys)
+
+    def unpack_list(self, data: bytes) -> list[Any]:
+        return forms_of(_unpack(data[1:])) if data[:1] == _ENCODED_KEYS else PLAIN.unpack_list(data)
+
+
+_ENCODED_KEYS = b"\xc7"
+"""The first byte of keys packed as bytes: neither of a msgpack array, nor of a pickle, nor of columns of ints."""
+KEYS = _KeyColumn()

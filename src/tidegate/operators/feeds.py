@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidegate.operators.columns import PLAIN, Column
+from tidegate.operators.columns import KEYS, PLAIN, Column
 from tidegate.operators.inputs import Channel, ChannelInput
 from tidegate.operators.operator import EndOfInput, OperatorRound
 from tidegate.operators.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Ack, Row, Status
@@ -130,4 +130,4 @@ def unpacked(
         records.key_field = packed_field(keys)
         if records.key_field is not None:
             return records, records.columns[records.key_field].tolist(), timestamps
-    return records, None if keys is None else PLAIN.unpack_list(keys), timestamps
+    return records, None if keys is None else KEYS.unpack_list(keys), timestamps

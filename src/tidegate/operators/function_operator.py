@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidegate.graph.plan import ChainNode
+from tidegate.graph.transformation import Ship
 from tidegate.operators.blame import user_error
 from tidegate.operators.contexts import ProcessContext, SubtaskTimerService
 from tidegate.operators.functions import callable_of
@@ -40,17 +41,19 @@ class FunctionOperator(StreamOperator):
         )
         self._on_timer = getattr(spec.function, "on_timer", None)
         self.hooks.insert(0, self._hooks(spec.function, f"operator '{self.operator.name}'", backend))
+        if self.operator.keyed is not None and self.operator.keyed.ship is Ship.FORWARD:  # keys are made in this chain
+            self.hooks.extend(self._hooks_of(self.operator.keyed, "before"))
 
     def _callable(self) -> Callable[..., Any]:
         return callable_of(self.operator.spec)
 
     @property
     def key_context(self) -> Any:
-        return None if self.by_key is None else self.by_key.backend
+        return None if self.by_key is None else self.by_key.backend.context
 
     def begin_batch(self, keys: list[Any] | None, now_ms: int) -> None:
         if self.by_key is not None:
-            self.by_key.backend.now_ms = now_ms
+            self.by_key.backend.context.time = now_ms
             if keys is not None:
                 self.by_key.backend.prefetch(keys)
 
@@ -109,13 +112,14 @@ class FunctionOperator(StreamOperator):
         if due is not None and due <= up_to:
             self._fire(queue.due(up_to), kind)
 
-    def _fire(self, timers: Iterable[tuple[int, Any]], kind: TimeDomain) -> None:
+    def _fire(self, timers: Iterable[tuple[int, Any, bytes]], kind: TimeDomain) -> None:
         context, keys = self.context, self.key_context
         values: list[Any] = []
         times: list[int | None] = []
         context.domain = kind
-        for moment, key in timers:
-            keys.key, context.ts = key, moment
+        for moment, key, namespace in timers:
+            keys.enter(key, namespace)
+            context.ts = moment
             try:
                 values.extend(map(own, self.on_timer(moment) or ()))
             except BaseException as error:

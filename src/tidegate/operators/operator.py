@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tidegate.graph.plan import ChainNode, Edge
+from tidegate.graph.plan import ChainNode
+from tidegate.graph.transformation import Partitioning
 from tidegate.operators.contexts import SubtaskRuntimeContext
 from tidegate.operators.functions import Hooks
 from tidegate.operators.rows import MAX_WATERMARK, RoundContext, Status, TaskPlan
@@ -89,7 +90,7 @@ class StreamOperator:
         self.tags = site.tags and node.operator.spec.emits_tagged
         self.declined: str | None = None
         """Why this round's snapshot may not become a part of a checkpoint; reset by ``restore``."""
-        self.hooks = [hooks for edge in node.edges for hooks in self._hooks_of(edge)]
+        self.hooks = [hooks for edge in node.edges for hooks in self._hooks_of(edge.partitioning, "behind")]
 
     @property
     def id(self) -> int:
@@ -102,12 +103,12 @@ class StreamOperator:
 
     # -- as long as the worker lives ---------------------------------------------------------------------------------
 
-    def _hooks_of(self, edge: Edge) -> list[Hooks]:
+    def _hooks_of(self, partitioning: Partitioning, where: str) -> list[Hooks]:
         found = []
-        for function in (edge.partitioning.selector, edge.partitioning.partitioner):
+        for function in (partitioning.selector, partitioning.partitioner):
             owner = getattr(function, "__self__", None)  # a bound method of a KeySelector or Partitioner
             if owner is not None:
-                found.append(self._hooks(owner, f"partitioning behind operator '{self.operator.name}'"))
+                found.append(self._hooks(owner, f"partitioning {where} operator '{self.operator.name}'"))
         return found
 
     def _hooks(self, function: Any, where: str, backend: Any = None) -> Hooks:

@@ -10,11 +10,12 @@ import numpy as np
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Ship
-from tidegate.operators.columns import PLAIN, Column
+from tidegate.operators.columns import KEYS, PLAIN, Column
 from tidegate.operators.rewrites.rewrite import Owner
 from tidegate.operators.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
 from tidegate.operators.vectors import Int64s, IntColumns, pack_field
 from tidegate.state.key_groups import IntRouter, KeyRouter
+from tidegate.state.key_types import key_identity
 
 if TYPE_CHECKING:
     from tidegate.operators.codegen import LoopSource
@@ -72,6 +73,7 @@ class EdgeOutput:
         self.buffers: list[Columns] = [([], [], []) for _ in range(n if self.per_record else 1)]
         appends = [(v.append, k.append, t.append) for v, k, t in self.buffers]
         self.router: Any = None
+        self.identity = key_identity(edge.partitioning.key_type)
         if ship is Ship.HASH:
             self.router = KeyRouter(appends, target.max_parallelism)
         elif ship is Ship.CUSTOM:
@@ -117,9 +119,9 @@ class EdgeOutput:
         e, partitioning = self.edge.id, self.edge.partitioning
         owner = Owner(f"partitioning of the output of operator '{name}'", value)
         add_value, add_key, add_time = f"tg_a{e}_", f"tg_b{e}_", f"tg_t{e}_"
-        key = f"tg_k{e}_"
+        key = ""
         if partitioning.selector is not None:
-            source.call(f"s{e}_", partitioning.selector, [value], key, depth, owner)
+            key = source.key(f"s{e}_", partitioning, value, depth, owner)
         if self.per_record:
             where = key
             if partitioning.ship is Ship.CUSTOM:
@@ -142,8 +144,8 @@ class EdgeOutput:
             self._timed = timed
 
     def carries(self, columns: IntColumns) -> bool:
-        """Whether columns are what the edge is declared to carry."""
-        return self._column.is_of_ints(columns.width)
+        """Whether columns, and ints as keys, are what the edge is declared to carry."""
+        return int in self.identity.safe and self._column.is_of_ints(columns.width)
 
     def extend(self, columns: IntColumns, keys: Int64s, key_field: int | None, times: Int64s | None) -> None:
         """Add records as columns. ``key_field``: the key is this field of the record."""
@@ -222,7 +224,7 @@ class EdgeOutput:
 
     def _dump(self, values: list[Any], keys: list[Any], times: list[Any]) -> Payload:
         try:
-            return self._column.pack(values), PLAIN.pack(keys) if keys else None, PLAIN.pack(times) if times else None
+            return self._column.pack(values), KEYS.pack(keys) if keys else None, PLAIN.pack(times) if times else None
         except Exception as error:
             raise UserCodeError(
                 "Records that travel to another subtask must be picklable",

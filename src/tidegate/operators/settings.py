@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tidegate.state.backend import DEFAULT_CACHE_BYTES
+
 
 def _system_now_ms() -> int:
     return time.time_ns() // 1_000_000
@@ -19,7 +21,9 @@ class Settings:
     root: str
     local_root: str
     chunk_records: int = 4096
+    state_backend: str = "hashmap"
     map_size: int | None = None
+    cache_bytes: int = DEFAULT_CACHE_BYTES
     parameters: dict[str, str] = field(default_factory=dict)
     object_reuse: bool = False
     """Records are never copied: the program promises not to change what it has emitted or was handed."""

@@ -7,11 +7,11 @@ from tidegate.common.files import Files
 from tidegate.graph.plan import Operator
 from tidegate.operators.operator import OperatorRound, Site
 from tidegate.state.backend import KeyedBackend
-from tidegate.state.codecs import codec_for
 from tidegate.state.key_groups import range_for
 from tidegate.state.local_dir import store_path
 from tidegate.state.refs import StateFile
 from tidegate.state.snapshot import KeyedPart, OperatorSnapshot, merged_schemas
+from tidegate.state.stores import opener
 
 
 class StateByKey:
@@ -29,7 +29,8 @@ class StateByKey:
             key_type=operator.keyed.key_type,
             local_path=store_path(settings.local_root, settings.job_id, operator.uid_hash, site.index),
             files=Files(settings.root),
-            map_size=settings.map_size,
+            open_store=opener(settings.state_backend, settings.map_size),
+            cache_bytes=settings.cache_bytes,
         )
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
@@ -43,7 +44,7 @@ class StateByKey:
         snapshot useless, if it does."""
         plan, operator_id = self._round.plan, self._operator.id
         self.backend.begin(self._files, plan.replaced.get(operator_id, ()))
-        self.backend.now_ms = self._round.now_ms()
+        self.backend.context.time = self._round.now_ms()
         run = plan.compact.get(operator_id)
         return None if run is None else self._merge(run)
 
@@ -64,7 +65,7 @@ class StateByKey:
         segment = self.backend.write_segment(self._round.context.version, self._path("seg"))
         files = (*self._files, segment) if segment is not None else tuple(self._files)
         schemas = merged_schemas([self._before.schemas, self.backend.schemas()])
-        return KeyedPart(self._before.groups, files, schemas, codec_for(self.backend.key_type).describe)
+        return KeyedPart(self._before.groups, files, schemas, self.backend.key_schema)
 
     def end(self) -> None:
         self.backend.end()

@@ -3,8 +3,7 @@
 To look at every output for a tag is a tenth of a simple keyed loop, and most process functions never emit one. A function can
 only get at an ``OutputTag`` if something it is made of names it: its code, its closure, its class, its fields. What is pickled
 by value shows that in the texts of the pickle. What is pickled by reference is a name in a module: then the source of the
-module tells, and of those that it has imported. Where there is no source to read, or too much of it, the function is taken to
-be able to.
+module tells, and of those that it imports. Where there is no source to read, or too much, the function is taken to be able to.
 """
 
 from __future__ import annotations

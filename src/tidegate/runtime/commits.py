@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tidegate.common import faults
@@ -19,7 +19,11 @@ _NEVER = threading.Event()
 
 
 class SinkCommitters:
-    """The committers of a job. ``check_lease`` is called before every commit: an attempt that lost it must not commit."""
+    """The committers of a job. ``check_lease``: an attempt that lost it must not commit or abort.
+
+    They belong to the checkpoint lane while rounds run, so a committer is called by one thread at a time, and its calls keep
+    their order.
+    """
 
     def __init__(
         self,
@@ -29,8 +33,8 @@ class SinkCommitters:
         *,
         check_lease: Callable[[], None],
         clock: Clock,
-        attempts: int = 10,
-        backoff_ms: int = 200,
+        attempts: int,
+        backoff_ms: int,
     ) -> None:
         self._names = {operator.id: operator.name for operator in sinks}
         self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks}
@@ -55,15 +59,23 @@ class SinkCommitters:
 
     def commit(self, committables: Mapping[int, Sequence[Any]], *, recovering: bool = False) -> None:
         """Commit per sink, in the order of rounds. Returns when every one is confirmed; raises CommitError otherwise."""
+        for _ in self.commit_by_sink(committables, recovering=recovering):
+            pass
+
+    def commit_by_sink(self, committables: Mapping[int, Sequence[Any]], *, recovering: bool = False) -> Iterator[None]:
+        """As ``commit``, sink by sink. The lease is looked at once, before the first: see ``checkpoint/lease.py``."""
+        waiting = {o: list(items) for o, items in committables.items() if items and o in self._committers}
+        if not waiting:
+            return
         self.owes = True
-        for done, (operator_id, items) in enumerate(committables.items()):
-            committer = self._committers.get(operator_id)
-            if committer is not None and items:
-                self._check_lease()
-                faults.point("C6.before-commit", sink=self._names[operator_id], done=done)
-                self._retry(operator_id, committer.recover if recovering else committer.commit, list(items))
-                faults.point("C6.sink-committed", sink=self._names[operator_id], done=done)
-        self.owes = False
+        self._check_lease()
+        for done, (operator_id, items) in enumerate(waiting.items()):
+            committer = self._committers[operator_id]
+            faults.point("C6.before-commit", sink=self._names[operator_id], done=done)
+            self._retry(operator_id, committer.recover if recovering else committer.commit, items)
+            faults.point("C6.sink-committed", sink=self._names[operator_id], done=done)
+            self.owes = done + 1 < len(waiting)
+            yield
 
     def _retry(self, operator_id: int, commit: Callable[[list[Any]], None], items: list[Any]) -> None:
         delay = self._backoff_ms
@@ -82,6 +94,14 @@ class SinkCommitters:
             found=f"{self._attempts} attempts, the last: {last}",
             cure="bring the outside system back; the restarted job commits it again",
         )
+
+    def abort(self, prepared: Mapping[int, Sequence[Any]]) -> None:
+        """What was prepared in a round that did not count. Nobody will ever commit it: it is in no checkpoint."""
+        waiting = {o: list(items) for o, items in prepared.items() if items and o in self._committers}
+        if waiting:
+            self._check_lease()
+        for operator_id, items in waiting.items():
+            self._committers[operator_id].abort(items)
 
     def abort_lingering(self, committables: Mapping[int, Sequence[Any]], states: Mapping[int, list[Any]]) -> None:
         """Whatever was prepared and is in neither: after a restore, after a declined round, at the end of the job.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tidegate.graph.transformation import Program
-from tidegate.runtime.attempt import Listener
 from tidegate.runtime.handle import JobHandle
 from tidegate.runtime.master import JobMaster
+from tidegate.runtime.statistics import Listener
 from tidegate.spark.engine import SparkEngine
 from tidegate.spark.session import check_settings, spark_context
 

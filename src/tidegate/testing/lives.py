@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.checkpoint.owner import Owner
 from tidegate.common import faults
+from tidegate.common.clock import ManualClock
 from tidegate.operators.level import JobSpec
 from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
+from tidegate.runtime.inbox import Inbox
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import Inside, SimulatedEngine, WorkerDied
+from tidegate.testing.simulated_lanes import SimulatedLanes
 
 if TYPE_CHECKING:
     from tidegate.testing.simulation import Simulation
@@ -86,6 +89,8 @@ class Life:
         self._broken: BaseException | None = None
         self.violation: AssertionError | None = None
         self._worker_died = False
+        self.clock = ManualClock(same_as=simulation.clock)
+        """With the timers of this driver, which end with it."""
         self.engine = _ObservedEngine(self, simulation)
 
     def run(self) -> None:
@@ -95,9 +100,10 @@ class Life:
             self.master = JobMaster(
                 program,
                 self.engine,
-                clock=simulation.clock,
+                clock=self.clock,
                 liveness=self._is_alive,
                 local_root=simulation.place.local,
+                lanes=self._new_lanes,
             )
             self.master.run()
             self.finished = True
@@ -107,6 +113,11 @@ class Life:
             self.error = error
         if self.violation is not None:
             raise self.violation
+
+    def _new_lanes(self, inbox: Inbox, name: str) -> SimulatedLanes:
+        self.lanes = SimulatedLanes(inbox, self.simulation.seed * 103 + self.number)
+        self.engine.between_tasks = self.lanes.between_tasks
+        return self.lanes
 
     def run_until(self, point: int) -> None:
         """Run in a thread of its own and stop at the n-th point passed, as if the process were stopped."""
@@ -240,7 +251,7 @@ class _ObservedEngine(SimulatedEngine):
         self._life.rounds += 1
         with self._life.checking():
             assert self._life.rounds <= MOST_ROUNDS, f"I9: {MOST_ROUNDS} rounds and no end"
-        self._simulation.clock.advance(self._random.choice((5, 30, 60)))
+        self._life.clock.advance(self._random.choice((5, 30, 60)))
         return super().run(plan)
 
     def _run_attempt(self, *arguments: Any) -> list[tuple[int, Any]]:

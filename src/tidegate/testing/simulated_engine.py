@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -70,6 +70,8 @@ class SimulatedEngine:
         self._spec: JobSpec | None = None
         self._zombies = zombies if zombies is not None else []
         self.inside = Inside.DRIVER
+        self.between_tasks: Callable[[], None] = lambda: None
+        """What else the driver does while a round runs: called before each task."""
         self.fired: dict[str, int] = {}
 
     def start(self, spec: JobSpec) -> None:
@@ -110,6 +112,7 @@ class SimulatedEngine:
 
     def _task(self, level: int, partition: int, plan: RoundPlan, rows: list[Row]) -> list[tuple[int, Any]]:
         self._haunt()
+        self.between_tasks()
         if self._maybe(self._chances.zombie, "zombie"):
             with self._as(Inside.ZOMBIE):
                 list(self._attempt(level, partition, plan, rows))

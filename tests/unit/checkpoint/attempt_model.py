@@ -19,6 +19,7 @@ from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import Located, locate_own
 from tidegate.checkpoint.metadata import OperatorState
 from tidegate.checkpoint.owner import Owner
+from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import Recovery, decide
 from tidegate.common import faults
@@ -30,6 +31,20 @@ from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot
 
 FINISHED_AT = 6
 GROUPS = KeyGroupRange(0, 127)
+
+
+def complete(
+    coordinator: CheckpointCoordinator, pending: PendingCheckpoint, operators: list[OperatorState], **options: Any
+) -> CompletedCheckpoint | None:
+    """Step 7 as the runtime does it, in one thread."""
+    metadata = coordinator.cut(pending, operators, **options)
+    try:
+        done = coordinator.completed.add(metadata)
+    except StorageError as error:
+        coordinator.not_stored(pending, error)
+        return None
+    coordinator.stored(pending, done)
+    return done
 
 
 class Crash(BaseException):
@@ -158,14 +173,17 @@ class Attempt:
         self.ids.append(pending.checkpoint_id)
         released = self.round(pending.checkpoint_id)
         pending.acknowledge("count", 0, duration_ms=1)
-        done = coordinator.complete(pending, [self.operator()], round=self.state.position, finished=self.state.finished)
+        operators, finished = [self.operator()], self.state.finished
+        done = complete(coordinator, pending, operators, round=self.state.position, finished=finished)
         if done is None:
             return
         for transaction in self.state.committables:
             faults.point("model.commit")
             self.sink.commit(transaction)
         self.state.committables = []
-        coordinator.subsume(self.state.paths, released)
+        self.completed.subsume(self.state.paths, released)
+        coordinator.write_history()
+        coordinator.through()
 
     def round(self, number: int) -> list[str]:
         """One more position, one more segment; every third round all segments become one. Gives what it released."""

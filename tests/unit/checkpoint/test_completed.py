@@ -194,10 +194,13 @@ def test_failed_deletes_are_made_up_for(
 def test_subsume_waits_for_its_record(
     files: Files, lease: Lease, completed: CompletedCheckpoints, fail: Callable[..., list[str]]
 ) -> None:
+    """Step 7 writes it; if storage fails that, step 9 does, before it deletes anything."""
     completed.add(metadata(files, lease, "a"))
-    completed.add(metadata(files, lease, "b"))
-    fail("storage.replace", on="live")
+    ready = metadata(files, lease, "b")
+    fired = fail("storage.replace", on="live")
+    completed.add(ready)
     assert completed.subsume(in_use=["shared/b"]) == []
+    assert len(fired) == 2
     assert shared(files) == ["a", "b"]
     faults.install(None)
     assert completed.subsume(in_use=["shared/b"]) == [1]

@@ -97,7 +97,7 @@ def test_a_directory_deleted_and_made_again_fences_too(files: Files, clock: Manu
     files.delete_tree("")
     assert take(files, clock).token == old.token
     with pytest.raises(FencedError, match="own claim is gone or changed"):
-        old.check()
+        old.renew()
 
 
 def test_ids_grow_over_attempts_even_if_nothing_else_was_written(files: Files, clock: ManualClock) -> None:

@@ -18,12 +18,11 @@ from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import ChainNode, Edge
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, Partitioning, Ship, SinkSpec, SourceSpec
 from tidegate.operators.codegen import Loop
-from tidegate.operators.columns import PLAIN, Column
+from tidegate.operators.columns import KEYS, PLAIN, Column
 from tidegate.operators.outputs import EdgeOutput, Target
 from tidegate.operators.rewrites.columns import _PATIENCE, LEAST
 from tidegate.operators.vectors import MARK, IntColumns, packed_field
-from tidegate.state.codecs import encode_key
-from tidegate.state.key_groups import key_group, subtask_for
+from tidegate.state.key_groups import group_of, subtask_for
 
 Batch = tuple[Sequence[Any], "list[Any] | None"]
 Channel = list[tuple[Any, Any, Any]]
@@ -58,7 +57,7 @@ class Sent:
 def _keys(values: bytes, keys: bytes) -> list[Any]:
     field = packed_field(keys)
     if field is None:
-        return PLAIN.unpack_list(keys)
+        return KEYS.unpack_list(keys)
     columns = PLAIN.unpack(values)
     assert isinstance(columns, IntColumns)
     return columns.lists()[field]
@@ -132,7 +131,7 @@ def test_channels_get_the_same_records_in_the_same_order(targets: int, maximum: 
         sent = check(specs, selector, batches, targets=targets, maximum=maximum)
         assert sent.columns == sum(map(len, sent.chunks.values())), "all as columns"
         for target, records in sent.channels.items():
-            groups = {key_group(encode_key(key), maximum) for _, key, _ in records}
+            groups = {group_of(key, maximum) for _, key, _ in records}
             assert {subtask_for(group, targets, maximum) for group in groups} == {target}
 
 

@@ -63,7 +63,8 @@ class Outcome:
         self.files = [] if keyed is None else keyed.files
         written = self.files[known:]
         batches = [batch for file in written for batch in segments.read(files, file)]
-        self.state = sorted(repr(batch) for batch in batches)
+        pairs = ((b.table, *pair) for b in batches for pair in zip(b.flat[::2], b.flat[1::2], strict=True))
+        self.state = sorted(map(repr, pairs))  # inside a group entries are in no order
 
     def told(self) -> tuple[Any, ...]:
         return self.error, self.records, self.state
