@@ -12,7 +12,7 @@ from tidegate.common.types import Row
 from tidegate.connectors.data_generator import DataGeneratorSource
 from tidegate.datastream.printing import java_text, row_text
 from tidegate.operators.source import SplitInterval
-from tidegate.state.codecs import encode_keys
+from tidegate.state.keys import encode_keys
 
 
 def stop(value: Any) -> Any:
