@@ -64,8 +64,8 @@ class KeyedBackend:
       workers of a host and by attempts that do not know of each other; each moves it to a list that was accepted
       (``materialize.py``).
     - The caches are this object's alone. ``_held`` is the list of files whose contents they have; None while a round runs, because
-      what it has written so far is in no file. ``write_segment`` sets it when the file is durable. Whether that file was accepted the
-      next list tells: if it is not in there, nor was taken out by a merge, the caches are emptied (``applied_to``).
+      what it has written so far is in no file. ``write_segment`` sets it when the file is durable. Whether that file was accepted
+      the next list tells: if it is not in there, nor was taken out by a merge, the caches are emptied (``applied_to``).
     - So caches and store are two independent copies of accepted prefixes, and either may be behind the list. Caches are brought up
       by ``begin``, or emptied; the store by the first read, which many rounds never do.
     """
