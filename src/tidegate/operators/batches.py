@@ -14,7 +14,7 @@ from tidegate.operators import watermarks
 from tidegate.operators.blame import record_in, user_error, user_line
 from tidegate.operators.rows import MAX_WATERMARK, Generator
 from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
-from tidegate.operators.vectors import IntColumns, Values
+from tidegate.operators.column_batch import ColumnBatch, Values
 from tidegate.operators.watermarks import Domain, Strategy
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class Collected:
 
     def extend(self, values: Values, timestamps: list[Any] | None, keys: list[Any] | None) -> None:
         """Take a whole batch (the operator is the head of its chain)."""
-        self.values.extend(values.rows() if isinstance(values, IntColumns) else values)
+        self.values.extend(values.rows() if isinstance(values, ColumnBatch) else values)
         if timestamps is not None:
             self.timestamps.extend(timestamps)
 

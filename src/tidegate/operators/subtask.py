@@ -22,12 +22,13 @@ from tidegate.operators import watermarks
 from tidegate.operators.batches import SinkOperator, TimestampAssigner
 from tidegate.operators.blame import record_in, user_error
 from tidegate.operators.codegen import Loop
-from tidegate.operators.columns import PLAIN, Column
+from tidegate.operators.column_batch import ColumnBatch, Values, packed_field
 from tidegate.operators.contexts import ProcessContext, SubtaskRuntimeContext, SubtaskTimerService
 from tidegate.operators.functions import Hooks, callable_of
 from tidegate.operators.inputs import ChannelInput
 from tidegate.operators.outputs import EdgeOutput, Target
 from tidegate.operators.ownership import own
+from tidegate.operators.packing import PLAIN, Packer
 from tidegate.operators.rewrites.rewrite import Rewrites
 from tidegate.operators.rows import (
     ACK,
@@ -44,7 +45,6 @@ from tidegate.operators.rows import (
 from tidegate.operators.sink import WriterContext
 from tidegate.operators.source import SplitInterval
 from tidegate.operators.time_domain import TimeDomain
-from tidegate.operators.vectors import IntColumns, Values, packed_field
 from tidegate.operators.watermarks import Domain, SplitWatermarks, Strategy
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ValueStateDescriptor
@@ -97,7 +97,7 @@ class Subtask:
         self.chain, self.index, self.settings = chain, index, settings
         self.rewrites = rewrites if settings.inline else Rewrites()
         self._channels = [(e, s) for e in chain.inputs for s in range(senders[e.source])]
-        self._columns = {e.id: Column(e.record_type) for e in chain.inputs}
+        self._packers = {e.id: Packer(e.record_type) for e in chain.inputs}
         self._nodes = list(chain.head.walk())
         self.backend = self._create_backend(chain.head.operator)
         self.domain = Domain()
@@ -366,7 +366,7 @@ class Subtask:
         else:
             self._source_batch(split, *batch)
 
-    def _source_batch(self, split: str, values: Sequence[Any], timestamps: list[int] | None) -> None:
+    def _source_batch(self, split: str, values: Values, timestamps: list[int] | None) -> None:
         now = self._now_ms()
         try:
             timestamps = self._strategy.timestamps(values, timestamps)
@@ -396,8 +396,8 @@ class Subtask:
 
     def _unpacked(self, edge: int, values: bytes, keys: bytes | None, times: bytes | None) -> tuple[Values, Any, Any]:
         """Values, keys or None, timestamps or None."""
-        records = self._columns[edge].unpack(values)
-        if keys is not None and isinstance(records, IntColumns):
+        records = self._packers[edge].unpack(values)
+        if keys is not None and isinstance(records, ColumnBatch):
             records.key_field = packed_field(keys)
             if records.key_field is not None:
                 return records, records.columns[records.key_field].tolist(), times and PLAIN.unpack_list(times)

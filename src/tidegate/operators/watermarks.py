@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidegate.operators.rows import MIN_WATERMARK, Generator, Status
@@ -28,7 +28,7 @@ class Strategy:
         assigner = strategy.timestamp_assigner if strategy is not None else None
         self.extract: Callable[[Any, int], int] | None = getattr(assigner, "extract_timestamp", assigner)
 
-    def timestamps(self, values: Sequence[Any], timestamps: list[int] | None) -> list[int] | None:
+    def timestamps(self, values: Iterable[Any], timestamps: list[int] | None) -> list[int] | None:
         """The event timestamps of a batch; the assigner sees the record's former timestamp, or MIN."""
         if self.extract is None:
             return timestamps
