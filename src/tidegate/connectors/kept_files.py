@@ -14,6 +14,7 @@ from tidegate.checkpoint.metadata import CheckpointMetadata, decode_metadata, me
 from tidegate.common.errors import CorruptFileError, RestoreError
 from tidegate.common.files import Files
 from tidegate.connectors.filesystem import join
+from tidegate.state.snapshot import WRITER
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class KeptFiles:
 
     def _files_of(self, metadata: CheckpointMetadata) -> list[str]:
         operators = [operator for operator in metadata.operators if operator.uid_hash == self._sink_id]
-        states = [_unpack(packed) for operator in operators for packed in operator.writer_states]
+        states = [state for operator in operators for state in operator.values(WRITER)]
         committables = [_unpack(packed) for operator in operators for packed in operator.committables]
         return [*fragment_paths(states), *(join(item["directory"], item["hidden"]) for item in committables)]
 

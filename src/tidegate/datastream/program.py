@@ -13,7 +13,7 @@ from tidegate.common.errors import ProgramError
 from tidegate.common.options import AUTO_UIDS, CHAINING, JOB_NAME, MAX_PARALLELISM, PARALLELISM, RUNTIME_MODE
 from tidegate.datastream.batch import resolve_mode, with_batch_semantics
 from tidegate.graph.plan import build
-from tidegate.graph.transformation import Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Program, Transformation
 
 DEFAULT_JOB_NAME = "Tidegate Streaming Job"
 
@@ -96,11 +96,11 @@ def execution_plan(program: Program) -> str:
 
 def _plan_node(t: Transformation, program: Program, parallelism: int) -> dict[str, Any]:
     degree = {each.id: each.parallelism or parallelism for each in program.transformations}
-    kinds = {SourceSpec: "Data Source", SinkSpec: "Data Sink"}
+    pact = "Data Source" if t.spec.is_source else "Data Sink" if t.spec.is_sink else "Operator"
     node: dict[str, Any] = {
         "id": t.id,
         "type": t.name,
-        "pact": kinds.get(type(t.spec), "Operator"),
+        "pact": pact,
         "contents": t.description or t.name,
         "parallelism": degree[t.id],
     }

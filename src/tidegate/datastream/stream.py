@@ -150,7 +150,7 @@ class DataStream(StreamOperatorSettings):
         from tidegate.datastream.keyed_stream import KeyedStream  # it extends this class
 
         expect_type("key_by", key_type)
-        selector = key_callable("key_by", key_selector, converter(key_type))
+        selector = key_callable("key_by", key_selector)
         keyed = Partitioning(Ship.HASH, selector=selector, key_type=key_type, pickled=pickled((selector, None)))
         return KeyedStream(self, self._partitioned(keyed))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from tidegate.common.errors import ProgramError
@@ -16,8 +16,6 @@ from tidegate.graph.transformation import (
     Partitioning,
     Program,
     Ship,
-    SinkSpec,
-    SourceSpec,
     Transformation,
 )
 
@@ -26,7 +24,8 @@ UPPER_BOUND_MAX_PARALLELISM = 1 << 15
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator with everything resolved. ``keyed``: how its input is keyed, or None. ``output_type``: as declared, or None."""
+    """One operator with everything resolved. ``keyed``: how its input is keyed, or None; of several inputs the first that is.
+    ``output_type``: as declared, or None."""
 
     id: int
     name: str
@@ -52,7 +51,7 @@ def _unpickled_operator(values: dict[str, Any], spec: OperatorSpec | bytes) -> O
 @dataclass(frozen=True)
 class Edge:
     """Records of ``source`` (operator id; its side output ``tag`` or its main output) that leave their chain for another.
-    ``record_type``: as declared, or None."""
+    ``record_type``: as declared, or None. ``input``: which of the target's inputs they are."""
 
     id: int
     source: int
@@ -60,6 +59,7 @@ class Edge:
     target: int
     partitioning: Partitioning
     record_type: Any = None
+    input: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ class JobGraph:
 
     @property
     def sources(self) -> list[Operator]:
-        return [operator for operator in self.operators if isinstance(operator.spec, SourceSpec)]
+        return [operator for operator in self.operators if operator.spec.is_source]
 
     @property
     def sinks(self) -> list[Operator]:
-        return [operator for operator in self.operators if isinstance(operator.spec, SinkSpec)]
+        return [operator for operator in self.operators if operator.spec.is_sink]
 
     def operator(self, operator_id: int) -> Operator:
         return next(operator for operator in self.operators if operator.id == operator_id)
@@ -164,7 +164,7 @@ def _resolve(
 
 def _position_hash(t: Transformation, position: int, operators: Mapping[int, Operator]) -> str:
     inputs = [operators[i.upstream].uid_hash + (i.tag or "") for i in t.inputs]
-    return stable_hash("|".join([str(position), type(t.spec).__name__, *inputs]))
+    return stable_hash("|".join([str(position), t.spec.kind, *inputs]))
 
 
 def _default_maximum(parallelism: int) -> int:
@@ -185,14 +185,18 @@ def _check_parallelism(t: Transformation, parallelism: int, limit: int) -> None:
 
 
 def _keyed(t: Transformation) -> Partitioning | None:
-    keyed = [i.partitioning for i in t.inputs if i.partitioning is not None and i.partitioning.ship is Ship.HASH]
-    return keyed[0] if keyed and len(keyed) == len(t.inputs) else None
+    """An input is keyed if all its edges are; an operator is keyed if one of its inputs is."""
+    for index in range(max(t.spec.inputs, 1)):
+        edges = [i.partitioning for i in t.inputs if i.index == index]
+        if edges and all(p is not None and p.is_keyed for p in edges):
+            return edges[0]
+    return None
 
 
 def _resolve_input(i: Input, t: Transformation, operators: Mapping[int, Operator]) -> Input:
     same = operators[i.upstream].parallelism == operators[t.id].parallelism
     if i.partitioning is None:
-        return Input(i.upstream, Partitioning(Ship.FORWARD if same else Ship.REBALANCE), i.tag)
+        return replace(i, partitioning=Partitioning(Ship.FORWARD if same else Ship.REBALANCE))
     if i.partitioning.ship is Ship.FORWARD and not same:
         raise ProgramError(
             "forward() needs the same parallelism on both sides",
@@ -232,7 +236,7 @@ def _assemble(
             for i in inputs[t.id]:
                 assert i.partitioning is not None
                 declared = operators[i.upstream].output_type if i.tag is None else None
-                edges.append(Edge(len(edges), i.upstream, i.tag, t.id, i.partitioning, declared))
+                edges.append(Edge(len(edges), i.upstream, i.tag, t.id, i.partitioning, declared, i.index))
     heads = [t.id for t in program.transformations if t.id not in chained]
     nodes = {head: _node(head, operators, chained, edges) for head in heads}
     chain_of = {node.operator.id: n for n, head in enumerate(heads) for node in nodes[head].walk()}

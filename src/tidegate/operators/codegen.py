@@ -15,43 +15,27 @@ from functools import lru_cache
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
-from tidegate.common.errors import ProgramError
 from tidegate.graph.output_tag import OutputTag
-from tidegate.graph.plan import ChainNode, Edge
-from tidegate.graph.transformation import (
-    FilterSpec,
-    FlatMapSpec,
-    MapSpec,
-    ProcessSpec,
-    ReduceSpec,
-    Ship,
-    SinkSpec,
-    SourceSpec,
-    TimestampsSpec,
-)
+from tidegate.graph.plan import ChainNode
 from tidegate.operators.blame import CHAIN_FILE, reprlib_repr, user_error
 from tidegate.operators.column_batch import INT, ColumnBatch, Values
+from tidegate.operators.operator import StreamOperator
+from tidegate.operators.outputs import EdgeOutput
 from tidegate.operators.ownership import ATOMS, is_immutable, own
+from tidegate.operators.rewrites import rewrite
 from tidegate.operators.rewrites.rewrite import Call, Emit, Owner, Rewrites, WholeBatch
+from tidegate.state.context import NO_KEY
 
 _DEEPEST = 12
 """Levels of indentation. What comes deeper is a loop of its own: Python allows 20 blocks inside each other."""
 
 
-class Bindings(Protocol):
-    """What the generated code needs to know of the subtask it runs in."""
+class ChainParts(rewrite.Bindings, Protocol):
+    """What a loop is made of: the operators of a chain in one subtask, and its outputs."""
 
-    def function(self, operator_id: int) -> Callable[..., Any]: ...
+    def operator(self, operator_id: int) -> StreamOperator: ...
 
-    def context(self, operator_id: int) -> Any: ...
-
-    def reduce_state(self, operator_id: int) -> Any: ...
-
-    def collector(self, operator_id: int) -> tuple[Callable[[Any], None], Callable[[Any], None]]:
-        """Appends of the value and timestamp column of an operator that works on whole batches (sinks, assigners)."""
-        ...
-
-    def output(self, edge_id: int) -> Any: ...
+    def output(self, edge_id: int) -> EdgeOutput: ...
 
     @property
     def rewrites(self) -> Rewrites:
@@ -59,24 +43,17 @@ class Bindings(Protocol):
         ...
 
     @property
-    def backend(self) -> Any: ...
-
-    @property
     def object_reuse(self) -> bool:
         """Whether records are never copied."""
-        ...
-
-    @property
-    def side_outputs(self) -> bool:
-        """Whether any output can carry a tag."""
         ...
 
 
 class _Variant(NamedTuple):
     """What a compiled loop takes. ``columns``: records come as so many columns, ``key_field`` of which is the key;
-    ``int_keys``: a column of ints."""
+    ``int_keys``: it is a column of ints."""
 
     timed: bool
+    keyed: bool
     columns: int | None = None
     key_field: int | None = None
     int_keys: bool = False
@@ -84,31 +61,31 @@ class _Variant(NamedTuple):
 
 def _variant_of(batch: ColumnBatch, timed: bool) -> _Variant:
     key = batch.key_field
-    return _Variant(timed, batch.width, key, key is not None and batch.columns[key].dtype.kind == INT)
+    return _Variant(timed, True, batch.width, key, key is not None and batch.columns[key].dtype.kind == INT)
 
 
 class Loop:
-    """One entry into a chain. ``into`` True: the values are inputs of ``node``; False: they are its outputs."""
+    """One entry into a chain. ``into`` True: the values are inputs of ``node``; False: they are its outputs. ``input``: which of
+    the node's inputs they belong to."""
 
-    def __init__(self, node: ChainNode, bindings: Bindings, *, into: bool) -> None:
-        self._node, self._bindings, self._into = node, bindings, into
-        self._keyed = into and node.operator.keyed is not None
-        self._variants: dict[_Variant, tuple[Callable[..., None], _Source]] = {}
+    def __init__(self, node: ChainNode, parts: ChainParts, *, into: bool, input: int = 0) -> None:
+        self._node, self._parts, self._into, self._input = node, parts, into, input
+        self._variants: dict[_Variant, tuple[Callable[..., None], LoopSource]] = {}
         self._ways: list[WholeBatch] | None = None
 
     def __call__(self, values: Values, timestamps: list[Any] | None, keys: list[Any] | None = None) -> None:
-        if not self._keyed and self._whole_batch(values, timestamps):
+        keyed = keys is not None and self._into
+        if not keyed and self._whole_batch(values, timestamps):
             return
-        variant = _Variant(timestamps is not None)
+        variant = _Variant(timestamps is not None, keyed)
         if isinstance(values, ColumnBatch):
-            if values.width and self._keyed:
+            if values.width and keyed:
                 variant = _variant_of(values, timestamps is not None)
             else:
                 values = values.rows()
         if variant not in self._variants or self._variants[variant][1].is_stale():
             self._variants[variant] = self._compile(variant)
         run, source = self._variants[variant]
-        tags = OutputTag.created
         try:
             run(values, timestamps, keys)
         except Exception as error:
@@ -116,34 +93,33 @@ class Loop:
             if blamed is error:
                 raise  # with the cause it has
             raise blamed from error
-        if OutputTag.created != tags and not self._bindings.side_outputs:
-            raise ProgramError(
-                "Side outputs nobody can read are refused: their records would be taken for main output",
-                where=f"operator '{self._node.operator.name}' or one behind it",
-                found="an OutputTag made while a record was processed, and none in the program",
-                cure="make the OutputTag where the program is built, and read it with get_side_output(tag)",
-            )
 
     def _whole_batch(self, values: Values, timestamps: list[Any] | None) -> bool:
         if self._ways is None:
-            self._ways = self._bindings.rewrites.whole_batch(self._node, self._bindings, into=self._into)
+            self._ways = self._parts.rewrites.whole_batch(self._node, self._parts, into=self._into)
         return any(way(values, timestamps) for way in self._ways)
 
-    def _compile(self, variant: _Variant) -> tuple[Callable[..., None], _Source]:
-        source = _Source(self._bindings, variant, self._keyed)
+    def _compile(self, variant: _Variant) -> tuple[Callable[..., None], LoopSource]:
+        operator = self._parts.operator(self._node.operator.id)
+        source = LoopSource(self._parts, variant, operator.key_context if self._into else None)
         if self._into:
-            source.operator(self._node, "tg_v", 2, self._keyed)
+            operator.write(source, "tg_v", 2, keyed=variant.keyed, input=self._input)
         else:
-            source.emitted(self._node, "tg_v", 2)
+            source.emitted(operator, "tg_v", 2)
         return source.compile(), source
 
 
-class _Source:
-    """The text of one variant while it is built, and its line table afterwards."""
+class LoopSource:
+    """The text of one variant while it is built, and its line table afterwards.
 
-    def __init__(self, bindings: Bindings, variant: _Variant, keyed: bool) -> None:
-        self._bindings, self._variant, self._keyed = bindings, variant, keyed
-        self._timed = variant.timed
+    ``timed``: the record's timestamp is in ``tg_t``. Operators write their part with ``call`` or ``call_each`` and ``line``, and
+    hand what they emit to ``emitted`` or ``consumers``.
+    """
+
+    def __init__(self, parts: ChainParts, variant: _Variant, key_context: Any) -> None:
+        """``key_context``: of the operator that the records enter."""
+        self._parts, self._variant, self._key_context = parts, variant, key_context
+        self.timed = variant.timed
         self.scope: dict[str, Any] | None = None
         self._used: set[str] = set()
         """Of a record that comes as columns, the variables of fields that stand in the lines."""
@@ -189,17 +165,24 @@ class _Source:
         self._names[name] = value
         return name
 
+    def owner(self, node: ChainNode, value: str) -> Owner:
+        """Of a line that an operator writes for the record in the variable."""
+        return Owner(f"operator '{node.operator.name}'", value)
+
     def _open(self) -> list[str]:
         """The lines before those of the operators: the head of the loop, and the current key."""
         columns = self._columns() if self._variant.columns else [("tg_v", "tg_values")]
-        if self._keyed:
+        keyed, context = self._variant.keyed, self._key_context
+        if keyed:
             self._once.append(f"tg_i = {self.bind('iter', iter)}(tg_keys)")  # an error asks it how far it is
             columns.insert(0, ("tg_k", "tg_i"))
-        names, sources = zip(*columns, *[("tg_t", "tg_timestamps")] * self._timed, strict=True)
+        elif context is not None:
+            self._once.append(f"{self.bind('B', context)}.slot = {self.bind('NO_KEY', NO_KEY)}")
+        names, sources = zip(*columns, *[("tg_t", "tg_timestamps")] * self.timed, strict=True)
         every = sources[0] if len(sources) == 1 else f"{self.bind('zip', zip)}({', '.join(sources)})"
         head = [f"    for {', '.join(names)} in {every}:"]
-        if self._keyed:
-            head.append(f"        {self.bind('B', self._bindings.backend)}.key = tg_k")
+        if keyed and context is not None:
+            head.append(f"        {self.bind('B', context)}.slot = tg_k")
         return head
 
     def _columns(self) -> list[tuple[str, str]]:
@@ -235,130 +218,77 @@ class _Source:
 
     # -- operators -------------------------------------------------------------------------------------------------
 
-    def operator(self, node: ChainNode, value: str, depth: int, keyed: bool = False) -> None:
-        """Code that hands the record in ``value`` to the node. ``keyed``: it is the head of its chain, and has a current key."""
-        spec, n = node.operator.spec, node.operator.id
-        owner = Owner(f"operator '{node.operator.name}'", value)
-        if isinstance(spec, SinkSpec | TimestampsSpec):
-            return self._collect(n, value, depth, owner)
-        out = f"tg_v{n}"
-        function = self._bindings.function(n)
-        if isinstance(spec, MapSpec):
-            self.call(f"{n}", function, [value], out, depth, owner, keyed)
-            return self.consumers(node, None, out, depth)
-        if isinstance(spec, FilterSpec):
-            self.call(f"{n}", function, [value], out, depth, owner, keyed)
-            self.line(depth, f"if {out}:", owner)
-            return self.consumers(node, None, value, depth + 1)
-        if isinstance(spec, ReduceSpec):
-            return self._reduce(node, function, value, depth, owner)
-        assert isinstance(spec, ProcessSpec | FlatMapSpec), spec
-        return self._process(node, function, value, depth, owner, keyed)
+    def _operator(self, node: ChainNode, value: str, depth: int) -> None:
+        """Code that hands the record to an operator inside of the chain. If that is keyed, its key is made here."""
+        operator = self._parts.operator(node.operator.id)
+        context, keyed = operator.key_context, node.operator.keyed
+        if context is not None and keyed is not None:
+            key = f"tg_k{operator.id}"
+            owner = Owner(f"key selector of operator '{node.operator.name}'", value)
+            self.call(f"k{operator.id}", keyed.selector, [value], key, depth, owner)
+            self.line(depth, f"{self.bind(f'B{operator.id}', context)}.key = {key}", owner)
+        operator.write(self, value, depth, keyed=False, input=0)
 
-    def _reduce(self, node: ChainNode, function: Any, value: str, depth: int, owner: Owner) -> None:
-        n = node.operator.id
-        state, before, out = self._bindings.reduce_state(n), f"tg_a{n}", f"tg_v{n}"
-        self.line(depth, f"{before} = {self.bind(f's{n}', state.value)}()", owner)
-        self.line(depth, f"if {before} is None:", owner)
-        self.line(depth + 1, f"{out} = {value}", owner)
-        self.line(depth, "else:", owner)
-        self.call(f"{n}", function, [before, value], out, depth + 1, owner)
-        self.line(depth, f"{self.bind(f'u{n}', state.update)}({out})", owner)
-        self.consumers(node, None, out, depth)
+    def emitter(self, operator: StreamOperator) -> Emit:
+        """Writes what happens with each output of the operator."""
+        return lambda value, depth: self.emitted(operator, value, depth)
 
-    def _process(self, node: ChainNode, function: Any, value: str, depth: int, owner: Owner, keyed: bool) -> None:
-        """Process functions and flat maps: outputs one by one from whatever the function returns."""
-        n, arguments = node.operator.id, [value]
-        if isinstance(node.operator.spec, ProcessSpec):
-            context = self.bind(f"c{n}", self._bindings.context(n))
-            arguments.append(context)
-            if self._timed:
-                self.line(depth, f"{context}.ts = tg_t", owner)
-            else:
-                self._once.append(f"{context}.ts = None")
-        self.call_each(
-            f"{n}", function, arguments, depth, owner, keyed, lambda out, level: self.emitted(node, out, level)
-        )
-
-    def emitted(self, node: ChainNode, value: str, depth: int) -> None:
-        """Code that passes an output of the node on: to a side output if it is tagged (process functions only)."""
-        if isinstance(node.operator.spec, ProcessSpec) and self._bindings.side_outputs:
+    def emitted(self, operator: StreamOperator, value: str, depth: int) -> None:
+        """Code that passes an output of the operator on: to a side output if it is tagged."""
+        node = operator.node
+        if operator.tags:
             tags = sorted({tag for tag, _ in node.children if tag} | {edge.tag for edge in node.edges if edge.tag})
-            tag_class = self.bind("OutputTag", OutputTag)
-            tuple_class = self.bind("tuple", tuple)
+            tag_class, tuple_class = self.bind("OutputTag", OutputTag), self.bind("tuple", tuple)
             tagged = f"{value}.__class__ is {tuple_class} and {value} and {value}[0].__class__ is {tag_class}"
             self.line(depth, f"if {tagged}:", None)
-            side = f"tg_x{node.operator.id}"
+            side = f"tg_x{operator.id}"
             for tag in tags:
                 self.line(depth + 1, f"if {value}[0].tag_id == {tag!r}:", None)
-                self.line(depth + 2, f"{side} = {value}[1]", Owner(f"operator '{node.operator.name}'", value))
-                self.consumers(node, tag, side, depth + 2)
+                self.line(depth + 2, f"{side} = {value}[1]", self.owner(node, value))
+                self.consumers(operator, tag, side, depth + 2)
             self.line(depth + 1, "pass", None)
             self.line(depth, "else:", None)
             depth += 1
-        self.consumers(node, None, value, depth)
+        self.consumers(operator, None, value, depth)
 
-    def consumers(self, node: ChainNode, tag: str | None, value: str, depth: int) -> None:
+    def consumers(self, operator: StreamOperator, tag: str | None, value: str, depth: int) -> None:
         """Code that hands ``value`` to everybody who reads it, to each as a record of its own (``ownership.py``): the function
         that emitted it may go on changing it, and so may another reader. A function that is the only reader is handed it as it is.
         """
-        before = len(self._lines)
+        before, node = len(self._lines), operator.node
         safe = tag is None and is_immutable(node.operator.output_type)
         alone = len(node.children) + len(node.edges) == 1
-        fresh = alone and isinstance(node.operator.spec, SourceSpec)
+        fresh = alone and operator.emits_fresh
         for wanted, child in node.children:
             if wanted == tag:
-                fused = alone and not isinstance(child.operator.spec, SinkSpec | TimestampsSpec)
+                fused = alone and not self._parts.operator(child.operator.id).collects
                 mine = value if safe or fresh or fused else self._owned(value, depth)
-                (self.operator if depth <= _DEEPEST else self._apart)(child, mine, depth)
+                (self._operator if depth <= _DEEPEST else self._apart)(child, mine, depth)
         for edge in node.edges:
             if edge.tag == tag:
-                self._edge(edge, value if safe or fresh else self._owned(value, depth), depth, node.operator.name)
+                mine = value if safe or fresh else self._owned(value, depth)
+                self._parts.output(edge.id).write(self, mine, depth, node.operator.name)
         if len(self._lines) == before:
             self.line(depth, "pass", None)
 
     def _apart(self, node: ChainNode, value: str, depth: int) -> None:
         """Code that hands the record to a loop of its own."""
-        loop = self.bind(f"l{node.operator.id}", Loop(node, self._bindings, into=True))
-        self.line(depth, f"{loop}([{value}], {'[tg_t]' if self._timed else None})", None)
+        context = self._parts.operator(node.operator.id).key_context
+        loop = self.bind(f"l{node.operator.id}", Loop(node, self._parts, into=True))
+        keys = ""
+        if context is not None and node.operator.keyed is not None:
+            keys = f", [{self.bind(f'k{node.operator.id}', node.operator.keyed.selector)}({value})]"
+        owner = Owner(f"key selector of operator '{node.operator.name}'", value) if keys else None
+        self.line(depth, f"{loop}([{value}], {'[tg_t]' if self.timed else None}{keys})", owner)
 
     def _owned(self, value: str, depth: int) -> str:
-        if self._bindings.object_reuse:
+        if self._parts.object_reuse:
             return value
         atoms, copied = self.bind("atoms", ATOMS), self.bind("own", own)
         self._copies += 1
         mine = f"tg_o{self._copies}"
         self.line(depth, f"{mine} = {value} if {value}.__class__ in {atoms} else {copied}({value})", None)
         return mine
-
-    def _collect(self, n: int, value: str, depth: int, owner: Owner) -> None:
-        append_value, append_time = self._bindings.collector(n)
-        self.line(depth, f"{self.bind(f'w{n}', append_value)}({value})", owner)
-        if self._timed:
-            self.line(depth, f"{self.bind(f'q{n}', append_time)}(tg_t)", owner)
-
-    def _edge(self, edge: Edge, value: str, depth: int, name: str) -> None:
-        output, e = self._bindings.output(edge.id), edge.id
-        ship, selector = edge.partitioning.ship, edge.partitioning.selector
-        owner = Owner(f"partitioning of the output of operator '{name}'", value)
-        if not output.per_record:
-            append_value, _, append_time = output.appends
-            self.line(depth, f"{self.bind(f'a{e}_', append_value)}({value})", owner)
-            if self._timed:
-                self.line(depth, f"{self.bind(f't{e}_', append_time)}(tg_t)", owner)
-            return
-        key = f"tg_k{e}_"
-        assert selector is not None
-        self.call(f"s{e}_", selector, [value], key, depth, owner)
-        where = key
-        if ship is Ship.CUSTOM:
-            where = f"{self.bind(f'p{e}_', edge.partitioning.partitioner)}({key}, {output.target.parallelism})"
-        self.line(depth, f"tg_a{e}_, tg_b{e}_, tg_t{e}_ = {self.bind(f'r{e}_', output.router)}[{where}]", owner)
-        self.line(depth, f"tg_a{e}_({value})", owner)
-        if ship is Ship.HASH:
-            self.line(depth, f"tg_b{e}_({key})", owner)
-        if self._timed:
-            self.line(depth, f"tg_t{e}_(tg_t)", owner)
 
     # -- functions: rewritten or called ------------------------------------------------------------------------------
 
@@ -373,14 +303,14 @@ class _Source:
         keyed: bool = False,
     ) -> None:
         """Code after which ``out`` holds what the function returns. ``label``: of this place, no other in the loop has it."""
-        if not self._bindings.rewrites.call(self, Call(label, function, arguments, depth, owner, keyed), out):
+        if not self._parts.rewrites.call(self, Call(label, function, arguments, depth, owner, keyed), out):
             self.line(depth, f"{out} = {self.bind(f'f{label}', function)}({', '.join(arguments)})", owner)
 
     def call_each(
         self, label: str, function: Any, arguments: list[str], depth: int, owner: Owner, keyed: bool, emit: Emit
     ) -> None:
         """Code that hands each output of the function to ``emit(variable, depth)``."""
-        if self._bindings.rewrites.call_each(self, Call(label, function, arguments, depth, owner, keyed), emit):
+        if self._parts.rewrites.call_each(self, Call(label, function, arguments, depth, owner, keyed), emit):
             return
         result, out = f"tg_r{label}", f"tg_v{label}"
         self.call(label, function, arguments, result, depth, owner, keyed)

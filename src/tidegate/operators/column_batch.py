@@ -178,15 +178,12 @@ def int_column(values: Sequence[Any]) -> Int64s | None:
 
 def checked_column(values: Column | list[Any]) -> Column:
     """A column of one of the four types. Raises UserCodeError for anything else."""
-    if isinstance(values, np.ndarray) and values.ndim == 1:
-        if values.dtype.kind in (BOOL, FLOAT) or (values.dtype.kind == INT) or values.dtype.kind == "u":
-            column = _widened(values)
-            if column is not None:
-                return column
-        values = values.tolist()
+    if isinstance(values, np.ndarray):
+        widened = _widened(values)
+        return checked_column(values.tolist()) if widened is None else widened
     kinds = set(map(type, values))
     if kinds <= {str}:
-        return text_column(list(values))
+        return text_column(values)
     column = np.array(values, dtype=np.bool_) if kinds == {bool} else number_column(values)
     if column is None:
         raise UserCodeError(
@@ -198,8 +195,10 @@ def checked_column(values: Column | list[Any]) -> Column:
 
 
 def _widened(values: Column) -> Column | None:
-    """64 bits each; None if they do not fit."""
+    """64 bits each; None if they do not fit, or are no numbers."""
     kind = values.dtype.kind
+    if kind not in (INT, FLOAT, BOOL, "u"):
+        return None
     if kind == BOOL:
         return values
     target = np.dtype(np.float64) if kind == FLOAT else np.dtype(np.int64)
@@ -221,4 +220,6 @@ def packed_field(data: bytes) -> int | None:
 
 def is_declared(schema: str, width: int, declared: Sequence[Any]) -> bool:
     """Whether the columns are of the declared Python types, in their order."""
-    return len(declared) == max(width, 1) and all(_TYPES[letter] is kind for letter, kind in zip(schema, declared, strict=True))
+    return len(declared) == max(width, 1) and all(
+        _TYPES[letter] is kind for letter, kind in zip(schema, declared, strict=True)
+    )

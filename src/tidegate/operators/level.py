@@ -18,8 +18,11 @@ from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators import rewrites
 from tidegate.operators.outputs import Target
 from tidegate.operators.rewrites.explain import log_functions, places_of
+from tidegate.operators.rewrites.rewrite import Rewrites
 from tidegate.operators.rows import ACK, RoundContext, Row, TaskPlan
-from tidegate.operators.subtask import Settings, Subtask
+from tidegate.operators.settings import Settings
+from tidegate.operators.subtask import Subtask
+from tidegate.operators.tagging import tagging_operators
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,15 @@ class JobSpec:
     senders: dict[int, int]
     targets: dict[int, Target]
     main_classes: bytes
+
+
+@dataclass(frozen=True)
+class ShippedChain:
+    """A chain with what the driver has found out about its functions. ``tagging``: operators that may emit to side outputs."""
+
+    chain: Chain
+    rewrites: Rewrites
+    tagging: frozenset[int]
 
 
 def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
@@ -59,7 +71,8 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
 
 def _pickle_chain(chain: Chain) -> bytes:
     try:
-        return bytes(cloudpickle.dumps((chain, rewrites.prepare(place.function for place in places_of(chain)))))
+        prepared = rewrites.prepare(place.function for place in places_of(chain))
+        return bytes(cloudpickle.dumps(ShippedChain(chain, prepared, tagging_operators(chain))))
     except Exception:
         for operator in chain.operators:
             try:
@@ -106,9 +119,10 @@ class Job:
 
     def subtask(self, chain: int, index: int) -> Subtask:
         if (chain, index) not in self._subtasks:
-            loaded, prepared = pickle.loads(self.spec.chains[chain])
-            s = self.spec
-            self._subtasks[chain, index] = Subtask(loaded, index, s.settings, s.senders, s.targets, prepared)
+            s, shipped = self.spec, pickle.loads(self.spec.chains[chain])
+            self._subtasks[chain, index] = Subtask(
+                shipped.chain, index, s.settings, s.senders, s.targets, shipped.rewrites, shipped.tagging
+            )
         return self._subtasks[chain, index]
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +11,17 @@ import numpy.typing as npt
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Ship
-from tidegate.operators.column_batch import INT, Column, ColumnBatch, Int64s, pack_field
-from tidegate.operators.packing import PLAIN, Packer
+from tidegate.operators.column_batch import BOOL, FLOAT, INT, TEXT, Column, ColumnBatch, Int64s, pack_field
+from tidegate.operators.packing import KEYS, PLAIN, Packer
+from tidegate.operators.rewrites.rewrite import Owner
 from tidegate.operators.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
 from tidegate.state.key_groups import IntRouter, KeyRouter
+from tidegate.state.key_types import key_identity
 
+if TYPE_CHECKING:
+    from tidegate.operators.codegen import LoopSource
+
+_KEYS: dict[str, type] = {INT: int, FLOAT: float, BOOL: bool, TEXT: str}
 Columns = tuple[list[Any], list[Any], list[Any]]
 """Values, keys, timestamps; the latter two stay empty where there are none."""
 
@@ -56,9 +62,13 @@ class _Waiting:
         columns = [np.concatenate(pieces) for pieces in zip(*self.parts, strict=True)]
         width, key_field, timed, _ = self.shape
         fields = max(width, 1)
-        keys = pack_field(key_field) if key_field is not None else ColumnBatch([columns[fields]], 0).pack()
+        keys = pack_field(key_field) if key_field is not None else _packed_keys(columns[fields])
         times = ColumnBatch([columns[-1]], 0).pack() if timed else None
         return ColumnBatch(columns[:fields], width).pack(), keys, times
+
+
+def _packed_keys(keys: Column) -> bytes:
+    return ColumnBatch([keys], 0).pack() if keys.dtype.kind == INT else KEYS.pack(keys.tolist())
 
 
 class EdgeOutput:
@@ -79,6 +89,7 @@ class EdgeOutput:
         self.buffers: list[Columns] = [([], [], []) for _ in range(n if self.per_record else 1)]
         appends = [(v.append, k.append, t.append) for v, k, t in self.buffers]
         self.router: Any = None
+        self.identity = key_identity(edge.partitioning.key_type)
         if ship is Ship.HASH:
             self.router = KeyRouter(appends, target.max_parallelism)
         elif ship is Ship.CUSTOM:
@@ -92,6 +103,7 @@ class EdgeOutput:
         self._int_router = IntRouter(n, target.max_parallelism)
         self._other_router = KeyRouter(range(n), target.max_parallelism)
         self._watermark = MIN_WATERMARK
+        self._timed = False
 
     def _targets_of(self, ship: Ship, senders: int, n: int) -> list[int]:
         if ship is Ship.GLOBAL:
@@ -109,6 +121,7 @@ class EdgeOutput:
         self._drop()
         self._numbers = [0] * self.target.parallelism
         self._watermark = MIN_WATERMARK
+        self._timed = False
         self.records = 0
 
     def _drop(self) -> None:
@@ -118,9 +131,49 @@ class EdgeOutput:
         for waiting in self._waiting:
             waiting.clear()
 
+    def write(self, source: LoopSource, value: str, depth: int, name: str) -> None:
+        """Write the code that adds the record in the variable ``value``; ``name``: of the operator that has emitted it."""
+        e, partitioning = self.edge.id, self.edge.partitioning
+        owner = Owner(f"partitioning of the output of operator '{name}'", value)
+        add_value, add_key, add_time = f"tg_a{e}_", f"tg_b{e}_", f"tg_t{e}_"
+        key = f"tg_k{e}_"
+        if partitioning.selector is not None:
+            source.call(f"s{e}_", partitioning.selector, [value], key, depth, owner)
+        if partitioning.is_keyed:  # keys of the common classes are their own form; others pay a call
+            source.line(depth, f"if {key}.__class__ not in {source.bind(f'y{e}_', self.identity.safe)}:", owner)
+            source.line(depth + 1, f"{key} = {source.bind(f'i{e}_', self.identity.identify)}({key})", owner)
+        if self.per_record:
+            where = key
+            if partitioning.ship is Ship.CUSTOM:
+                where = f"{source.bind(f'p{e}_', partitioning.partitioner)}({key}, {self.target.parallelism})"
+            router = source.bind(f"r{e}_", self.router)
+            source.line(depth, f"{add_value}, {add_key}, {add_time} = {router}[{where}]", owner)
+        else:
+            for variable, append in zip((add_value, add_key, add_time), self.appends, strict=True):
+                source.bind(variable.removeprefix("tg_"), append)
+        source.line(depth, f"{add_value}({value})", owner)
+        if partitioning.is_keyed:
+            source.line(depth, f"{add_key}({key})", owner)
+        if source.timed:
+            source.line(depth, f"{add_time}(tg_t)", owner)
+
+    def carry(self, timed: bool) -> None:
+        """What comes next has timestamps, or has none: a chunk has them for all of its records or for none."""
+        if timed is not self._timed:
+            self.cut(self._watermark, everything=True)
+            self._timed = timed
+
     def carries(self, batch: ColumnBatch) -> bool:
         """Whether a column batch is what the edge is declared to carry."""
         return self._packer.carries(batch.schema, batch.width)
+
+    def _identified(self, keys: Column, key_field: int | None) -> tuple[Column, int | None]:
+        """The keys in the engine's form, and the field that is the same, if there is one."""
+        if _KEYS[keys.dtype.kind] in self.identity.safe:
+            return keys, key_field
+        identified = np.empty(len(keys), object)
+        identified[:] = list(map(self.identity.identify, keys.tolist()))
+        return identified, None
 
     def _subtasks(self, keys: Column) -> npt.NDArray[np.uint16]:
         """The target of each key."""
@@ -129,8 +182,10 @@ class EdgeOutput:
         return np.fromiter(map(self._other_router.__getitem__, keys.tolist()), np.uint16, len(keys))
 
     def extend(self, batch: ColumnBatch, keys: Column, key_field: int | None, times: Int64s | None) -> None:
-        """Add records as columns. ``key_field``: the key is this field of the record."""
+        """Add records as columns. ``keys``: as the key selector gives them. ``key_field``: they are this field of the record.
+        Raises for a key that is not of the declared type; then nothing is added."""
         n = len(self._waiting)
+        keys, key_field = self._identified(keys, key_field)
         if any(values for values, _, _ in self.buffers):
             self.cut(self._watermark, everything=True)
         every = [*batch.columns, *([] if key_field is not None else [keys]), *([] if times is None else [times])]
@@ -179,14 +234,14 @@ class EdgeOutput:
             self._divide(watermark)
 
     def _divide(self, watermark: int) -> None:
-        values, _, times = self.buffers[0]
+        values, keys, times = self.buffers[0]
         ship, spread = self.edge.partitioning.ship, self._spread
         if ship is Ship.BROADCAST:
             payload = self._dump(values, [], times)
             for index in spread:
                 self._chunk(index, payload, watermark)
         elif len(spread) == 1:
-            self._chunk(spread[0], self._dump(values, [], times), watermark)
+            self._chunk(spread[0], self._dump(values, keys, times), watermark)
         else:
             if ship is Ship.SHUFFLE:
                 order = random.sample(range(len(values)), len(values))
@@ -206,7 +261,7 @@ class EdgeOutput:
 
     def _dump(self, values: list[Any], keys: list[Any], times: list[Any]) -> Payload:
         try:
-            return self._packer.pack(values), PLAIN.pack(keys) if keys else None, PLAIN.pack(times) if times else None
+            return self._packer.pack(values), KEYS.pack(keys) if keys else None, PLAIN.pack(times) if times else None
         except Exception as error:
             raise UserCodeError(
                 "Records that travel to another subtask must be picklable",

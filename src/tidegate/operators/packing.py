@@ -17,7 +17,7 @@ from tidegate.common.errors import UserCodeError
 from tidegate.common.typeinfo import BasicTypeInfo, TupleTypeInfo
 from tidegate.operators import column_batch
 from tidegate.operators.column_batch import ColumnBatch
-from tidegate.state.codecs import SIMPLE_TYPES
+from tidegate.state.keys import SIMPLE_TYPES, EncodedKey, encode_keys, forms_of
 
 _PICKLE = 0x80
 """The first byte of every pickle since protocol 2. A msgpack array never begins with it."""
@@ -103,4 +103,21 @@ def _field(info: Any) -> Any:
 
 
 PLAIN = Packer(None)
-"""For keys and timestamps."""
+"""For timestamps."""
+
+
+class _KeyPacker:
+    """The keys of a chunk, in the engine's form (``state/keys.py``), which they have again when they come out."""
+
+    def pack(self, keys: list[Any]) -> bytes:
+        if EncodedKey in set(map(type, keys)):
+            return _ENCODED_KEYS + _pack(list(map(bytes, encode_keys(keys))))
+        return PLAIN.pack(keys)
+
+    def unpack_list(self, data: bytes) -> list[Any]:
+        return forms_of(_unpack(data[1:])) if data[:1] == _ENCODED_KEYS else PLAIN.unpack_list(data)
+
+
+_ENCODED_KEYS = b"\xc7"
+"""The first byte of keys packed as bytes: neither of a msgpack array, nor of a pickle, nor of a column batch."""
+KEYS = _KeyPacker()

@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.failures import CheckpointFailureReason
@@ -21,7 +20,7 @@ from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.engine import Engine, RoundPlan
 from tidegate.runtime.notifications import is_notified
 from tidegate.runtime.planner import SourcePlanner
-from tidegate.runtime.progress import Progress
+from tidegate.runtime.progress import Progress, written_paths
 from tidegate.runtime.watchdog import cut_off
 
 log = logging.getLogger(__name__)
@@ -72,6 +71,8 @@ class Attempt:
         self.round = first_round
         self.statistics: deque[RoundStatistics] = deque(maxlen=_KEPT_STATISTICS)
         self._unsaved = True  # something since the last checkpoint; the first one after a start is always wanted
+        self._released: set[str] = set()
+        """State files that were needed since step 9 last looked, and maybe are no more."""
         self._completed: list[int] = []
         self._aborted: list[int] = []
 
@@ -113,7 +114,7 @@ class Attempt:
     @property
     def _keeps_writers(self) -> bool:
         """Sinks with open parts may want to roll them at a checkpoint even when nothing new came."""
-        return any(self.progress.writers.values())
+        return self.progress.keeps_writers
 
     def _subtasks(self) -> set[tuple[str, int]]:
         return {(o.uid_hash, s) for o in self.progress.graph.operators for s in range(o.parallelism)}
@@ -144,7 +145,6 @@ class Attempt:
             faults.point("C3.acks-in", round=self.round, checkpoint_id=plan.context.checkpoint_id)
             self.progress.check(acks)
             self._raise_first_error(acks)
-            self.progress.check_prepared(acks)
         except Exception as error:
             if pending is not None and self._coordinator is not None:
                 self._coordinator.abort(pending, CheckpointFailureReason.ROUND_FAILED, str(error))
@@ -184,7 +184,7 @@ class Attempt:
             now_ms=now,
             completed=tuple(self._completed),
             aborted=tuple(self._aborted),
-            statuses=self.progress.statuses,
+            statuses=self.progress.statuses(),
         )
         return self.progress.plan(context, sources)
 
@@ -200,8 +200,7 @@ class Attempt:
         reason = ack.declined or ""
         log.warning("round %d declined: %s", self.round, reason)
         self._planner.discard()
-        written = (file for each in acks for file in (each.segment, each.compacted) if file is not None)
-        self.progress.replaced.update(file.path for file in written)
+        self._released |= written_paths(acks)
         # Other subtasks may have prepared; whatever neither the pending committables nor the writers' states name goes.
         self._committers.abort_lingering(self.progress.committables, self.progress.writer_states())
         if self._coordinator is None:
@@ -216,17 +215,17 @@ class Attempt:
         self._clock.wait(self._stop, self._poll_ms / 1000)
 
     def _accept(self, acks: list[Ack], plan: RoundPlan, seconds: float, pending: PendingCheckpoint | None) -> None:
-        prepared = self.progress.accept(acks, plan)
+        before = self.progress.paths()
+        self.progress, prepared = self.progress.accept(acks)
+        self._released |= before - self.progress.paths()
         self._planner.accept(self._busy_seconds(acks))
         self._unsaved = True
         self._completed.clear()
         self._aborted.clear()
-        at_once: dict[int, list[Any]] = {}
-        for operator_id, items in prepared.items():
-            if self._committers.waits_for_checkpoint(operator_id, self._coordinator is not None):
-                self.progress.committables.setdefault(operator_id, []).extend(items)
-            else:
-                at_once[operator_id] = items
+        waiting = self._coordinator is not None
+        later = {o: items for o, items in prepared.items() if self._committers.waits_for_checkpoint(o, waiting)}
+        at_once = {o: items for o, items in prepared.items() if o not in later}
+        self.progress = self.progress.with_pending(later)
         committing = self._clock.monotonic()
         self._committers.commit(at_once)
         if pending is not None:
@@ -262,14 +261,16 @@ class Attempt:
         # Step 8 only behind step 7: from here on a restore would commit the same again, so a crash in between loses nothing.
         self._committers.commit(self.progress.committables)
         faults.point("C6.all-committed", checkpoint_id=pending.checkpoint_id)
-        self.progress.committables.clear()
+        self.progress = self.progress.without_pending(self.progress.committables)
         self._unsaved = False
         self._completed.append(pending.checkpoint_id)
-        self._coordinator.subsume(self.progress.paths(), self.progress.take_replaced())
+        needed = self.progress.paths()
+        self._coordinator.subsume(needed, self._released - needed)
+        self._released.clear()
 
     def _commit_at_end(self) -> None:
         self._committers.commit(self.progress.committables)
-        self.progress.committables.clear()
+        self.progress = self.progress.without_pending(self.progress.committables)
 
     def _report(self, acks: list[Ack], plan: RoundPlan, seconds: float, commit_seconds: float) -> None:
         sources = {self.progress.graph.chain_of[o.id] for o in self.progress.graph.sources}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tidegate.common import faults
 from tidegate.common.clock import Clock
 from tidegate.common.errors import CommitError, RetryableCommitError
 from tidegate.graph.plan import Operator
-from tidegate.graph.transformation import SinkSpec
 from tidegate.operators.sink import Committer, CommitterContext, Publication, Sink
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ class SinkCommitters:
         backoff_ms: int = 200,
     ) -> None:
         self._names = {operator.id: operator.name for operator in sinks}
-        self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks if isinstance(o.spec, SinkSpec)}
+        self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks}
         self._committers: dict[int, Committer] = {}
         for operator in sinks:
             staging = f"{root}/taskowned/{operator.uid_hash}"
@@ -54,7 +53,7 @@ class SinkCommitters:
             publication is Publication.CHECKPOINT_OR_ROUND and checkpointing
         )
 
-    def commit(self, committables: dict[int, list[Any]], *, recovering: bool = False) -> None:
+    def commit(self, committables: Mapping[int, Sequence[Any]], *, recovering: bool = False) -> None:
         """Commit per sink, in the order of rounds. Returns when every one is confirmed; raises CommitError otherwise."""
         self.owes = True
         for done, (operator_id, items) in enumerate(committables.items()):
@@ -62,7 +61,7 @@ class SinkCommitters:
             if committer is not None and items:
                 self._check_lease()
                 faults.point("C6.before-commit", sink=self._names[operator_id], done=done)
-                self._retry(operator_id, committer.recover if recovering else committer.commit, items)
+                self._retry(operator_id, committer.recover if recovering else committer.commit, list(items))
                 faults.point("C6.sink-committed", sink=self._names[operator_id], done=done)
         self.owes = False
 
@@ -84,7 +83,7 @@ class SinkCommitters:
             cure="bring the outside system back; the restarted job commits it again",
         )
 
-    def abort_lingering(self, committables: dict[int, list[Any]], states: dict[int, list[Any]]) -> None:
+    def abort_lingering(self, committables: Mapping[int, Sequence[Any]], states: Mapping[int, list[Any]]) -> None:
         """Whatever was prepared and is in neither: after a restore, after a declined round, at the end of the job.
 
         Attempts of a task that Spark tried again may have prepared too. That is invisible, and waits for one of the three:
@@ -92,7 +91,7 @@ class SinkCommitters:
         """
         for operator_id, committer in self._committers.items():
             self._check_lease()
-            committer.abort_lingering(committables.get(operator_id, []), states.get(operator_id, []))
+            committer.abort_lingering(list(committables.get(operator_id, ())), states.get(operator_id, []))
 
     def close(self) -> None:
         for committer in self._committers.values():

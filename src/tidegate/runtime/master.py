@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidegate.checkpoint.assign import ProgramOperator, assign_keyed, match_operators
+from tidegate.checkpoint.assign import ProgramOperator, match_operators
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.history import CheckpointHistory
@@ -25,11 +25,11 @@ from tidegate.common.errors import FencedError, JobCancelledError, LeaseError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
-from tidegate.graph.output_tag import OutputTag
+from tidegate.common.options import CACHE_SIZE
 from tidegate.graph.plan import JobGraph, Operator, build
-from tidegate.graph.transformation import Program, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Program
 from tidegate.operators.level import job_spec
-from tidegate.operators.subtask import Settings
+from tidegate.operators.settings import Settings
 from tidegate.runtime.attempt import Attempt, Listener, RoundStatistics
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.engine import Engine
@@ -37,6 +37,7 @@ from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.running import Running
+from tidegate.state.key_types import key_identity
 from tidegate.state.local_dir import choose_root, remove_job
 
 log = logging.getLogger(__name__)
@@ -131,7 +132,7 @@ class JobMaster:
         """Checks that need the outside: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
         try:
             for operator in self.graph.sinks:
-                operator.spec.sink.validate()  # type: ignore[union-attr]
+                operator.spec.sink.validate()
             self._files.check_writable()
             job_spec(self.graph, "check", self._settings())
             self._current = self._start(first=True)
@@ -245,14 +246,9 @@ class JobMaster:
         allow = bool(self._conf.get("execution.state-recovery.ignore-unclaimed-state"))
         declared = [_declared(operator) for operator in self.graph.operators]
         matched = match_operators(metadata, declared, where=located.address, allow_non_restored_state=allow)
-        progress = Progress(self.graph)
         root = "" if located.root.root == self._files.root else located.root.root
-        sources = {}
-        for operator in self.graph.operators:
-            state = matched.get(operator.uid_hash)
-            if state is not None:
-                progress.restore(operator, state, assign_keyed(state, operator.parallelism, root=root))
-                sources[operator.id] = state.source
+        progress = Progress.restored(self.graph, matched, root=root)
+        sources = {o.id: matched[o.uid_hash].source for o in self.graph.operators if o.uid_hash in matched}
         log.info("job %s: restores checkpoint %d from %s", self.job_id, metadata.checkpoint_id, located.address)
         return progress, sources
 
@@ -269,7 +265,7 @@ class JobMaster:
         running.committers = self._new_committers(lease)
         running.committers.commit(progress.committables, recovering=True)
         running.committers.abort_lingering(progress.committables, progress.writer_states())
-        progress.committables.clear()
+        progress = progress.without_pending(progress.committables)
         if self._policy is not None:
             history = CheckpointHistory(self._files)
             running.coordinator = CheckpointCoordinator(
@@ -344,12 +340,13 @@ class JobMaster:
             root=self._files.root,
             local_root=self._local_root,
             chunk_records=int(self._conf.get("tidegate.chunk.records") or 4096),
+            state_backend=self._conf.get("state.backend.type") or "hashmap",
             map_size=self._conf.get("tidegate.state.map-size"),
+            cache_bytes=self._conf.get(CACHE_SIZE.key, CACHE_SIZE.default),
             parameters={key: str(v) for key, v in (self._conf.get("pipeline.global-job-parameters") or {}).items()},
-            side_outputs=OutputTag.created > 0,
             object_reuse=bool(self._conf.get("pipeline.object-reuse", False)),
             inline=bool(self._conf.get("tidegate.functions.inline", True)),
-            batch=self._conf.get("execution.runtime-mode") == "BATCH",
+            batch_mode=self._conf.get("execution.runtime-mode") == "BATCH",
             now_ms=self._clock.now_ms,
         )
 
@@ -397,6 +394,7 @@ def _declared(operator: Operator) -> ProgramOperator:
         operator.parallelism,
         operator.max_parallelism,
         operator.uid,
-        is_source=isinstance(operator.spec, SourceSpec),
-        is_sink=isinstance(operator.spec, SinkSpec),
+        key_type=key_identity(operator.keyed.key_type).describe if operator.keyed is not None else "",
+        is_source=operator.spec.is_source,
+        is_sink=operator.spec.is_sink,
     )

@@ -17,7 +17,7 @@ from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import Located, locate_own
-from tidegate.checkpoint.metadata import OperatorState, SubtaskState
+from tidegate.checkpoint.metadata import OperatorState
 from tidegate.checkpoint.owner import Owner
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import Recovery, decide
@@ -26,6 +26,7 @@ from tidegate.common.clock import ManualClock
 from tidegate.common.errors import CheckpointError, FencedError, StorageError
 from tidegate.common.files import FileHandle, Files
 from tidegate.state.refs import KeyGroupRange, StateFile
+from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot
 
 FINISHED_AT = 6
 GROUPS = KeyGroupRange(0, 127)
@@ -189,7 +190,7 @@ class Attempt:
             name="count",
             parallelism=1,
             max_parallelism=128,
-            keyed=[SubtaskState(GROUPS, self.state.files)],
+            subtasks=[OperatorSnapshot({KEYED: KeyedPart(GROUPS, tuple(self.state.files))})],
             source={"position": self.state.position},
             committables=[msgspec.msgpack.encode(item) for item in self.state.committables],
         )
@@ -198,7 +199,7 @@ class Attempt:
 def restored_state(located: Located) -> ModelState:
     """Reads every file: a checkpoint that cannot be restored raises."""
     (operator,) = located.metadata.operators
-    files = operator.keyed[0].files
+    files = operator.state_files()
     contents = [located.root.read(FileHandle(file.path, file.size, file.hash)) for file in files]
     position = operator.source["position"]
     assert int(contents[-1]) == position, "the last segment holds the position"

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidegate.graph.plan import Chain, JobGraph
-from tidegate.graph.transformation import SinkSpec, SourceSpec, TimestampsSpec
 from tidegate.operators import rewrites
 from tidegate.operators.functions import callable_of
 from tidegate.operators.rewrites import prepared
@@ -46,7 +45,7 @@ def log_functions(graph: JobGraph) -> None:
 def places_of(chain: Chain) -> Iterator[Place]:
     """Where the loops of a chain are due to call a function of the user's for every record."""
     for node in chain.head.walk():
-        if not isinstance(node.operator.spec, SourceSpec | SinkSpec | TimestampsSpec):
+        if node.operator.spec.method is not None:
             yield Place(node, None, callable_of(node.operator.spec))
         for edge in node.edges:
             if edge.partitioning.selector is not None:
