@@ -14,7 +14,7 @@ from typing import Any, Optional
 import msgspec
 
 from tidegate.common.errors import UserCodeError
-from tidegate.common.typeinfo import BasicTypeInfo, TupleTypeInfo
+from tidegate.common.typeinfo import BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo
 from tidegate.operators import column_batch
 from tidegate.operators.column_batch import ColumnBatch
 from tidegate.state.keys import SIMPLE_TYPES, EncodedKey, encode_keys, forms_of
@@ -54,9 +54,9 @@ class Packer:
         return pickle.dumps(values, 5)
 
     def carries(self, schema: str, width: int) -> bool:
-        """Whether a column batch is as declared, or nothing is: then it travels as it is."""
+        """Whether a column batch is as declared, or anything may come: then it travels as it is."""
         declared = self._declared
-        if declared is None:
+        if declared is None or isinstance(declared, PickledBytesTypeInfo):
             return True
         fields = declared.get_field_types() if isinstance(declared, TupleTypeInfo) else [declared]
         if isinstance(declared, TupleTypeInfo) != bool(width):

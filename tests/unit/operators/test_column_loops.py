@@ -1,4 +1,4 @@
-"""Subtasks whose input comes as columns of ints: they do what they do with the same records one by one."""
+"""Subtasks whose input comes as columns: they do what they do with the same records one by one."""
 
 from __future__ import annotations
 
