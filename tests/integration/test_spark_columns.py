@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from conftest import MakeEnv
-
 from tidegate.common import Types, WatermarkStrategy
-from tidegate.datastream import KeyedProcessFunction
+from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.testing.column_source import ColumnSource
 
+MakeEnv = Callable[..., StreamExecutionEnvironment]
 COUNT = 20_000
 
 
