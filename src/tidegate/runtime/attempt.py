@@ -31,7 +31,7 @@ from tidegate.runtime.checkpoint_lane import (
     Through,
     WorkEnded,
 )
-from tidegate.runtime.commands import TriggerCheckpoint
+from tidegate.runtime.commands import Cancel, TriggerCheckpoint
 from tidegate.runtime.engine import Engine, RoundPlan
 from tidegate.runtime.inbox import Event, Inbox, Lane, LaneBroken, Lanes, LeaseLost, RoundEnded, Woken, Work
 from tidegate.runtime.life_cycle import Restored
@@ -95,6 +95,7 @@ class Attempt:
         self._running: _RunningRound | None = None
         self._sources: dict[int, SourcePlan] | None = None  # planned, and not yet run
         self._timer: Timer | None = None
+        self._held_until: float | None = None  # the next round waits so long for room for its checkpoint
         self._resting = self._ending = self._over = False
         self._unsaved = True  # something since the last checkpoint; the first one after a start is always wanted
         self._confirmed: Counter[int] = Counter()  # committables of each sink, over all checkpoints of this attempt
@@ -133,6 +134,11 @@ class Attempt:
         if act is not None:
             act(self, event)
 
+    def _on_cancel(self, command: Cancel) -> None:
+        """The running round is cancelled; if it ends well all the same it counts, with its checkpoint."""
+        if self._running is not None:
+            self._running.watchdog.cut()
+
     def _on_trigger_asked(self, command: TriggerCheckpoint) -> None:
         self._requests.add(command)
         if self._coordinator is None:
@@ -153,16 +159,18 @@ class Attempt:
 
     def _go_on(self) -> None:
         """Begin what can begin now: the next round, the end; else be woken when it is time to look again."""
+        if self._over or self._running is not None:
+            return
         self.check_stopped()
-        if self._over or self._running is not None or self._lane.holds_rounds or self._resting:
+        if self._lane.holds_rounds or self._resting:
             return
         if self._planner.finished and self._is_saved():
             return self._finish()
         now = self._clock.now_ms()
         sources = self._sources = self._sources or self._planner.plan(now)
         ending = all(plan.finished for plan in sources.values())
-        if ending and self._unsaved and self._coordinator is not None and self._coordinator.is_full:
-            return  # the last round carries a barrier; the checkpoint under way comes to its end first, and then we are here again
+        if self._waits_for_room(sources, ending):
+            return
         pending = self._trigger(sources, ending)
         if self._has_work(sources, pending, now):
             self._start_round(sources, pending, now)
@@ -188,15 +196,38 @@ class Attempt:
             return self._start_round(self._planner.plan(now), None, now, only_tells=True)
         self._over = True
 
+    def _waits_for_room(self, sources: dict[int, SourcePlan], ending: bool) -> bool:
+        """Whether the next round should carry a barrier and the checkpoint before is not through. The last round waits. Any other
+        waits half a round at most, and only if the lane is likely to be quicker: else checkpoints would come at every second
+        beat where rounds are as long as the interval, or rounds would wait for storage that is slow."""
+        coordinator = self._coordinator
+        if coordinator is None or not coordinator.is_full:
+            return False
+        if ending and self._unsaved:
+            return True
+        half_ms = self._half_round_ms()
+        if not self._wanted(sources) or not coordinator.late(half_ms):
+            return False
+        now = self._clock.monotonic()
+        if self._held_until is None:
+            self._held_until = now + half_ms / 1000
+            self._rest_until(half_ms)
+        return self._lane.checkpoint_seconds * 1000 <= half_ms and now < self._held_until
+
+    def _half_round_ms(self) -> float:
+        return self.statistics[-1].seconds * 500 if self.statistics else 0.0
+
+    def _wanted(self, sources: dict[int, SourcePlan]) -> bool:
+        """Whether a checkpoint would hold anything new."""
+        return self._unsaved or self.progress.keeps_writers or any(plan.intervals for plan in sources.values())
+
     def _trigger(self, sources: dict[int, SourcePlan], ending: bool) -> PendingCheckpoint | None:
         """Step 1. The last round always carries a barrier: it commits the last output."""
         coordinator = self._coordinator
         if coordinator is None or coordinator.is_full:
             return None
-        wanted = self._unsaved or self.progress.keeps_writers or any(plan.intervals for plan in sources.values())
         # Rounds are the grid checkpoints lie on: the one nearest to the beat carries it, be it a little early.
-        early_ms = self.statistics[-1].seconds * 500 if self.statistics else 0.0
-        due = (ending and self._unsaved) or (wanted and coordinator.due(early_ms))
+        due = (ending and self._unsaved) or (self._wanted(sources) and coordinator.due(self._half_round_ms()))
         if not due and not self._requests.waiting:
             return None
         pending = coordinator.trigger(self._subtasks())
@@ -238,7 +269,7 @@ class Attempt:
     def _start_round(
         self, sources: dict[int, SourcePlan], pending: PendingCheckpoint | None, now: int, *, only_tells: bool = False
     ) -> None:
-        self._sources = None
+        self._sources = self._held_until = None
         plan = self._plan(sources, pending, now)
         watchdog, patience = Watchdog(self._engine, self._clock, self._lanes.aside), None
         if self._coordinator is not None:
@@ -441,9 +472,10 @@ class Attempt:
 
     def _wind_up(self, error: Exception) -> Exception:
         """Bring both lanes to rest before anybody claims a new lease: the running round is cut off and counts for nothing, what
-        the checkpoint lane has begun comes to its end. Gives what to raise."""
+        the checkpoint lane has begun comes to its end (if the job is cancelled, also what waits in it). Gives what to raise."""
         self._ending = True
-        self._lane.drop()
+        if not isinstance(error, JobCancelledError):
+            self._lane.drop()
         if self._running is not None:
             self._running.watchdog.cut()
         later = []
@@ -492,6 +524,7 @@ _ACTS: dict[type[Event], Any] = {
     Woken: Attempt._on_woken,
     LeaseLost: Attempt._on_lease_lost,
     LaneBroken: Attempt._on_failed,
+    Cancel: Attempt._on_cancel,
     TriggerCheckpoint: Attempt._on_trigger_asked,
     Stored: Attempt._on_stored,
     NotStored: Attempt._on_not_stored,
