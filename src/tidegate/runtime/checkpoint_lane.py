@@ -225,7 +225,7 @@ class CheckpointLane:
         yield Stored(cut, completed)
         # Step 8 only behind step 7: from here on a restore would commit the same again, so a crash in between loses nothing.
         waiting = cut.unconfirmed(self._confirmed)
-        yield from self._committers.commit_by_sink(waiting)
+        yield from self._committers.commit_by_sink(waiting, checked=True)
         for sink, items in waiting.items():
             self._confirmed[sink] += len(items)
         faults.point("C6.all-committed", checkpoint_id=cut.checkpoint_id)
