@@ -14,7 +14,7 @@ from tidegate.common.clock import ManualClock
 from tidegate.common.errors import CheckpointError, JobCancelledError
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.commands import Cancel, TriggerCheckpoint
-from tidegate.runtime.handle import JobHandle
+from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sources import ScriptedSource
@@ -32,12 +32,12 @@ def endless(directory: Path) -> SmallJob:
     return job
 
 
-def started(job: SmallJob, **settings: Any) -> JobHandle:
+def started(job: SmallJob, **settings: Any) -> StartedJob:
     """In threads, as users run it."""
-    return JobHandle(JobMaster(job.program(**settings), SimulatedEngine(1), local_root=job.local), [])
+    return StartedJob(JobMaster(job.program(**settings), SimulatedEngine(1), local_root=job.local), [])
 
 
-def stop(handle: JobHandle) -> None:
+def stop(handle: StartedJob) -> None:
     cancel = handle.submit(Cancel())
     assert cancel.answer.result(PATIENCE_S) is JobStatus.CANCELED
     with pytest.raises(JobCancelledError):
