@@ -12,11 +12,11 @@ from typing import Any
 from tidegate.common.files import Files
 from tidegate.common.typeinfo import Types
 from tidegate.state.backend import KeyedBackend
-from tidegate.state.codecs import encode_key
 from tidegate.state.descriptors import ValueStateDescriptor
-from tidegate.state.key_groups import key_group, range_for
+from tidegate.state.key_groups import group_of, range_for
 from tidegate.state.local_dir import choose_root
 from tidegate.state.refs import StateFile
+from tidegate.state.stores import opener
 
 ROUNDS = 7
 CHUNK = 4096
@@ -35,11 +35,11 @@ def show(label: str, seconds: list[float], count: int) -> None:
 class Bench:
     """One subtask of two, with every key of a range, in rounds of ``records`` records."""
 
-    def __init__(self, keys: int, cache_entries: int) -> None:
+    def __init__(self, keys: int, cache_bytes: int) -> None:
         self.local = tempfile.mkdtemp(dir=choose_root())
         self.storage = tempfile.mkdtemp(dir=choose_root())
         self.groups = range_for(0, 2, 128)
-        self.keys = [key for key in range(keys) if key_group(encode_key(key), 128) in self.groups]
+        self.keys = [key for key in range(keys) if group_of(key, 128) in self.groups]
         self.backend = KeyedBackend(
             operator="bench",
             operator_name="bench",
@@ -48,7 +48,8 @@ class Bench:
             key_type=None,
             local_path=self.local,
             files=Files(self.storage),
-            cache_entries=cache_entries,
+            open_store=opener(),
+            cache_bytes=cache_bytes,
         )
         self.state = self.backend.state(ValueStateDescriptor("count", Types.LONG()))
         self.list: list[StateFile] = []
@@ -61,7 +62,7 @@ class Bench:
     def count(self, keys: list[int]) -> None:
         backend, state = self.backend, self.state
         for key in keys:
-            backend.key = key
+            backend.context.key = key
             value = state.value()
             state.update(1 if value is None else value + 1)
 
@@ -86,7 +87,7 @@ def loop_only(bench: Bench) -> float:
     def loop() -> None:
         backend = bench.backend
         for key in keys:
-            backend.key = key
+            backend.context.key = key
 
     keys = bench.keys[:10_000]
     return min(timed(loop)[0] for _ in range(ROUNDS)) / len(keys)
@@ -102,7 +103,7 @@ def hits(bench: Bench) -> None:
 
     def read() -> None:
         for key in keys:
-            backend.key = key
+            backend.context.key = key
             state.value()
 
     show("value(), hit", [timed(read)[0] - empty for _ in range(3 * ROUNDS)], len(keys))
@@ -126,9 +127,9 @@ def misses(bench: Bench, label: str, per_round: int, work: Callable[[list[int]],
 
 def main() -> None:
     keys = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
-    for cached in (0, 600_000):
+    for cached in (0, 512 << 20):
         bench = Bench(keys, cached)
-        print(f"-- {len(bench.keys)} keys in the subtask, {cached} entries kept between rounds")
+        print(f"-- {len(bench.keys)} keys in the subtask, caches of {cached >> 20} MiB")
         bench.begin()
         fill, _ = timed(lambda bench=bench: bench.count(bench.keys))
         show("fill: miss of nothing", [fill], len(bench.keys))

@@ -17,7 +17,7 @@ from tidegate.checkpoint.history import DEFAULT_LIMIT, NO_ID, CheckpointHistory,
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata, OperatorState
-from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint, Subtask
+from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint, SubtaskId
 from tidegate.checkpoint.policy import CheckpointPolicy, Retention
 from tidegate.checkpoint.trigger import CheckpointTrigger
 from tidegate.common import faults
@@ -63,7 +63,7 @@ class CheckpointCoordinator:
         """As many checkpoints as may be are under way: the next one waits until one of them has ended."""
         return self._trigger.next_due() is None
 
-    def trigger(self, expected: Iterable[Subtask], kind: str = CHECKPOINT) -> PendingCheckpoint | None:
+    def trigger(self, expected: Iterable[SubtaskId], kind: str = CHECKPOINT) -> PendingCheckpoint | None:
         """Step 1: take the next id. None if storage failed: counted, ``CheckpointError`` when once too often."""
         faults.point("C1.before-trigger", job_id=self.job_id)
         trigger_ms = self._clock.now_ms()

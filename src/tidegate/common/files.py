@@ -211,13 +211,13 @@ def verify(location: str, data: bytes, size: int, expected_hash: str) -> None:
         raise corrupt(location, expected, found)
 
 
-def corrupt(location: str, expected: str, found: str) -> CorruptFileError:
-    """The error for a file that is missing or not what it should be."""
+def corrupt(location: str, expected: str, found: str, cure: str | None = None) -> CorruptFileError:
+    """The error for a file that is missing or not what it should be. ``cure``: another one than for a part of a checkpoint."""
     return CorruptFileError(
         "A file on checkpoint storage is not what was written.",
         where=location,
         found=f"{found}; expected {expected}",
-        cure="bring the file back from a copy, or point execution.state-recovery.path at another checkpoint",
+        cure=cure or "bring the file back from a copy, or point execution.state-recovery.path at another checkpoint",
     )
 
 

@@ -406,6 +406,13 @@ LOCAL_DIR = _option(
 MAP_SIZE = _option(
     "tidegate.state.map-size", MEMORY, 64 << 30, "Most one local store may grow to.", check=_at_least(1 << 20, " bytes")
 )
+CACHE_SIZE = _option(
+    "tidegate.state.cache-size",
+    MEMORY,
+    256 << 20,
+    "About how much memory the cached state of a keyed operator may take in each subtask; what was used last stays.",
+    check=_at_least(0, " bytes"),
+)
 LEASE_TIMEOUT = _option(
     "tidegate.checkpoint.lease-timeout",
     DURATION,

@@ -30,7 +30,7 @@ class FileCommitter(Committer):
     def __init__(self, base_path: str, context: CommitterContext) -> None:
         self._base_path, self._check_lease = base_path, context.check_lease
         self._names = HiddenNames(context.job_id, context.sink_id, context.staging)
-        self._kept = KeptFiles(context.staging, context.sink_id)
+        self._kept = KeptFiles(context.root, context.sink_id)
         self._retired: set[str] = set()
         """Full paths of fragments that are part of a published or merged file, and may be named by a checkpoint."""
 

@@ -7,14 +7,12 @@ from typing import Any
 
 from tidegate.common.arguments import wrong
 from tidegate.common.errors import StateAccessError
-from tidegate.common.row_conversion import Converter
 from tidegate.datastream.functions import Function, KeySelector, Partitioner
 
 
-def key_callable(method: str, selector: Any, convert: Converter | None = None) -> Callable[[Any], Any]:
-    """value -> key. ``convert``: gives keys the rows their declared type promises."""
-    plain = _plain(method, selector, KeySelector, "get_key", "lambda value: value[0]")
-    return plain if convert is None else ConvertedKey(plain, convert)
+def key_callable(method: str, selector: Any) -> Callable[[Any], Any]:
+    """value -> key. What makes the key one of its declared type stands behind it, in the edge (``state/key_types.py``)."""
+    return _plain(method, selector, KeySelector, "get_key", "lambda value: value[0]")
 
 
 def partition_callable(method: str, partitioner: Any) -> Callable[[Any, int], int]:
@@ -32,14 +30,6 @@ def _plain(method: str, function: Any, base: type[Function], name: str, example:
         return function  # type: ignore[no-any-return]
     opens = getattr(type(function), "open", Function.open) is not Function.open
     return OpenedOnFirstUse(function, name) if opens else bound
-
-
-class ConvertedKey:
-    def __init__(self, selector: Callable[[Any], Any], convert: Converter) -> None:
-        self._selector, self._convert = selector, convert
-
-    def __call__(self, value: Any) -> Any:
-        return self._convert(self._selector(value))
 
 
 class OpenedOnFirstUse:

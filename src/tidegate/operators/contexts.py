@@ -130,4 +130,4 @@ class ProcessContext:
             raise StateAccessError(
                 "There is a current key only on a keyed stream", cure="call key_by(...) before process(...)"
             )
-        return self._backend.key
+        return self._backend.context.visible_key

@@ -11,7 +11,6 @@ from tidegate.common import faults
 from tidegate.common.clock import Clock
 from tidegate.common.errors import CommitError, RetryableCommitError
 from tidegate.graph.plan import Operator
-from tidegate.graph.transformation import SinkSpec
 from tidegate.operators.sink import Committer, CommitterContext, Publication, Sink
 
 log = logging.getLogger(__name__)
@@ -38,11 +37,11 @@ class SinkCommitters:
         backoff_ms: int,
     ) -> None:
         self._names = {operator.id: operator.name for operator in sinks}
-        self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks if isinstance(o.spec, SinkSpec)}
+        self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks}
         self._committers: dict[int, Committer] = {}
         for operator in sinks:
             staging = f"{root}/taskowned/{operator.uid_hash}"
-            context = CommitterContext(job_id, operator.uid_hash, staging, check_lease)
+            context = CommitterContext(job_id, operator.uid_hash, staging, check_lease, root)
             committer = self._sinks[operator.id].create_committer(context)
             if committer is not None:
                 self._committers[operator.id] = committer

@@ -12,7 +12,6 @@ from tidegate.common.job_execution_result import JobExecutionResult
 from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
 from tidegate.connectors.collect import collected
-from tidegate.graph.transformation import SinkSpec
 from tidegate.runtime.master import C, JobMaster
 from tidegate.runtime.statistics import Listener, RoundStatistics
 from tidegate.runtime.view import JobView
@@ -41,7 +40,6 @@ class StartedJob:
         try:
             self._failure = self._describe_failure()
             for operator in self._master.graph.sinks:
-                assert isinstance(operator.spec, SinkSpec)
                 channel = getattr(operator.spec.sink, "channel_id", None)
                 if channel is not None:
                     collected(channel).close(self._failure)

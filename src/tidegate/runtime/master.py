@@ -17,10 +17,9 @@ from tidegate.common.errors import CheckpointError, FencedError, JobCancelledErr
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
-from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.transformation import Program
 from tidegate.operators.level import job_spec
-from tidegate.operators.subtask import Settings
+from tidegate.operators.settings import Settings
 from tidegate.runtime.attempt import Attempt
 from tidegate.runtime.commands import Cancel, Command
 from tidegate.runtime.engine import Engine
@@ -159,7 +158,7 @@ class JobMaster:
         """Checks that need the outside: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
         try:
             for operator in self.graph.sinks:
-                operator.spec.sink.validate()  # type: ignore[union-attr]
+                operator.spec.sink.validate()
             self._job.files.check_writable()
             job_spec(self.graph, "check", self._subtask_settings())
             self._start(first=True)
@@ -240,7 +239,13 @@ class JobMaster:
 
     def _restart(self, error: Exception, delay_ms: int) -> None:
         self._become(JobStatus.RESTARTING)
-        log.warning("job %s: restart in %d ms from the latest checkpoint, after: %s", self.job_id, delay_ms, error)
+        log.warning(
+            "job %s: restart in %d ms from the latest checkpoint, after: %s",
+            self.job_id,
+            delay_ms,
+            error,
+            exc_info=error,  # with the traceback of the user's code, which came with the ack
+        )
         self._clock.wait(self._stop, delay_ms / 1000)
         if self._stop.is_set():  # the attempt still holds its lease: the end applies retention and aborts output
             if self._owes_output():
@@ -266,12 +271,13 @@ class JobMaster:
             root=self._job.files.root,
             local_root=self._job.local_root,
             chunk_records=settings.chunk_records,
+            state_backend=settings.state_backend,
             map_size=settings.map_size,
+            cache_bytes=settings.cache_bytes,
             parameters=dict(settings.parameters),
-            side_outputs=OutputTag.created > 0,
             object_reuse=settings.object_reuse,
             inline=settings.inline_functions,
-            batch=settings.batch,
+            batch_mode=settings.batch_mode,
             now_ms=self._clock.now_ms,
         )
 

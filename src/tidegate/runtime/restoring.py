@@ -22,13 +22,13 @@ from tidegate.common.clock import Clock
 from tidegate.common.errors import FencedError
 from tidegate.common.files import Files
 from tidegate.graph.plan import JobGraph, Operator, build
-from tidegate.graph.transformation import Program, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Program
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.life_cycle import Act, Claimed, FinishedBefore, Heartbeat, Restored
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.settings import JobSettings
-from tidegate.state.codecs import codec_for
+from tidegate.state.key_types import key_identity
 from tidegate.state.local_dir import remove_job
 
 log = logging.getLogger(__name__)
@@ -203,7 +203,7 @@ def _declared(operator: Operator) -> ProgramOperator:
         operator.parallelism,
         operator.max_parallelism,
         operator.uid,
-        key_type=codec_for(operator.keyed.key_type).describe if operator.keyed is not None else "",
-        is_source=isinstance(operator.spec, SourceSpec),
-        is_sink=isinstance(operator.spec, SinkSpec),
+        key_type=key_identity(operator.keyed.key_type).describe if operator.keyed is not None else "",
+        is_source=operator.spec.is_source,
+        is_sink=operator.spec.is_sink,
     )

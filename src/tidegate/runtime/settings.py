@@ -30,11 +30,13 @@ class JobSettings:
     poll_ms: int
     """How often a source that cannot say when it has more is asked, at least: a record waits no longer for its round."""
     local_dir: str | None
+    state_backend: str
     map_size: int
+    cache_bytes: int
     chunk_records: int
     object_reuse: bool
     inline_functions: bool
-    batch: bool
+    batch_mode: bool
     parameters: Mapping[str, str]
 
     @staticmethod
@@ -62,11 +64,13 @@ class JobSettings:
             round_max_records=get(options.ROUND_MAX_RECORDS),
             poll_ms=_poll(get(options.BUFFER_TIMEOUT) if get(options.BUFFER_TIMEOUT_ENABLED) else None),
             local_dir=get(options.LOCAL_DIR) or (tmp_dirs[0] if tmp_dirs else None),
+            state_backend=get(options.STATE_BACKEND),
             map_size=get(options.MAP_SIZE),
+            cache_bytes=get(options.CACHE_SIZE),
             chunk_records=get(options.CHUNK_RECORDS),
             object_reuse=get(options.OBJECT_REUSE),
             inline_functions=get(options.INLINE_FUNCTIONS),
-            batch=get(options.RUNTIME_MODE) == "BATCH",
+            batch_mode=get(options.RUNTIME_MODE) == "BATCH",
             parameters={key: str(value) for key, value in get(options.JOB_PARAMETERS).items()},
         )
 

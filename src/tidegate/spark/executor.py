@@ -7,7 +7,7 @@ from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import Listener
 from tidegate.spark.engine import SparkEngine
-from tidegate.spark.session import spark_context
+from tidegate.spark.session import check_settings, spark_context
 
 
 class SparkExecutor:
@@ -15,6 +15,7 @@ class SparkExecutor:
 
     def execute_async(self, program: Program) -> StartedJob:
         """Everything wrong with the program or its configuration is raised here; the job then runs in the background."""
+        check_settings(program.configuration)
         listeners: list[Listener] = []
         engine = SparkEngine(lambda: spark_context(program.configuration))
         return StartedJob(JobMaster(program, engine, listeners=listeners), listeners)

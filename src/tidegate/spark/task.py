@@ -10,7 +10,7 @@ from typing import Any
 from tidegate.operators.level import JobSpec, close_job, job_in_this_worker
 from tidegate.operators.rows import RoundContext, TaskPlan
 from tidegate.state.local_dir import remove_job
-from tidegate.state.store import close_removed_stores
+from tidegate.state.stores import close_removed_stores
 
 
 def identity(partition: int) -> int:

@@ -3,48 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, Final
+from typing import Any
 
 from tidegate.common import faults
 from tidegate.common.arguments import shown
-from tidegate.common.errors import ArgumentTypeError, InternalError, RestoreError, StateAccessError, TidegateError
+from tidegate.common.errors import InternalError, RestoreError, StateAccessError, TidegateError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
+from tidegate.common.options import CACHE_SIZE
 from tidegate.state import keyed, ttl_states
 from tidegate.state.codecs import codec_for, expiry_of, list_codec_for
 from tidegate.state.compaction import Expired, merge_files
+from tidegate.state.context import NO_KEY, KeyContext
 from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, expect_descriptor
-from tidegate.state.keyed import Changes, Entries, KeyedState, SingleState
+from tidegate.state.key_types import key_identity
+from tidegate.state.keys import visible
 from tidegate.state.layout import EVENT, PROCESSING, STATE, TIMERS, state_name, timer_from_local
 from tidegate.state.map_state import KeyedMapState
 from tidegate.state.materialize import applied_to, bring_up
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema, schema_mismatch
 from tidegate.state.segments import SegmentWriter, read
-from tidegate.state.store import LocalStore, Snapshot, open_lmdb
+from tidegate.state.single import ENTRY_BYTES, Changes, Entries, KeyedState, SingleState
+from tidegate.state.store import LocalStore, Snapshot
+from tidegate.state.stores import OpenStore
 from tidegate.state.timers import TimerQueue
 
-DEFAULT_CACHE_ENTRIES = 1_000_000
-"""How many values of a state may stay in memory from one round to the next (some 200 bytes each, of numbers)."""
+DEFAULT_CACHE_BYTES: int = CACHE_SIZE.default
+"""About how much memory the caches of a subtask may take, all states together."""
 
 TIMER_SLICE = 10_000
 
 CATCH_UP = 4
 """A cache is brought up with at most so many times the entries it has: to read one again from the store costs as much."""
 
+OFTEN = 4
+"""One miss in so many records is often: reading them together costs about half as much."""
+
 PROBE_EVERY = 16
 """Every so many chunks none is prefetched, to see whether the states are still read."""
 
-
-class _NoKey:
-    """Stands for the key where there is none. It cannot be hashed, so any access to state raises by itself."""
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return "NO_KEY"
-
-
-NO_KEY: Final = _NoKey()
 
 _KINDS: dict[str, tuple[type[Any], type[Any]]] = {
     "value": (keyed.KeyedValueState, ttl_states.TtlValueState),
@@ -58,9 +55,19 @@ _KINDS: dict[str, tuple[type[Any], type[Any]]] = {
 class KeyedBackend:
     """State and timers of one subtask. Made once in a Python worker and used for many rounds.
 
-    A round: ``begin`` with the accepted list of files; ``key`` and ``now_ms`` are set by the loop while user functions run;
-    ``write_segment``; ``end``. States survive rounds as objects, their contents only as what the next ``begin`` hands in.
-    The local store is only ever brought to the list of ``begin``, so an attempt that fails, anywhere, leaves no trace.
+    A round: ``begin`` with the accepted list of files; the loop sets ``context`` while user functions run; ``write_segment``;
+    ``end``. States survive rounds as objects, their contents only as what the next ``begin`` hands in.
+
+    Why a failure, anywhere, leaves no trace:
+
+    - The local store is only ever brought to the list of ``begin``, never to what this round has written. It is shared by the
+      workers of a host and by attempts that do not know of each other; each moves it to a list that was accepted
+      (``materialize.py``).
+    - The caches are this object's alone. ``_held`` is the list of files whose contents they have; None while a round runs, because
+      what it has written so far is in no file. ``write_segment`` sets it when the file is durable. Whether that file was accepted
+      the next list tells: if it is not in there, nor was taken out by a merge, the caches are emptied (``applied_to``).
+    - So caches and store are two independent copies of accepted prefixes, and either may be behind the list. Caches are brought up
+      by ``begin``, or emptied; the store by the first read, which many rounds never do.
     """
 
     __slots__ = (
@@ -69,21 +76,20 @@ class KeyedBackend:
         "_files",
         "_held",
         "_local_path",
-        "_map_size",
+        "_open_store",
         "_snapshot",
         "_states",
         "_store",
         "_timerless",
-        "cache_entries",
+        "cache_bytes",
+        "context",
         "event_timers",
         "get",
         "get_long",
         "groups",
-        "key",
-        "key_type",
+        "identity",
         "max_key",
         "max_parallelism",
-        "now_ms",
         "operator",
         "operator_name",
         "processing_timers",
@@ -91,10 +97,6 @@ class KeyedBackend:
         "stored",
     )
 
-    key: Any
-    """The current key, set for every record; ``NO_KEY`` where there is none."""
-    now_ms: int
-    """Processing time, set for every chunk."""
     get: Callable[[bytes], bytes | None]
     get_long: Callable[[bytes], bytes | None]
     scan: Callable[[bytes], Iterator[tuple[bytes, bytes]]]
@@ -109,14 +111,15 @@ class KeyedBackend:
         key_type: Any,
         local_path: str,
         files: Files,
-        map_size: int | None = None,
-        cache_entries: int = DEFAULT_CACHE_ENTRIES,
+        open_store: OpenStore,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
     ) -> None:
         self.operator, self.operator_name = operator, operator_name
         self.groups, self.max_parallelism = groups, max_parallelism
-        self.key_type = key_type
-        self.cache_entries = cache_entries
-        self._files, self._local_path, self._map_size = files, local_path, map_size
+        self.identity = key_identity(key_type)
+        self.cache_bytes = cache_bytes
+        self.context = KeyContext()
+        self._files, self._local_path, self._open_store = files, local_path, open_store
         self._states: dict[str, KeyedState] = {}
         self.stored: list[StateSchema] = []
         self._store: LocalStore | None = None
@@ -127,7 +130,6 @@ class KeyedBackend:
         self._chunks = 0
         self.event_timers = TimerQueue(self, EVENT)
         self.processing_timers = TimerQueue(self, PROCESSING)
-        self.now_ms = 0
         self._detach()
 
     # -- states --
@@ -173,6 +175,11 @@ class KeyedBackend:
             made = plain(self, descriptor, codec)
         return made
 
+    @property
+    def key_schema(self) -> str:
+        """A stable text of the declared key type, ``pickle`` where there is none. Under another one stored keys are other keys."""
+        return self.identity.describe
+
     def schemas(self) -> list[StateSchema]:
         """What is known of the states registered so far, by name."""
         return [_schema(self._states[name].descriptor) for name in sorted(self._states)]
@@ -187,7 +194,7 @@ class KeyedBackend:
         self._close_snapshot()
         held, self._held = self._held, None  # until the round has written its changes, memory stands for no list
         self._begun = list(files)
-        self._store = open_lmdb(self._local_path, self._map_size)
+        self._store = self._open_store(self._local_path)
         self.max_key = self._store.max_key
         self.get, self.get_long, self.scan = self._first_get, self._first_get_long, self._first_scan
         start = 0 if held is None else applied_to(held, files, replaced, self.groups)
@@ -196,13 +203,14 @@ class KeyedBackend:
             self._timerless = not self._opened().timers(b"\x00", 1)[0]
         for timers in (self.event_timers, self.processing_timers):
             timers.reset(self._snapshot)
+        self.trim_caches()
 
     def _catch_up(self, files: list[StateFile], anew: bool) -> bool:
         """Bring the caches to the list: apply files, to nothing if ``anew``. Whether it is certain that they have no timers."""
         entries = sum(file.entries for file in files)
         learning, timerless = [], True
         for state in self._states.values():
-            worth_it = entries <= min(CATCH_UP * state.kept(), self.cache_entries)
+            worth_it = entries <= CATCH_UP * state.kept() and entries * ENTRY_BYTES <= self.cache_bytes
             state.reset(keep=worth_it and not anew)
             if worth_it:
                 learning.append(state)
@@ -237,13 +245,21 @@ class KeyedBackend:
         return self._opened().scan(prefix)
 
     def prefetch(self, keys: list[Any]) -> None:
-        """Called once per chunk with the keys of its records: states whose reads mostly missed lately are read in one go."""
+        """Called once per chunk with the keys of its records: states whose reads often missed lately are read in one go."""
+        self.trim_caches()
         self._chunks += 1
         for state in self._states.values():
             if isinstance(state, SingleState):
-                often, state.misses = 2 * state.misses > len(keys), 0
+                often, state.misses = OFTEN * state.misses > len(keys), 0
                 if often and self._chunks % PROBE_EVERY:
                     state.prefetch(keys)
+
+    def trim_caches(self) -> None:
+        """Bound the memory of the caches, by their two generations. Not while the records of a chunk are processed."""
+        states = self._states.values()
+        if 2 * sum(state.young_bytes() for state in states) > self.cache_bytes:
+            for state in states:
+                state.age()
 
     def write_segment(self, version: str, path: str) -> StateFile | None:
         """Write what has changed in this round as a file; None if nothing has. The local store is not touched."""
@@ -293,27 +309,24 @@ class KeyedBackend:
 
     # -- errors, off the path of records --
 
-    def refuse_key(self, where: str, error: TypeError) -> TidegateError:
-        """The error for an access to state without a key, or with a key that cannot be hashed."""
-        if self.key is NO_KEY:
-            return StateAccessError(
-                "Keyed state and timers are only available in a keyed context, while a record or a timer is processed.",
-                where=where,
-                found="no current key",
-                cure="call key_by before this operation, and use state in the processing methods, not in open or close",
+    def refuse_access(self, where: str) -> TidegateError:
+        """The error for an access to state, or to a timer, without a key."""
+        if self.context.key is not NO_KEY:
+            return InternalError(
+                "A key in the engine's form can be hashed.", where=where, found=shown(self.context.key)
             )
-        return ArgumentTypeError(
-            "A key must be hashable.",
+        return StateAccessError(
+            "Keyed state and timers are only available in a keyed context, while a record or a timer is processed.",
             where=where,
-            found=f"{error}; the current key is {shown(self.key)}",
-            cure="use texts, numbers or tuples as keys",
+            found="no current key",
+            cure="call key_by before this operation, and use state in the processing methods, not in open or close",
         )
 
     def misrouted(self, key: Any) -> InternalError:
         return InternalError(
             "A record must reach the subtask that owns its key group.",
             where=f"operator {self.operator_name!r}, key groups {self.groups.first}-{self.groups.last}",
-            found=f"key {shown(key)}",
+            found=f"key {shown(visible(key))}",
         )
 
     # -- inside --
@@ -337,7 +350,7 @@ class KeyedBackend:
     def _expired(self) -> Expired:
         """Tells which entries a base need not keep. Those of states not asked for in this process are kept."""
         expiring = {name for name, state in self._states.items() if state.descriptor.ttl is not None}
-        now = self.now_ms
+        now = self.context.time
         return lambda key, value: state_name(key) in expiring and expiry_of(value) <= now
 
     def _forget(self) -> None:
@@ -347,7 +360,7 @@ class KeyedBackend:
             timers.reset(None)
 
     def _detach(self) -> None:
-        self.key = NO_KEY
+        self.context.slot = NO_KEY
         self.get = self.get_long = self.scan = _outside_round
         self.max_key = 0
 

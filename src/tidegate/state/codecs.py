@@ -1,123 +1,22 @@
-"""Codecs: keys to deterministic bytes and back, values by their declared type, pickle where there is none."""
+"""Codecs: values of a state to bytes and back, by their declared type, pickled where there is none. Keys: ``keys.py``."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import pickle
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from typing import Any, Optional, Protocol
 
 import cloudpickle
 import msgspec
 
 from tidegate.common.arguments import shown
-from tidegate.common.errors import ArgumentTypeError, StateFormatError
+from tidegate.common.errors import StateFormatError
+from tidegate.state.keys import unpack_all
 
-SIMPLE_TYPES = frozenset({int, str, bytes, float, bool, type(None)})
-"""What msgpack gives back exactly as it was; exact types only, for a subclass would lose its class."""
-
-_PICKLED = b"\xc1"  # msgpack never begins a value with it, so the two encodings cannot be confused
 _pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _unpack: Callable[[bytes], Any] = msgspec.msgpack.Decoder().decode
 _NIL = b"\xc0"
-
-
-def encode_key(key: Any) -> bytes:
-    """The bytes of a key: equal for equal keys of one type, in every process."""
-    kind = type(key)
-    if kind in SIMPLE_TYPES or (kind is tuple and _is_simple_tuple(key)):
-        try:
-            return _pack(key)
-        except (OverflowError, UnicodeError):  # ints beyond 64 bits, lone surrogates
-            pass
-    return _pickle_key(key)
-
-
-def pack_all(keys: Iterable[Any]) -> list[bytes]:
-    """``encode_key`` of keys that all are of simple types."""
-    return list(map(_pack, keys))
-
-
-def encode_keys(keys: Collection[Any]) -> list[bytes]:
-    """``encode_key`` of many, without a call of Python for each where their types allow."""
-    if set(map(type, keys)) <= SIMPLE_TYPES:
-        try:
-            return pack_all(keys)
-        except (OverflowError, UnicodeError):
-            pass
-    return list(map(encode_key, keys))
-
-
-def decode_key(data: bytes) -> Any:
-    """The key again; arrays come back as tuples."""
-    if data[:1] == _PICKLED:
-        return pickle.loads(data[1:])
-    key = _unpack(data)
-    return _tuples(key) if type(key) is list else key
-
-
-def decode_keys(many: list[bytes]) -> list[Any]:
-    """``decode_key`` of many."""
-    try:
-        keys = _unpack_all(many)
-    except msgspec.DecodeError:  # a pickled one among them
-        return list(map(decode_key, many))
-    return [_tuples(key) if type(key) is list else key for key in keys] if list in set(map(type, keys)) else keys
-
-
-def _unpack_all(many: list[bytes]) -> list[Any]:
-    """Values packed one by one make an array if the head of one is put before them: one call instead of one for each."""
-    found: list[Any] = _unpack(b"\xdd" + len(many).to_bytes(4, "big") + b"".join(many))
-    return found
-
-
-def _is_simple_tuple(key: tuple[Any, ...]) -> bool:
-    for part in key:
-        kind = type(part)
-        if kind not in SIMPLE_TYPES and not (kind is tuple and _is_simple_tuple(part)):
-            return False
-    return True
-
-
-def _tuples(value: list[Any]) -> tuple[Any, ...]:
-    return tuple(_tuples(part) if type(part) is list else part for part in value)
-
-
-def _pickle_key(key: Any) -> bytes:
-    _check_key(key)
-    buffer = io.BytesIO(_PICKLED)
-    buffer.seek(1)
-    pickler = pickle.Pickler(buffer, protocol=5)
-    pickler.fast = True  # no memo: whether two equal strings are one object must not show in the bytes
-    try:
-        pickler.dump(key)
-    except Exception as error:
-        raise _bad_key(key, f"it cannot be pickled: {error}", "use a text, number or tuple as key") from error
-    return buffer.getvalue()
-
-
-def _check_key(key: Any) -> None:
-    try:
-        hash(key)
-    except TypeError as error:
-        raise _bad_key(key, "it is not hashable", "turn it into a tuple in the key selector") from error
-    if isinstance(key, frozenset):
-        # its order of iteration, and so its bytes, depends on the process
-        raise _bad_key(key, "a set has no stable order", "use tuple(sorted(...)) in the key selector")
-    if isinstance(key, tuple):
-        for part in key:
-            _check_key(part)
-    elif type(key) not in SIMPLE_TYPES and getattr(type(key), "__hash__", None) is object.__hash__:
-        raise _bad_key(key, "its class compares by identity", "give it __eq__ and __hash__, or use a field as key")
-
-
-def _bad_key(key: Any, reason: str, cure: str) -> ArgumentTypeError:
-    return ArgumentTypeError(
-        "A key must be hashable, and equal keys must have equal bytes in every process.",
-        found=f"{shown(key)}: {reason}",
-        cure=cure,
-    )
 
 
 class TypeInfo(Protocol):
@@ -178,7 +77,7 @@ class Codec:
         """Decode many; None stays None."""
         if self.immutable:
             with contextlib.suppress(msgspec.DecodeError):
-                return _unpack_all([_NIL if data is None else data for data in many])
+                return unpack_all([_NIL if data is None else data for data in many])
         decode = self.decode
         return [None if data is None else decode(data) for data in many]
 

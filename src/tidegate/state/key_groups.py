@@ -1,47 +1,91 @@
-"""Key groups: the stable hash of a key, which subtask owns which groups, and the router of the sender's loop."""
+"""Key groups: the hash of a key, its group, which subtask owns which groups, and the routers of the sender.
+
+The hash is for ever: checkpoints hold state by key group. It has two parts. Ints of 64 bits go through a finalizer that numpy
+computes on a whole column (that of SplitMix64: every bit of the key reaches every bit of the hash); of every other key it is
+XXH3 (64 bits, seed 0) of its bytes. ``tests/unit/state/test_key_groups.py`` has golden values.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from tidegate.state.codecs import encode_key, encode_keys, pack_all
+from tidegate.state.keys import encode_key, encode_keys, pack_all
 from tidegate.state.refs import KeyGroupRange
-from tidegate.state.xxh3 import xxh3_of_ints
+
+Int64s = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+_Group = TypeVar("_Group", int, Int64s)
 
 ROUTER_LIMIT = 1_000_000
 """Above so many keys a router forgets them: a lookup is a convenience, not the truth."""
+BLOCK = 8192
+"""The columns of so many keys stay in the processor's cache from step to step."""
+
+_MASK = (1 << 64) - 1
+_GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
-def key_group(key_bytes: bytes, max_parallelism: int) -> int:
-    """The group of an encoded key: the same in every process and on every machine."""
-    return xxhash.xxh3_64_intdigest(key_bytes) % max_parallelism
+def key_hash(key: Any, encoded: bytes) -> int:
+    """The hash of a key in the engine's form; ``encoded``: its bytes."""
+    if type(key) is int and -1 << 63 <= key < 1 << 63:
+        mixed = (key + _GAMMA) & _MASK
+        mixed = ((mixed ^ (mixed >> 30)) * _FIRST) & _MASK
+        mixed = ((mixed ^ (mixed >> 27)) * _SECOND) & _MASK
+        return mixed ^ (mixed >> 31)
+    return xxhash.xxh3_64_intdigest(encoded)
 
 
-def groups_of_ints(keys: npt.NDArray[np.int64], max_parallelism: int) -> npt.NDArray[np.int64]:
-    """The groups of many int keys at once: of each the ``key_group`` of its ``encode_key``."""
-    hashes = xxh3_of_ints(keys)
+def hashes_of_ints(keys: Int64s) -> Hashes:
+    """``key_hash`` of many ints at once."""
+    if len(keys) <= BLOCK:
+        return _hashes(keys)
+    return np.concatenate([_hashes(keys[start : start + BLOCK]) for start in range(0, len(keys), BLOCK)])
+
+
+def _hashes(keys: Int64s) -> Hashes:
+    mixed = keys.astype(np.uint64)  # a copy, modulo 2**64, and so is all that follows
+    mixed += np.uint64(_GAMMA)
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(_FIRST)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(_SECOND)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def _groups(hashes: Hashes, max_parallelism: int) -> Int64s:
+    """The group of a hash is its rest by the number of groups: this is the one place that says so."""
     if max_parallelism & (max_parallelism - 1):
-        hashes %= np.uint64(max_parallelism)
-    else:
-        hashes &= np.uint64(max_parallelism - 1)
-    return hashes.view(np.int64)
+        return (hashes % np.uint64(max_parallelism)).view(np.int64)
+    return (hashes & np.uint64(max_parallelism - 1)).view(np.int64)
 
 
-def encode_and_group(keys: Collection[Any], max_parallelism: int) -> tuple[list[bytes], npt.NDArray[np.uint16]]:
-    """``encode_key`` of many, and their groups."""
-    if set(map(type, keys)) == {int}:
+def group_of(key: Any, max_parallelism: int, encoded: bytes | None = None) -> int:
+    """The group of a key in the engine's form, the same in every process and on every machine. ``encoded``: its bytes, if known."""
+    return key_hash(key, encode_key(key) if encoded is None else encoded) % max_parallelism  # as in _groups
+
+
+def groups_of_ints(keys: Int64s, max_parallelism: int) -> Int64s:
+    """``group_of`` many int keys at once."""
+    return _groups(hashes_of_ints(keys), max_parallelism)
+
+
+def encode_and_group(keys: Collection[Any], max_parallelism: int) -> tuple[list[bytes], Int64s]:
+    """The bytes of many keys, and their groups."""
+    kinds = set(map(type, keys))
+    if kinds == {int}:
         with contextlib.suppress(OverflowError):  # more than 63 bits
             numbers = np.fromiter(keys, np.int64, len(keys))
-            return pack_all(keys), groups_of_ints(numbers, max_parallelism).astype(np.uint16)
+            return pack_all(keys), groups_of_ints(numbers, max_parallelism)
     encoded = encode_keys(keys)
-    hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, encoded), np.uint64, len(encoded))
-    return encoded, (hashes % np.uint64(max_parallelism)).astype(np.uint16)
+    found = map(key_hash, keys, encoded) if int in kinds else map(xxhash.xxh3_64_intdigest, encoded)
+    return encoded, _groups(np.fromiter(found, np.uint64, len(encoded)), max_parallelism)
 
 
 def range_for(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
@@ -51,8 +95,8 @@ def range_for(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupR
     return KeyGroupRange(first, last)
 
 
-def subtask_for(group: int, parallelism: int, max_parallelism: int) -> int:
-    """The subtask that owns a group; the inverse of ``range_for``."""
+def subtask_for(group: _Group, parallelism: int, max_parallelism: int) -> _Group:
+    """The subtask that owns a group, or those of many; the inverse of ``range_for``."""
     return group * parallelism // max_parallelism
 
 
@@ -66,7 +110,7 @@ class IntRouter:
         self._table: npt.NDArray[np.uint16] = np.empty(0, np.uint16)
         self._low = self._tables = 0
 
-    def subtasks(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
+    def subtasks(self, keys: Int64s) -> npt.NDArray[np.uint16]:
         low, high = int(keys.min()), int(keys.max())
         if low < self._low or high >= self._low + len(self._table):
             if high - low >= self._WIDEST or self._tables == self._MOST_TABLES:
@@ -79,29 +123,27 @@ class IntRouter:
                 return self._computed(keys)
         return self._table[keys - self._low]
 
-    def _computed(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint16]:
+    def _computed(self, keys: Int64s) -> npt.NDArray[np.uint16]:
         groups = groups_of_ints(keys, self._max_parallelism)
-        return (groups * self._parallelism // self._max_parallelism).astype(np.uint16)
+        return subtask_for(groups, self._parallelism, self._max_parallelism).astype(np.uint16)
 
 
 class KeyRouter(dict[Any, Any]):
-    """Key -> the target of its subtask, remembered. The sender's loop reads ``route[key]`` for every record.
+    """Key in the engine's form -> the target of its subtask, remembered. The sender's loop reads ``route[key]`` for every record.
 
     ``targets[i]`` is whatever the sender wants back for subtask ``i`` (the append methods of its buffers, say).
-    Equal keys must be of one type in a stream: 1, 1.0 and True are one dict key but three state keys.
     """
 
-    __slots__ = ("_max_parallelism", "_parallelism", "_targets")
+    __slots__ = ("_max_parallelism", "_targets")
 
     def __init__(self, targets: Sequence[Any], max_parallelism: int) -> None:
         super().__init__()
         self._targets = list(targets)
-        self._parallelism = len(self._targets)
         self._max_parallelism = max_parallelism
 
     def __missing__(self, key: Any) -> Any:
-        group = xxhash.xxh3_64_intdigest(encode_key(key)) % self._max_parallelism
-        target = self[key] = self._targets[group * self._parallelism // self._max_parallelism]
+        group = group_of(key, self._max_parallelism)
+        target = self[key] = self._targets[subtask_for(group, len(self._targets), self._max_parallelism)]
         return target
 
     def trim(self) -> None:

@@ -8,7 +8,7 @@ seek finds the earliest of a subtask.
 
 from __future__ import annotations
 
-from tidegate.common.errors import ArgumentTypeError, StateFormatError
+from tidegate.common.errors import ArgumentTypeError, InternalError, StateFormatError
 from tidegate.state.refs import KeyGroupRange
 
 STATE, TIMERS = 0, 1
@@ -18,6 +18,7 @@ EVENT, PROCESSING = 0, 1
 """The two domains of timers."""
 
 TIME_SHIFT = 1 << 63
+LONGEST_NAMESPACE = 255
 GROUP_BYTES = [group.to_bytes(2, "big") for group in range(1 << 15)]
 
 
@@ -57,7 +58,7 @@ LENGTHS = _Lengths()
 
 
 def state_head(name: str) -> bytes:
-    """The bytes between the group and the key's length."""
+    """The bytes between the group and the key's length, without a namespace."""
     encoded = name.encode()
     if not 0 < len(encoded) < 256:
         raise ArgumentTypeError(
@@ -68,24 +69,29 @@ def state_head(name: str) -> bytes:
     return bytes([len(encoded)]) + encoded + b"\x00"
 
 
+def namespace_bytes(namespace: bytes) -> bytes:
+    """A namespace in the layout: its length, then itself. Most states have none, and one byte says so."""
+    if len(namespace) > LONGEST_NAMESPACE:
+        raise InternalError("A namespace takes up to 255 bytes.", found=f"{len(namespace)} bytes")
+    return bytes((len(namespace),)) + namespace
+
+
 def state_prefixes(name: str, groups: KeyGroupRange, max_parallelism: int) -> list[bytes | None]:
-    """For each key group the bytes before the key's length; None for the groups of other subtasks."""
+    """For each key group the bytes before the key's length, without a namespace; None for the groups of other subtasks."""
     head = state_head(name)
     return [GROUP_BYTES[group] + head if group in groups else None for group in range(max_parallelism)]
+
+
+def split_entry(key: bytes) -> tuple[bytes, bytes]:
+    """Namespace and key bytes of a stored entry of a state that is no map."""
+    start = 3 + key[2] + 1
+    end = start + key[start - 1]
+    return key[start:end], key[read_varint(key, end)[1] :]
 
 
 def state_name(key: bytes) -> str:
     """The state a stored entry belongs to."""
     return key[3 : 3 + key[2]].decode()
-
-
-def split_state_key(key: bytes) -> tuple[int, str, bytes, bytes, bytes]:
-    """Group, state name, namespace, key bytes and map key bytes of a stored entry."""
-    name_end = 3 + key[2]
-    namespace_end = name_end + 1 + key[name_end]
-    length, start = read_varint(key, namespace_end)
-    namespace, body = key[name_end + 1 : namespace_end], key[start : start + length]
-    return int.from_bytes(key[:2], "big"), key[3:name_end].decode(), namespace, body, key[start + length :]
 
 
 def time_bytes(time: int) -> bytes:
@@ -98,9 +104,9 @@ def time_bytes(time: int) -> bytes:
         ) from error
 
 
-def timer_key(group: int, domain: int, time: bytes, key: bytes) -> bytes:
-    """The canonical key of a timer without a namespace."""
-    return GROUP_BYTES[group] + (b"\x01" if domain else b"\x00") + time + b"\x00" + key
+def timer_key(group: int, domain: int, time: bytes, namespace: bytes, key: bytes) -> bytes:
+    """The canonical key of a timer."""
+    return GROUP_BYTES[group] + (b"\x01" if domain else b"\x00") + time + namespace_bytes(namespace) + key
 
 
 def timer_to_local(key: bytes) -> bytes:
@@ -113,6 +119,7 @@ def timer_from_local(key: bytes) -> bytes:
     return key[9:11] + key[:9] + key[11:]
 
 
-def split_local_timer(key: bytes) -> tuple[int, bytes]:
-    """Time and key bytes of a timer in local order."""
-    return int.from_bytes(key[1:9], "big") - TIME_SHIFT, key[12 + key[11] :]
+def split_local_timer(key: bytes) -> tuple[int, bytes, bytes]:
+    """Time, namespace and key bytes of a timer in local order."""
+    key_start = 12 + key[11]
+    return int.from_bytes(key[1:9], "big") - TIME_SHIFT, key[12:key_start], key[key_start:]

@@ -1,24 +1,33 @@
-"""Keyed map state: one stored entry per map key, so that reading one entry of a large map reads no other."""
+"""Keyed map state: one stored entry per map key, so that reading one entry of a large map reads no other.
+
+Map keys have the same identity as keys (``keys.py``): their bytes decide. In the caches they are in the engine's form.
+"""
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tidegate.common.errors import StateFormatError
-from tidegate.state.codecs import Codec, decode_key, encode_key
-from tidegate.state.descriptors import StateDescriptor
+from tidegate.state.codecs import Codec
+from tidegate.state.descriptors import MapStateDescriptor
 from tidegate.state.interfaces import MapState
-from tidegate.state.keyed import Changes, KeyedState
+from tidegate.state.key_types import key_identity
+from tidegate.state.keys import encode_key, form_of, visible
+from tidegate.state.single import ENTRY_BYTES, Changes, KeyedState, weight
 
 if TYPE_CHECKING:
     from tidegate.state.backend import KeyedBackend
 
 ABSENT = object()
 """In a cached map: known not to be there. A map may hold None."""
+_SAMPLE = 32
+_MAP_BYTES = 500
+"""About what an empty cached map takes."""
 
 
 class CachedMap(dict[Any, Any]):
-    """What is known of one key's map: map key -> value or ``ABSENT``.
+    """What is known of one key's map: map key, in the engine's form -> value or ``ABSENT``.
 
     ``complete``: what is not here is not in the store either. ``cleared``: the store's entries are to be deleted.
     """
@@ -32,42 +41,42 @@ class CachedMap(dict[Any, Any]):
         self.complete = False
         self.cleared = False
 
+    @property
+    def is_changed(self) -> bool:
+        return self.cleared or bool(self.changed)
+
 
 class KeyedMapState(KeyedState, MapState[Any, Any]):
-    __slots__ = ("_maps",)
+    """``_maps`` and ``_old`` are the two generations of its cache. A map with changes is never forgotten before the round ends."""
 
-    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
+    __slots__ = ("_entry_bytes", "_identity", "_maps", "_measure_at", "_old")
+
+    def __init__(self, backend: KeyedBackend, descriptor: MapStateDescriptor, codec: Codec) -> None:
         super().__init__(backend, descriptor, codec)
+        self._identity = key_identity(descriptor.key_type_info)
         self._maps: dict[Any, CachedMap] = {}
+        self._old: dict[Any, CachedMap] = {}
+        self._entry_bytes, self._measure_at = ENTRY_BYTES, _SAMPLE
 
     def get(self, key: Any) -> Any:
-        try:
-            value = self._maps[self._backend.key][key]
-        except KeyError:
-            value = self._load(key)
-        except TypeError as error:
-            raise self._refuse(error) from error
+        value = self._value(self._identity(key))
         return None if value is ABSENT else value
 
     def put(self, key: Any, value: Any) -> None:
-        entries = self._current()
-        entries[key] = value
-        entries.changed.add(key)
+        self._put(self._identity(key), value)
 
     def put_all(self, dict_value: dict[Any, Any]) -> None:
-        entries, added = self._current(), dict(dict_value)  # PyFlink 2.3 takes pairs only, in process mode
-        entries.update(added)
-        entries.changed.update(added)
+        for key, value in dict(dict_value).items():  # PyFlink 2.3 takes pairs only, in process mode
+            self.put(key, value)
 
     def remove(self, key: Any) -> None:
-        self.put(key, ABSENT)
+        self._put(self._identity(key), ABSENT)
 
     def contains(self, key: Any) -> bool:
-        entries = self._current()
-        return (entries[key] if key in entries else self._load(key)) is not ABSENT
+        return self._value(self._identity(key)) is not ABSENT
 
     def items(self) -> list[tuple[Any, Any]]:
-        return [(key, value) for key, value in self._all().items() if value is not ABSENT]
+        return [(visible(key), value) for key, value in self._all().items() if value is not ABSENT]
 
     def keys(self) -> list[Any]:
         return [key for key, _ in self.items()]
@@ -85,33 +94,61 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         entries.complete = entries.cleared = True
 
     def has_changes(self) -> bool:
-        return any(entries.changed or entries.cleared for entries in self._maps.values())
+        return any(entries.is_changed for entries in self._known())
 
     def flush(self, changes: Changes) -> None:
-        for entries in self._maps.values():
+        for entries in self._known():
             if entries.cleared:
                 self._flush_cleared(entries, changes)
             if entries.changed:
                 self._flush_changed(entries, changes)
 
     def reset(self, keep: bool) -> None:
-        self._maps.clear()
+        self._maps, self._old = {}, {}
+
+    def young_bytes(self) -> int:
+        count = len(self._maps)
+        if count >= self._measure_at:
+            sample = list(islice(self._maps.values(), _SAMPLE))
+            self._entry_bytes = sum(_MAP_BYTES + weight(entries) for entries in sample) // len(sample)
+            self._measure_at = 2 * count
+        return count * self._entry_bytes
+
+    def age(self) -> None:
+        changed = {slot: entries for slot, entries in self._old.items() if entries.is_changed}
+        self._maps, self._old = {}, {**changed, **self._maps}
+        self._measure_at = _SAMPLE
+
+    def _known(self) -> list[CachedMap]:
+        return [*self._old.values(), *self._maps.values()]
 
     def _current(self) -> CachedMap:
-        """The current key's map, as far as it is known."""
+        """The map of the current slot, as far as it is known."""
+        slot = self._context.slot
         try:
-            return self._maps[self._backend.key]
+            return self._maps[slot]
         except KeyError:
-            key = self._backend.key
-            entries = self._maps[key] = CachedMap(self._store_key(key))
+            entries = self._old.pop(slot, None)
+            if entries is None:
+                entries = CachedMap(self._path(slot))
+            self._maps[slot] = entries
             return entries
         except TypeError as error:
-            raise self._refuse(error) from error
+            raise self._refuse() from error
 
-    def _load(self, key: Any) -> Any:
+    def _value(self, key: Any) -> Any:
+        """The value of a map key, or ``ABSENT``."""
+        entries = self._current()
+        return entries[key] if key in entries else self._load(entries, key)
+
+    def _put(self, key: Any, value: Any) -> None:
+        entries = self._current()
+        entries[key] = value
+        entries.changed.add(key)
+
+    def _load(self, entries: CachedMap, key: Any) -> Any:
         """One entry from the store, into the cache."""
-        entries, backend = self._current(), self._backend
-        data = None
+        backend, data = self._backend, None
         if not entries.complete:
             path = entries.prefix + encode_key(key)
             data = backend.get(path) if len(path) <= backend.max_key else backend.get_long(path)
@@ -125,12 +162,12 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
             raise self._unreadable(error) from error
 
     def _all(self) -> CachedMap:
-        """The current key's map with everything the store has."""
+        """The map of the current slot with everything the store has."""
         entries = self._current()
         if not entries.complete:
             length = len(entries.prefix)
             for path, data in self._backend.scan(entries.prefix):
-                key = decode_key(path[length:])
+                key = form_of(path[length:])
                 if key not in entries:
                     entries[key] = self._decode(data)
             entries.complete = True

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-import xxhash
-
 from tidegate.common.arguments import expect_int
-from tidegate.state.codecs import decode_key, encode_key
-from tidegate.state.keyed import Changes
+from tidegate.state.context import slot_of, split
+from tidegate.state.key_groups import group_of
+from tidegate.state.keys import encode_key, form_of
 from tidegate.state.layout import split_local_timer, time_bytes, timer_key, timer_to_local
+from tidegate.state.single import Changes
 
 if TYPE_CHECKING:
     from tidegate.state.backend import KeyedBackend
@@ -23,10 +23,10 @@ _LAST = (1 << 63) - 1
 
 
 class TimerQueue:
-    """The timers of one domain. A timer is a time and a key; registering it twice makes one.
+    """The timers of one domain. A timer is a time and a slot (a key, in a namespace or in none); registering it twice makes one.
 
-    ``_added``: time -> keys registered in this round and not fired or deleted since. ``_gone``: timers of the store that have
-    fired or were deleted. The store is read forward only, in slices: before the read position every timer has been seen.
+    ``_added``: time -> slots registered in this round and not fired or deleted since. ``_fired``, ``_deleted``: timers of the store
+    that are gone. The store is read forward only, in slices: before the read position every timer has been seen.
     """
 
     __slots__ = (
@@ -70,23 +70,23 @@ class TimerQueue:
             return
         if type(time) is not int:
             time = expect_int("register_timer", time, "use milliseconds as int")
-        keys = self._added.get(time)
-        if keys is None:
-            keys = self._added[time] = {}
+        slots = self._added.get(time)
+        if slots is None:
+            slots = self._added[time] = {}
             heappush(self._times, time)
         try:
-            keys[self._backend.key] = None
+            slots[self._backend.context.slot] = None
         except TypeError as error:
-            raise self._backend.refuse_key(self._where, error) from error
+            raise self._backend.refuse_access(self._where) from error
 
     def delete(self, time: int) -> None:
         """Forget the current key's timer; a missing one is fine."""
-        key = self._backend.key
+        slot = self._backend.context.slot
         try:
-            self._deleted.add((time, key))
+            self._deleted.add((time, slot))
         except TypeError as error:
-            raise self._backend.refuse_key(self._where, error) from error
-        self._added.get(time, {}).pop(key, None)
+            raise self._backend.refuse_access(self._where) from error
+        self._added.get(time, {}).pop(slot, None)
 
     def next_time(self) -> int | None:
         """The time of the earliest timer; None if there is none."""
@@ -95,20 +95,23 @@ class TimerQueue:
             return stored if added is None else added
         return min(added, stored)
 
-    def due(self, up_to: int) -> Iterator[tuple[int, Any]]:
-        """The timers up to a time, included, in order: also those registered meanwhile, not those deleted meanwhile."""
+    def due(self, up_to: int) -> Iterator[tuple[int, Any, bytes]]:
+        """The timers up to a time, included, in order: also those registered meanwhile, not those deleted meanwhile.
+
+        Each as time, key in the engine's form, and namespace.
+        """
         while True:
             added, stored = self._next_added(), self._next_stored()
             if stored is not None and (added is None or stored <= added):
                 if stored > up_to:
                     return
-                yield self._fire_stored()
+                yield stored, *split(self._fire_stored())
             elif added is not None and added <= up_to:
-                yield self._fire_added(added)
+                yield added, *split(self._fire_added(added))
             else:
                 return
 
-    def remaining(self) -> Iterator[tuple[int, Any]]:
+    def remaining(self) -> Iterator[tuple[int, Any, bytes]]:
         """All timers, at the end of time: those registered meanwhile are ignored, those deleted meanwhile do not fire."""
         self._ended = True
         return self.due(_LAST)
@@ -119,16 +122,16 @@ class TimerQueue:
     def flush(self, changes: Changes) -> None:
         """Add the changes of the round."""
         added, deleted = self._added, self._deleted
-        for time, keys in added.items():
+        for time, slots in added.items():
             moment = time_bytes(time)
-            for key in keys:
-                self._emit(changes, moment, key, b"")
-        for time, key in self._fired:
-            if key not in added.get(time, ()):
-                self._emit(changes, time_bytes(time), key, None)
-        for time, key in deleted - self._fired:
-            if key not in added.get(time, ()):
-                self._emit_if_stored(changes, time_bytes(time), key)
+            for slot in slots:
+                self._emit(changes, *self._path(moment, slot), b"")
+        for time, slot in self._fired:
+            if slot not in added.get(time, ()):
+                self._emit(changes, *self._path(time_bytes(time), slot), None)
+        for time, slot in deleted - self._fired:
+            if slot not in added.get(time, ()):
+                self._emit_if_stored(changes, *self._path(time_bytes(time), slot))
 
     @property
     def _where(self) -> str:
@@ -162,37 +165,41 @@ class TimerQueue:
             return
         found, self._position = self._snapshot.timers(self._position, self._slice)
         own = [timer for timer in found if timer[0] == self._domain]
+        self._buffer.clear()
         if len(own) < self._slice:
             self._position = None
         self._slice = min(MAX_SLICE, self._slice * 32)
-        split = map(split_local_timer, reversed(own))
-        self._buffer = [(time, decode_key(key)) for time, key in split]
+        for timer in reversed(own):
+            time, namespace, key = split_local_timer(timer)
+            self._buffer.append((time, slot_of(form_of(key), namespace)))
+        self._backend.trim_caches()  # what so many timers have read
 
-    def _fire_stored(self) -> tuple[int, Any]:
+    def _fire_stored(self) -> Any:
         timer = self._buffer.pop()
         self._fired.add(timer)
-        time, key = timer
-        self._added.get(time, {}).pop(key, None)  # registered again before it fired: still one timer
-        return timer
+        time, slot = timer
+        self._added.get(time, {}).pop(slot, None)  # registered again before it fired: still one timer
+        return slot
 
-    def _fire_added(self, time: int) -> tuple[int, Any]:
+    def _fire_added(self, time: int) -> Any:
         # the store's timers of this time have all fired before, so this one is not among them
-        keys = self._added[time]
-        key = next(iter(keys))
-        del keys[key]
-        return time, key
+        slots = self._added[time]
+        slot = next(iter(slots))
+        del slots[slot]
+        return slot
 
-    def _emit(self, changes: Changes, moment: bytes, key: Any, value: bytes | None) -> None:
+    def _path(self, moment: bytes, slot: Any) -> tuple[int, bytes]:
+        """Group and canonical key of a timer."""
+        key, namespace = split(slot)
         encoded = encode_key(key)
-        group = xxhash.xxh3_64_intdigest(encoded) % self._backend.max_parallelism
-        changes.groups[group] += (timer_key(group, self._domain, moment, encoded), value)
+        group = group_of(key, self._backend.max_parallelism, encoded)
+        return group, timer_key(group, self._domain, moment, namespace, encoded)
+
+    def _emit(self, changes: Changes, group: int, timer: bytes, value: bytes | None) -> None:
+        changes.groups[group] += (timer, value)
         changes.deletes |= value is None
 
-    def _emit_if_stored(self, changes: Changes, moment: bytes, key: Any) -> None:
+    def _emit_if_stored(self, changes: Changes, group: int, timer: bytes) -> None:
         """Most deleted timers were registered in the same round: no trace of them is needed."""
-        encoded = encode_key(key)
-        group = xxhash.xxh3_64_intdigest(encoded) % self._backend.max_parallelism
-        timer = timer_key(group, self._domain, moment, encoded)
         if self._snapshot is not None and self._snapshot.has_timer(timer_to_local(timer)):
-            changes.groups[group] += (timer, None)
-            changes.deletes = True
+            self._emit(changes, group, timer, None)

@@ -10,10 +10,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tidegate.state.codecs import Codec, codec_for, expiring, list_codec_for
-from tidegate.state.descriptors import AggregatingStateDescriptor, ReducingStateDescriptor, StateDescriptor
+from tidegate.state.descriptors import (
+    AggregatingStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+)
 from tidegate.state.interfaces import AggregatingState, ListState, ReducingState, ValueState
-from tidegate.state.keyed import TrackedState
-from tidegate.state.map_state import ABSENT, CachedMap, KeyedMapState
+from tidegate.state.keys import visible
+from tidegate.state.map_state import ABSENT, KeyedMapState
+from tidegate.state.single import TrackedState
 from tidegate.state.ttl import StateTtlConfig
 
 if TYPE_CHECKING:
@@ -23,20 +29,20 @@ if TYPE_CHECKING:
 class Lifetime:
     """The rules of one state: when an entry dies, what a read does to it."""
 
-    __slots__ = ("_backend", "_ttl_ms", "returns_expired", "updates_on_read")
+    __slots__ = ("_context", "_ttl_ms", "returns_expired", "updates_on_read")
 
     def __init__(self, backend: KeyedBackend, config: StateTtlConfig) -> None:
-        self._backend = backend
+        self._context = backend.context
         self._ttl_ms = config.ttl_ms
         self.updates_on_read = config.updates_on_read
         self.returns_expired = config.returns_expired
 
     def expiry(self) -> int:
         """When an entry written now dies."""
-        return self._backend.now_ms + self._ttl_ms
+        return self._context.time + self._ttl_ms
 
     def is_over(self, expiry: int) -> bool:
-        return expiry <= self._backend.now_ms
+        return expiry <= self._context.time
 
 
 def ttl_codec_for(descriptor: StateDescriptor) -> Codec:
@@ -160,37 +166,25 @@ class TtlMapState(KeyedMapState):
 
     __slots__ = ("_life",)
 
-    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
+    def __init__(self, backend: KeyedBackend, descriptor: MapStateDescriptor, codec: Codec) -> None:
         super().__init__(backend, descriptor, codec)
         assert descriptor.ttl is not None
         self._life = Lifetime(backend, descriptor.ttl)
 
-    def get(self, key: Any) -> Any:
-        value = self._read(self._current(), key)
-        return None if value is ABSENT else value
-
     def put(self, key: Any, value: Any) -> None:
-        super().put(key, value if value is ABSENT else (value, self._life.expiry()))
-
-    def put_all(self, dict_value: dict[Any, Any]) -> None:
-        expiry = self._life.expiry()
-        super().put_all({key: (value, expiry) for key, value in dict(dict_value).items()})
-
-    def contains(self, key: Any) -> bool:
-        return self._read(self._current(), key) is not ABSENT
+        self._put(self._identity(key), (value, self._life.expiry()))
 
     def items(self) -> list[tuple[Any, Any]]:
-        entries = self._all()
-        found = ((key, self._read(entries, key)) for key in list(entries))
-        return [(key, value) for key, value in found if value is not ABSENT]
+        found = ((key, self._value(key)) for key in list(self._all()))
+        return [(visible(key), value) for key, value in found if value is not ABSENT]
 
-    def _read(self, entries: CachedMap, key: Any) -> Any:
-        pair = entries[key] if key in entries else self._load(key)
+    def _value(self, key: Any) -> Any:
+        pair = super()._value(key)
         if pair is ABSENT:
             return ABSENT
         if self._life.is_over(pair[1]):
-            super().put(key, ABSENT)
+            self._put(key, ABSENT)
             return pair[0] if self._life.returns_expired else ABSENT
         if self._life.updates_on_read:
-            self.put(key, pair[0])
+            self._put(key, (pair[0], self._life.expiry()))
         return pair[0]

@@ -32,7 +32,7 @@ MOST_ROUNDS = 150
 """A life that needs more is not getting on (I9)."""
 
 
-class SimulatedCrash(BaseException):
+class SimulatedCrash(faults.Killed):
     """The driver's process ends here: nothing of it runs any more."""
 
 

@@ -18,6 +18,7 @@ from tidegate.common.ids import new_token
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.refs import KeyGroupRange
+from tidegate.state.stores import opener
 from tidegate.testing.sinks import audit
 
 Cause = tuple[str, int, int]
@@ -247,13 +248,13 @@ def _check_state(located: Located, probe: StateProbe) -> None:
             key_type=probe.key_type,
             local_path=local,
             files=located.root,
-            map_size=1 << 20,
+            open_store=opener(map_size=1 << 20),
         )
         state = backend.state(probe.descriptor)
         backend.begin(operator.state_files())
         found = {}
         for key in expected:
-            backend.key = key
+            backend.context.key = backend.identity(key)
             found[key] = state.value()
         backend.end()
     assert found == expected, f"I6: state of checkpoint {located.metadata.checkpoint_id}: {found}, expected {expected}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from tidegate.common import faults
 from tidegate.common.errors import RoundError
 from tidegate.operators.level import Job, JobSpec
 from tidegate.operators.rows import Ack, Row, TaskPlan
@@ -25,7 +26,7 @@ _ATTEMPTS = 4
 Rows = Iterator[tuple[int, Any]]
 
 
-class WorkerDied(BaseException):
+class WorkerDied(faults.Killed):
     """Raised by a fault hook inside a task: the worker's process is gone, Spark tries the task again elsewhere."""
 
 

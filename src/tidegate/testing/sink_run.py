@@ -15,7 +15,7 @@ from tidegate.operators.sink import Committer, CommitterContext, Prepared, Sink,
 START_MS = 1_700_000_000_000
 
 
-class Crash(BaseException):
+class Crash(faults.Killed):
     """The process is gone at this point: nothing may catch it."""
 
 

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tidegate.state.layout import EVENT, GROUP_BYTES, PROCESSING, STATE, TIMERS, time_bytes, timer_key, timer_to_local
-from tidegate.state.layout import split_local_timer as split_timer
+from tidegate.state.layout import (
+    EVENT,
+    GROUP_BYTES,
+    PROCESSING,
+    STATE,
+    TIMERS,
+    split_local_timer,
+    time_bytes,
+    timer_key,
+    timer_to_local,
+)
 from tidegate.state.store import Batch, LocalStore, Snapshot
 
 
@@ -17,7 +26,7 @@ def state_batch(*pairs: tuple[bytes, bytes | None]) -> Batch:
 
 def timer_batch(*timers: tuple[int, int, bytes], delete: bool = False) -> Batch:
     """A batch of timers (domain, time, key) of group 3."""
-    keys = [timer_key(3, domain, time_bytes(time), key) for domain, time, key in timers]
+    keys = [timer_key(3, domain, time_bytes(time), b"", key) for domain, time, key in timers]
     return Batch(TIMERS, [part for key in keys for part in (key, None if delete else b"")], delete)
 
 
@@ -34,7 +43,9 @@ def read_timers(snapshot: Snapshot, domain: int, limit: int) -> list[tuple[int, 
     found: list[tuple[int, bytes]] = []
     part, position = snapshot.timers(bytes([domain]), limit)
     while part:
-        found += [split_timer(timer) for timer in part if timer[0] == domain]
+        for time, namespace, key in (split_local_timer(timer) for timer in part if timer[0] == domain):
+            assert namespace == b""
+            found.append((time, key))
         part, position = snapshot.timers(position, limit)
     return found
 
@@ -130,7 +141,7 @@ class StoreContract:
         assert store.apply("one", [timer_batch((EVENT, 1, b"a"), (EVENT, 9, b"a"), delete=True)], "two")
         snapshot = store.snapshot()
         assert read_timers(snapshot, EVENT, 10) == [(2, b"a")]
-        timer = timer_to_local(timer_key(3, EVENT, time_bytes(2), b"a"))
+        timer = timer_to_local(timer_key(3, EVENT, time_bytes(2), b"", b"a"))
         assert (snapshot.has_timer(timer), snapshot.has_timer(timer[:-1] + b"b")) == (True, False)
 
     def test_timers_with_long_keys_are_all_found_in_any_slice(self, tmp_path: Any) -> None:
@@ -141,7 +152,7 @@ class StoreContract:
             found = read_timers(snapshot, EVENT, limit)
             assert sorted(found) == [*((7, key) for key in keys), (8, b"z")]
             assert found[-1] == (8, b"z")
-        assert all(snapshot.has_timer(timer_to_local(timer_key(3, EVENT, time_bytes(7), key))) for key in keys)
+        assert all(snapshot.has_timer(timer_to_local(timer_key(3, EVENT, time_bytes(7), b"", key))) for key in keys)
         snapshot.close()
         assert store.apply("one", [timer_batch(*((EVENT, 7, key) for key in keys), delete=True)], "two")
         assert read_timers(store.snapshot(), EVENT, 3) == [(8, b"z")]

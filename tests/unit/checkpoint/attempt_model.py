@@ -13,7 +13,7 @@ import msgspec
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.history import CheckpointHistory
-from tidegate.checkpoint.lease import Lease, acquire
+from tidegate.checkpoint.lease import acquire
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import Located, locate_own
@@ -105,8 +105,8 @@ class Attempt:
     """The input ends at this position: the job finishes."""
     explicit: str | None = None
     ids: list[int] = field(default_factory=list)
-    lease: Lease | None = None
-    completed: CompletedCheckpoints | None = None
+    lease: Any = None
+    completed: Any = None
     state: ModelState = field(default_factory=ModelState)
     previous: AttemptStatus | None = None
     outcome: str = "not run"

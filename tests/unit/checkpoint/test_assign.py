@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from tidegate.checkpoint.assign import (
     ProgramOperator,
     match_operators,
-    schema_mismatch,
 )
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.common.errors import RestoreError
 from tidegate.state.key_groups import range_for
-from tidegate.state.refs import StateFile, StateSchema
+from tidegate.state.refs import StateFile, StateSchema, schema_mismatch
 from tidegate.state.snapshot import KEYED, KeyedPart, ListPart, OperatorSnapshot, Redistribution, redistribute
 
 

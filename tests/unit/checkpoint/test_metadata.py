@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -126,7 +127,7 @@ def test_read_from_storage(files: Files) -> None:
 
 
 def test_has_state() -> None:
-    def operator(**fields: object) -> OperatorState:
+    def operator(**fields: Any) -> OperatorState:
         return OperatorState(uid_hash="x", name="x", parallelism=1, max_parallelism=1, **fields)
 
     def holding(name: str, part: Part) -> OperatorState:

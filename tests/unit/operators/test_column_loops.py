@@ -1,4 +1,4 @@
-"""Subtasks whose input comes as columns of ints: they do what they do with the same records one by one."""
+"""Subtasks whose input comes as columns: they do what they do with the same records one by one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from tidegate.graph.transformation import (
     ReduceSpec,
     Ship,
 )
-from tidegate.operators.bodies import bodies_of
-from tidegate.operators.columns import PLAIN
+from tidegate.operators.column_batch import ColumnBatch, pack_field
 from tidegate.operators.functions import callable_of
 from tidegate.operators.outputs import Target
+from tidegate.operators.packing import PLAIN
+from tidegate.operators.rewrites import prepare
 from tidegate.operators.rows import ACK, BARRIER, DATA, Ack, Barrier, Payload, RoundContext, Row, TaskPlan
-from tidegate.operators.subtask import Settings, Subtask
-from tidegate.operators.vectors import IntColumns, pack_field
+from tidegate.operators.settings import Settings
+from tidegate.operators.subtask import Subtask
 from tidegate.state import segments
 from tidegate.state.descriptors import (
     ListStateDescriptor,
@@ -62,7 +63,8 @@ class Outcome:
         self.files = [] if keyed is None else keyed.files
         written = self.files[known:]
         batches = [batch for file in written for batch in segments.read(files, file)]
-        self.state = sorted(repr(batch) for batch in batches)
+        pairs = ((b.table, *pair) for b in batches for pair in zip(b.flat[::2], b.flat[1::2], strict=True))
+        self.state = sorted(map(repr, pairs))  # inside a group entries are in no order
 
     def told(self) -> tuple[Any, ...]:
         return self.error, self.records, self.state
@@ -82,14 +84,14 @@ def chain_of(specs: list[Any], tags: list[str | None]) -> Chain:
 def subtask_of(directory: Path, specs: list[Any], tags: list[str | None], inline: bool) -> Subtask:
     settings = Settings("job", str(directory / "storage"), str(directory / "local"), inline=inline, now_ms=lambda: 1)
     targets = {10 + n: Target(2, 0, 1, 128, "below") for n in range(len(tags))}
-    bodies = bodies_of(map(callable_of, specs))
-    return Subtask(chain_of(specs, tags), 0, settings, {0: 1}, targets, bodies)
+    rewrites = prepare(map(callable_of, specs))
+    return Subtask(chain_of(specs, tags), 0, settings, {0: 1}, targets, rewrites, range(len(specs) + 1))
 
 
 def columns(records: list[Record], key_field: int | None, times: list[int] | None) -> Payload:
-    made = IntColumns([np.array(column, dtype=np.int64) for column in zip(*records, strict=True)], len(records[0]))
-    keys = IntColumns([made.columns[0]], 0).pack() if key_field is None else pack_field(key_field)
-    return made.pack(), keys, None if times is None else IntColumns([np.array(times, dtype=np.int64)], 0).pack()
+    made = ColumnBatch([np.array(column, dtype=np.int64) for column in zip(*records, strict=True)], len(records[0]))
+    keys = ColumnBatch([made.columns[0]], 0).pack() if key_field is None else pack_field(key_field)
+    return made.pack(), keys, None if times is None else ColumnBatch([np.array(times, dtype=np.int64)], 0).pack()
 
 
 def one_by_one(records: list[Record], times: list[int] | None) -> Payload:

@@ -16,7 +16,7 @@ from typing import Any
 from simulated_programs import SCENARIOS
 
 from tidegate.common.errors import FencedError, TidegateError
-from tidegate.state.store import close_removed_stores
+from tidegate.state.stores import close_removed_stores
 from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.observer import Outside
 from tidegate.testing.simulated_engine import Chances

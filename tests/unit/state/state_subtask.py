@@ -9,9 +9,9 @@ from typing import Any
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
 from tidegate.state.backend import KeyedBackend
-from tidegate.state.codecs import encode_key
-from tidegate.state.key_groups import key_group
+from tidegate.state.key_groups import group_of
 from tidegate.state.refs import KeyGroupRange, StateFile
+from tidegate.state.stores import opener
 
 MAX_PARALLELISM = 16
 
@@ -38,10 +38,9 @@ class Subtask:
             operator_name="totals",
             groups=self.groups,
             max_parallelism=MAX_PARALLELISM,
-            key_type=None,
             local_path=local or self.local,
             files=self.files,
-            **self.options,
+            **{"key_type": None, "open_store": opener(), **self.options},
         )
 
     def begin(self) -> KeyedBackend:
@@ -70,4 +69,4 @@ class Subtask:
         return result
 
     def owns(self, key: Any) -> bool:
-        return key_group(encode_key(key), MAX_PARALLELISM) in self.groups
+        return group_of(self.backend.identity(key), MAX_PARALLELISM) in self.groups

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from state_subtask import Subtask
 
@@ -17,12 +18,12 @@ from tidegate.common.ids import new_token
 from tidegate.common.typeinfo import Types
 from tidegate.state import materialize
 from tidegate.state.backend import CATCH_UP, KeyedBackend
-from tidegate.state.codecs import encode_key
 from tidegate.state.descriptors import MapStateDescriptor, ReducingStateDescriptor, ValueStateDescriptor
-from tidegate.state.key_groups import key_group
-from tidegate.state.keyed import ImmutableValueState, SingleState
+from tidegate.state.key_groups import group_of
+from tidegate.state.keyed import ImmutableValueState
+from tidegate.state.lmdb_store import LmdbSnapshot, LmdbStore, open_lmdb
 from tidegate.state.refs import KeyGroupRange, StateFile
-from tidegate.state.store import LmdbSnapshot, LmdbStore, open_lmdb
+from tidegate.state.single import ENTRY_BYTES, SingleState
 
 Make = Callable[..., Subtask]
 COUNT = ValueStateDescriptor("count", Types.LONG())
@@ -33,7 +34,7 @@ def count(backend: KeyedBackend, *keys: Any) -> list[int]:
     state = backend.state(COUNT)
     counts = []
     for key in keys:
-        backend.key = key
+        backend.context.key = key
         counts.append((state.value() or 0) + 1)
         state.update(counts[-1])
     return counts
@@ -43,7 +44,7 @@ def read(backend: KeyedBackend, *keys: Any) -> list[int | None]:
     state = backend.state(COUNT)
     found = []
     for key in keys:
-        backend.key = key
+        backend.context.key = key
         found.append(state.value())
     return found
 
@@ -129,7 +130,7 @@ def test_a_store_is_brought_up_when_it_is_read(subtask: Subtask, applied: list[t
 def test_a_store_is_brought_up_before_a_merge(subtask: Subtask, applied: list[tuple[str, bool]]) -> None:
     """Else the merge would swallow its place, and the next one to read it would have to build it anew."""
     for number in range(4):
-        subtask.round(lambda b, number=number: count(b, "a", number))
+        subtask.round(lambda b, number=number: count(b, "a", number))  # type: ignore[misc]
     subtask.begin()
     subtask.compact((0, 4))
     subtask.finish()
@@ -156,7 +157,7 @@ def test_a_store_with_timers_is_brought_up_at_once(subtask: Subtask, timers: boo
     assert (tag(subtask) == f"0-15:{subtask.accepted[1].upto}") == timers
     subtask.round(lambda b: None)
     assert (tag(subtask) == f"0-15:{subtask.accepted[2].upto}") == timers
-    fired = subtask.round(lambda b: list(b.event_timers.due(100)))
+    fired = subtask.round(lambda b: [timer[:2] for timer in b.event_timers.due(100)])
     assert fired == ([(1, "a"), (2, "a")] if timers else [])
     assert subtask.round(lambda b: b.event_timers.next_time()) is None
 
@@ -223,7 +224,7 @@ def test_a_cache_that_is_behind_catches_up(subtask: Subtask, reads: list[bytes])
 
 
 def delete(backend: KeyedBackend, key: Any) -> None:
-    backend.key = key
+    backend.context.key = key
     backend.state(COUNT).clear()
 
 
@@ -291,7 +292,7 @@ def test_only_states_with_a_cache_learn(subtask: Subtask, monkeypatch: pytest.Mo
     def add(backend: KeyedBackend) -> list[Any]:
         found = []
         for key in (1, 2, "x" * 200):
-            backend.key = key
+            backend.context.key = key
             backend.state(total).add(5)
             backend.state(anything).update([key])
             found += [backend.state(total).get(), *count(backend, key)]
@@ -335,41 +336,112 @@ def test_a_segment_that_cannot_be_written_leaves_nothing_in_the_cache(subtask: S
     assert subtask.round(lambda b: count(b, "a", "b")) == [2, 1]
 
 
-def test_a_cache_is_bounded(make_subtask: Make) -> None:
-    subtask = make_subtask(cache_entries=3)
+def test_what_is_used_stays_cached_while_others_come_and_go(make_subtask: Make) -> None:
+    subtask = make_subtask(cache_bytes=10 * ENTRY_BYTES)
     state = subtask.backend.state(COUNT)
-    kept = []
-    for keys in ([1, 2], [2, 3], [3, 4, 5], []):
-        subtask.begin()
-        kept.append(dict(state.cells))
-        count(subtask.backend, *keys)
+    cached = []
+    for keys in ([0, 1], [0, 2], [0, 3, 4, 5, 6], [0, 7], [0, 8, 9, 10, 11], [0]):
+        count(subtask.begin(), *keys)
+        cached.append(sorted({*state.cells, *state._old}))
         subtask.finish()
-    assert kept == [{}, {1: 1, 2: 1}, {1: 1, 2: 2, 3: 1}, {}]
-    assert subtask.round(lambda b: read(b, 1, 2, 3, 4, 5)) == [1, 2, 2, 1, 1]
+    assert cached == [[0, 1], [0, 1, 2], [*range(7)], [*range(8)], [*range(12)], [0, *range(7, 12)]]
+    assert subtask.round(lambda b: read(b, *range(12))) == [6, *[1] * 11]
+
+
+@pytest.mark.parametrize("info", [Types.LONG(), None])
+def test_changes_of_a_round_outlive_the_cache(make_subtask: Make, info: Any) -> None:
+    subtask = make_subtask(cache_bytes=10 * ENTRY_BYTES)
+    state = subtask.backend.state(ValueStateDescriptor("value", info))
+    table = subtask.backend.state(MapStateDescriptor("table", None, info))
+
+    def write(backend: KeyedBackend) -> None:
+        for key in range(100):
+            backend.prefetch([key])
+            backend.context.key = key
+            state.update(key)
+            table.put("entry", key)
+            assert len(state._cache) + len(state._old) < 20
+
+    def values(backend: KeyedBackend) -> list[Any]:
+        found = []
+        for key in range(100):
+            backend.prefetch([key])
+            backend.context.key = key
+            found.append((state.value(), table.get("entry")))
+        return found
+
+    def write_and_read(backend: KeyedBackend) -> list[Any]:
+        write(backend)
+        return values(backend)
+
+    assert subtask.round(write_and_read) == subtask.round(values) == [(key, key) for key in range(100)]
+
+
+def test_noted_columns_outlive_the_cache(make_subtask: Make) -> None:
+    subtask = make_subtask(cache_bytes=10 * ENTRY_BYTES)
+    state = subtask.backend.state(COUNT)
+    backend = subtask.begin()
+    for start in (0, 20, 10, 40):
+        column = np.arange(start, start + 20)
+        backend.prefetch(column.tolist())
+        state.note(column)
+        for key in column.tolist():  # as a generated loop does
+            state.cells[key] = (state.cells[key] or 0) + 1
+    subtask.finish()
+    expected = [1] * 10 + [2] * 20 + [1] * 10 + [1] * 20
+    assert subtask.round(lambda b: read(b, *range(60))) == expected
+
+
+def test_a_hot_set_stays_cached_while_millions_of_cold_keys_pass(make_subtask: Make) -> None:
+    hot, chunk, chunks = list(range(500)), 20_000, 100
+    subtask = make_subtask(cache_bytes=16 << 20)
+    subtask.round(lambda b: count(b, *hot))
+    subtask.backend = subtask.new_backend()
+    state = subtask.backend.state(COUNT)
+    backend = subtask.begin()
+    read(backend, *hot)
+    reads, real = [0], backend.get
+    hot_paths = set(map(state._path, hot))
+
+    def counted(path: bytes) -> bytes | None:
+        reads[0] += path in hot_paths
+        return real(path)
+
+    backend.get = counted
+    most = 0
+    for number in range(chunks):
+        cold = list(range(1000 + number * chunk, 1000 + (number + 1) * chunk))
+        backend.prefetch(cold)
+        state.prefetch(cold)
+        assert read(backend, *hot) == [1] * len(hot)
+        most = max(most, len(state.cells) + len(state._old))
+    assert reads == [0], "a hot key was read from the store again"
+    assert most * (ENTRY_BYTES + 28 + 16) < (16 << 20) + chunk * 200, "the cache is larger than configured"
+    assert subtask.finish() is None
 
 
 def test_values_that_can_change_in_place_are_not_kept(subtask: Subtask) -> None:
     state = subtask.backend.state(ValueStateDescriptor("list", None))
 
     def write(backend: KeyedBackend) -> None:
-        backend.key = "a"
+        backend.context.key = "a"
         state.update([1])
 
     def change_in_secret(backend: KeyedBackend) -> None:
-        backend.key = "a"
+        backend.context.key = "a"
         state.value().append(2)
 
     subtask.round(write)
     subtask.round(change_in_secret)
     backend = subtask.begin()
-    backend.key = "a"
+    backend.context.key = "a"
     assert state.value() == [1]
     backend.end()
 
 
 @pytest.mark.parametrize("retain", [0, 1000])
 def test_prefetch_reads_what_the_records_will_miss(make_subtask: Make, retain: int) -> None:
-    subtask = make_subtask(cache_entries=retain)
+    subtask = make_subtask(cache_bytes=retain)
     keys = list(range(40))
     subtask.round(lambda b: count(b, *keys[:30]))
 
@@ -434,7 +506,7 @@ def test_a_store_moved_by_another_process_is_looked_at_again(subtask: Subtask) -
         subtask.round(lambda b: count(b, "a"))
     shutil.rmtree(subtask.local)
     other, subtask.backend = subtask.new_backend(), subtask.new_backend()
-    moved = []
+    moved: list[Any] = []
 
     def race(point: str, where: dict[str, Any]) -> None:
         if point == "T2.apply" and not moved:
@@ -524,23 +596,23 @@ def test_compaction_changes_nothing_but_the_list(subtask: Subtask, run: tuple[in
         count(backend, "all", number)
         state = backend.state(table)
         for key in ("m", number):
-            backend.key = key
+            backend.context.key = key
             state.put(number, number)
             state.remove(number - 1)
         backend.event_timers.register(number)
-        backend.key = number - 1
+        backend.context.key = number - 1
         backend.event_timers.delete(number - 1)
         if number:
             backend.state(COUNT).clear()
 
     for number in range(4):
-        subtask.round(lambda b, number=number: work(b, number))
+        subtask.round(lambda b, number=number: work(b, number))  # type: ignore[misc]
 
     def observe(backend: KeyedBackend) -> Any:
         found = read(backend, "all", *range(4))
         maps = []
         for key in ("m", *range(4)):
-            backend.key = key
+            backend.context.key = key
             maps.append(sorted(backend.state(table).items()))
         return found, maps, list(backend.event_timers.due(100))
 
@@ -571,7 +643,7 @@ def test_a_base_has_no_deletions(subtask: Subtask) -> None:
     subtask.round(lambda b: count(b, "a", "b"))
 
     def clear(backend: KeyedBackend) -> None:
-        backend.key = "a"
+        backend.context.key = "a"
         backend.state(COUNT).clear()
 
     subtask.round(clear)
@@ -607,7 +679,7 @@ def test_rescales_split_and_merge_by_key_group(make_subtask: Make) -> None:
             expected += 1
             for subtask in subtasks:
                 own = [key for key in keys if subtask.owns(key)]
-                assert subtask.round(lambda b, own=own: count(b, *own)) == [expected] * len(own)
+                assert subtask.round(lambda b, own=own: count(b, *own)) == [expected] * len(own)  # type: ignore[misc]
         for subtask in subtasks:  # a base of the new range
             backend = subtask.begin()
             run = (0, len(subtask.accepted))
@@ -644,7 +716,7 @@ def test_groups_of_keys_are_where_the_segment_says(make_subtask: Make) -> None:
     half.round(lambda b: count(b, *own))
     (ref,) = half.accepted
     assert (ref.groups, ref.entries) == (half.groups, len(own))
-    assert {key_group(encode_key(key), 16) in ref.groups for key in own} == {True}
+    assert {group_of(key, 16) in ref.groups for key in own} == {True}
 
 
 def ref(upto: str, first: int, last: int) -> StateFile:
@@ -668,7 +740,7 @@ def test_a_tag_tells_the_version_of_every_group() -> None:
 def test_merged_files_of_mixed_versions_get_a_new_one(make_subtask: Make) -> None:
     halves = [make_subtask(number, 2) for number in range(2)]
     for half in halves:
-        half.round(lambda b, half=half: count(b, *(key for key in range(20) if half.owns(key))))
+        half.round(lambda b, half=half: count(b, *(key for key in range(20) if half.owns(key))))  # type: ignore[misc]
     whole = make_subtask(0, 1, [*halves[0].accepted, *halves[1].accepted])
     backend = whole.begin()
     merged = backend.compact(whole.accepted, (0, 2), "shared/mixed")

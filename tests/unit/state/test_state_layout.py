@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.common.errors import ArgumentTypeError, StateFormatError
+from tidegate.common.errors import ArgumentTypeError, InternalError, StateFormatError
 from tidegate.state import layout
 from tidegate.state.refs import KeyGroupRange
 
@@ -25,12 +25,12 @@ def test_times_sort_as_bytes(left: int, right: int) -> None:
     assert (layout.time_bytes(left) < layout.time_bytes(right)) == (left < right)
 
 
-@given(st.integers(0, 32767), st.integers(0, 1), TIMES, st.binary(min_size=1, max_size=700))
-def test_timers_change_their_order_and_back(group: int, domain: int, time: int, key: bytes) -> None:
-    timer = layout.timer_key(group, domain, layout.time_bytes(time), key)
+@given(st.integers(0, 32767), st.integers(0, 1), TIMES, st.binary(max_size=255), st.binary(min_size=1, max_size=700))
+def test_timers_change_their_order_and_back(group: int, domain: int, time: int, namespace: bytes, key: bytes) -> None:
+    timer = layout.timer_key(group, domain, layout.time_bytes(time), namespace, key)
     local = layout.timer_to_local(timer)
     assert layout.timer_from_local(local) == timer
-    assert layout.split_local_timer(local) == (time, key)
+    assert layout.split_local_timer(local) == (time, namespace, key)
     assert local[0] == domain
 
 
@@ -38,9 +38,17 @@ def test_a_state_key_is_what_the_format_says() -> None:
     prefixes = layout.state_prefixes("sum", KeyGroupRange(1, 2), 4)
     assert prefixes == [None, b"\x00\x01\x03sum\x00", b"\x00\x02\x03sum\x00", None]
     assert prefixes[1] is not None
-    key = prefixes[1] + layout.LENGTHS[2] + b"ab" + b"map key"
-    assert layout.split_state_key(key) == (1, "sum", b"", b"ab", b"map key")
-    assert layout.state_name(key) == "sum"
+    key = prefixes[1] + layout.LENGTHS[2] + b"ab"
+    assert layout.split_entry(key) == (b"", b"ab")
+    scoped = prefixes[1][:-1] + layout.namespace_bytes(b"window") + layout.LENGTHS[2] + b"ab"
+    assert scoped == b"\x00\x01\x03sum\x06window\x02ab"
+    assert layout.split_entry(scoped) == (b"window", b"ab")
+    assert layout.state_name(key) == layout.state_name(scoped) == "sum"
+
+
+def test_long_namespaces_are_refused() -> None:
+    with pytest.raises(InternalError, match=r"A namespace takes up to 255 bytes\.\n  found: 256 bytes"):
+        layout.namespace_bytes(b"n" * 256)
 
 
 def test_long_state_names_are_refused() -> None:

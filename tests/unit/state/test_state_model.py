@@ -65,7 +65,7 @@ class History:
         self.directory = directory
         self.accepted, self.model = Model(), Model()
         self.now = 1000
-        self.cache = self.random.choice([0, 3, 1000, 1000])
+        self.cache = self.random.choice([0, 700, 1 << 20, 1 << 20])
         self.version = new_token()
         self._make(self.random.randint(1, 3), [])
         self._begin()
@@ -116,7 +116,7 @@ class History:
                 for ref, part in clipped
                 if part is not None
             ]
-            self.subtasks.append(Subtask(self.directory, groups, own, cache_entries=self.cache))
+            self.subtasks.append(Subtask(self.directory, groups, own, cache_bytes=self.cache))
         self.workers = [[subtask.backend, subtask.new_backend()] for subtask in self.subtasks]
 
     def _begin(self) -> None:
@@ -124,13 +124,13 @@ class History:
         self.model = copy.deepcopy(self.accepted)
         for subtask, workers in zip(self.subtasks, self.workers, strict=True):
             subtask.backend = self.random.choice(workers)
-            subtask.begin().now_ms = self.now
+            subtask.begin().context.time = self.now
             for descriptor in descriptors().values():
                 subtask.backend.state(descriptor)
 
     def _at(self, key: Any, name: str) -> Any:
         (subtask,) = (subtask for subtask in self.subtasks if subtask.owns(key))
-        subtask.backend.key = key
+        subtask.backend.context.key = key
         return subtask.backend.state(descriptors()[name])
 
     def _key(self) -> Any:
@@ -188,7 +188,7 @@ class History:
     def time_passes(self) -> None:
         self.now += self.random.randint(1, 40)
         for subtask in self.subtasks:
-            subtask.backend.now_ms = self.now
+            subtask.backend.context.time = self.now
 
     def prefetch(self) -> None:
         chunk = self.random.choices(KEYS, k=3)
@@ -279,7 +279,7 @@ class History:
     def _fire(self, up_to: int) -> None:
         fired: list[tuple[int, Any]] = []
         for subtask in self.subtasks:
-            own = list(subtask.backend.event_timers.due(up_to))
+            own = [(time, key) for time, key, _ in subtask.backend.event_timers.due(up_to)]
             assert [time for time, _ in own] == sorted(time for time, _ in own)
             fired += own
         assert sorted(fired, key=repr) == sorted((t for t in self.model.timers if t[0] <= up_to), key=repr)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.common.errors import StorageError
-from tidegate.state.store import LmdbStore, LocalStore, close_removed_stores, open_lmdb
+from tidegate.state.lmdb_store import LmdbStore, close_removed_stores, open_lmdb
+from tidegate.state.store import LocalStore
 from tidegate.testing.store_contract import StoreContract, read_all, state_batch
 
 
@@ -56,7 +57,7 @@ def test_a_forked_child_opens_its_own(tmp_path: Path) -> None:
 
 KILLED = """
 import os, signal, sys
-from tidegate.state.store import LmdbStore
+from tidegate.state.lmdb_store import LmdbStore
 from tidegate.testing.store_contract import state_batch
 store = LmdbStore(sys.argv[1])
 store.apply("", [state_batch((b"\\x00\\x00a", b"1"))], "one")
@@ -83,7 +84,7 @@ def test_a_full_map_is_a_storage_error_that_names_the_option(tmp_path: Path) -> 
         store.apply("", [batch], "one")
     assert str(caught.value).startswith("The state of a subtask must fit in the map of its local store.")
     assert f"where: {tmp_path}" in str(caught.value)
-    assert "cure: raise state.backend.hashmap.map-size, or the parallelism" in str(caught.value)
+    assert "cure: raise tidegate.state.map-size, or the parallelism" in str(caught.value)
     snapshot = store.snapshot()
     assert (snapshot.tag, read_all(snapshot, b"")) == ("", {})
 

@@ -13,19 +13,19 @@ from tidegate.common.errors import ArgumentTypeError, StateAccessError
 from tidegate.state import timers as timers_module
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.key_groups import range_for
-from tidegate.state.store import LmdbSnapshot
+from tidegate.state.lmdb_store import LmdbSnapshot
 
 KEYS = ["a", "b", ("c", 1), "long" * 300]
 
 
 def register(backend: KeyedBackend, *timers: tuple[int, Any]) -> None:
     for time, key in timers:
-        backend.key = key
+        backend.context.key = key
         backend.event_timers.register(time)
 
 
 def fire(backend: KeyedBackend, up_to: int) -> list[tuple[int, Any]]:
-    return list(backend.event_timers.due(up_to))
+    return [(time, key) for time, key, _ in backend.event_timers.due(up_to)]
 
 
 def test_timers_fire_in_the_order_of_time_once(subtask: Subtask) -> None:
@@ -53,7 +53,7 @@ def test_timers_registered_while_others_fire_take_their_turn(subtask: Subtask) -
     subtask.round(lambda b: register(b, (10, "a"), (50, "z")))
     fired = []
     backend = subtask.begin()
-    for time, key in backend.event_timers.due(40):
+    for time, key, _ in backend.event_timers.due(40):
         fired.append((time, key))
         if time == 10 and len(fired) == 1:
             register(backend, (40, "late"), (41, "too late"), (5, "early"), (10, "a"))
@@ -67,10 +67,10 @@ def test_timers_deleted_while_others_fire_do_not(subtask: Subtask) -> None:
     backend = subtask.begin()
     register(backend, (30, "x"), (30, "y"))
     fired = []
-    for time, key in backend.event_timers.due(100):
+    for time, key, _ in backend.event_timers.due(100):
         fired.append((time, key))
         for other_time, other in ((10, "a"), (10, "b"), (10, "c"), (20, "a"), (30, "x")):
-            backend.key = other
+            backend.context.key = other
             backend.event_timers.delete(other_time)
     assert fired == [(10, fired[0][1]), (30, "y")]
     subtask.finish()
@@ -80,7 +80,7 @@ def test_timers_deleted_while_others_fire_do_not(subtask: Subtask) -> None:
 def test_a_timer_deleted_and_registered_again_fires(subtask: Subtask) -> None:
     subtask.round(lambda b: register(b, (10, "a"), (20, "a")))
     backend = subtask.begin()
-    backend.key = "a"
+    backend.context.key = "a"
     for time in (10, 20):
         backend.event_timers.delete(time)
         backend.event_timers.register(time)
@@ -98,7 +98,7 @@ def test_the_two_domains_are_apart(subtask: Subtask) -> None:
     subtask.round(work)
     backend = subtask.begin()
     assert (backend.event_timers.next_time(), backend.processing_timers.next_time()) == (10, 5)
-    assert list(backend.processing_timers.due(100)) == [(5, "a")]
+    assert list(backend.processing_timers.due(100)) == [(5, "a", b"")]
     subtask.finish()
     assert subtask.round(lambda b: (fire(b, 100), b.processing_timers.next_time())) == ([(10, "a")], None)
 
@@ -108,9 +108,9 @@ def test_at_the_end_of_time_new_timers_are_ignored_and_deleted_ones_do_not_fire(
         for time in (1, 2, 3):
             register(backend, (time, "a"))
         fired = []
-        for time, key in backend.event_timers.remaining():
+        for time, key, _ in backend.event_timers.remaining():
             fired.append((time, key))
-            backend.key = key
+            backend.context.key = key
             backend.event_timers.register(time + 10)
             if time == 1:
                 backend.event_timers.delete(2)
@@ -155,7 +155,7 @@ def test_a_timer_registered_and_gone_in_one_round_leaves_no_trace(subtask: Subta
     backend = subtask.begin()
     register(backend, (10, "a"), (20, "b"))
     assert fire(backend, 10) == [(10, "a")]
-    backend.key = "b"
+    backend.context.key = "b"
     backend.event_timers.delete(20)
     assert subtask.finish() is None
 
@@ -167,7 +167,7 @@ def test_timers_need_a_key_and_whole_numbers(subtask: Subtask) -> None:
             call(5)
     with pytest.raises(StateAccessError, match="where: processing-time timers of operator 'totals'"):
         backend.processing_timers.register(5)
-    backend.key = "a"
+    backend.context.key = "a"
     with pytest.raises(ArgumentTypeError, match="takes a whole number"):
         backend.event_timers.register(1.5)  # type: ignore[arg-type]
     assert subtask.finish() is None
@@ -194,7 +194,7 @@ def test_timers_are_those_of_a_plain_set(tmp_path_factory: Any, actions: list[tu
         queue = subtask.backend.event_timers
         subtask.begin()
         for action, time, key in actions:
-            subtask.backend.key = key
+            subtask.backend.context.key = key
             if action == "register":
                 queue.register(time)
                 model.add((time, key))
@@ -202,7 +202,7 @@ def test_timers_are_those_of_a_plain_set(tmp_path_factory: Any, actions: list[tu
                 queue.delete(time)
                 model.discard((time, key))
             elif action == "fire":
-                fired = list(queue.due(time))
+                fired = [(moment, key) for moment, key, _ in queue.due(time)]
                 assert [t for t, _ in fired] == sorted(t for t, _ in model if t <= time)
                 assert len(fired) == len(set(fired))
                 assert set(fired) == {timer for timer in model if timer[0] <= time}
@@ -214,5 +214,5 @@ def test_timers_are_those_of_a_plain_set(tmp_path_factory: Any, actions: list[tu
                 accepted = set(model) if action == "accept" else accepted
                 model = set(accepted)
                 subtask.begin()
-        assert set(queue.due(100)) == model
+        assert {(moment, key) for moment, key, _ in queue.due(100)} == model
         subtask.backend.end()

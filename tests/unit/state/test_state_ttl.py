@@ -43,7 +43,7 @@ def at(subtask: Subtask, time: int, action: Callable[[], Any], key: Any = "a") -
     """A round at a time after the start."""
 
     def work(backend: KeyedBackend) -> Any:
-        backend.key, backend.now_ms = key, START + time
+        backend.context.key, backend.context.time = key, START + time
         return action()
 
     return subtask.round(work)
@@ -213,7 +213,7 @@ def test_a_base_drops_what_has_expired(subtask: Subtask, whole: bool) -> None:
     if not whole:
         at(subtask, 80, write, key="later")
     backend = subtask.begin()
-    backend.now_ms = START + 150
+    backend.context.time = START + 150
     base = backend.compact(subtask.accepted, (0, 2), "shared/base")
     backend.end()
     assert base.entries == 4  # of six: the two of the early key that expire are gone

@@ -1,0 +1,84 @@
+"""The key context of a keyed operator: for which key, in which namespace and when state and timers are used."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from tidegate.state.keys import visible
+
+
+class _NoKey:
+    """Stands for the key where there is none. It cannot be hashed, so any access to state raises by itself."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "NO_KEY"
+
+
+NO_KEY: Final = _NoKey()
+
+
+class Scoped(NamedTuple):
+    """A key in a namespace: a slot of its own. No key in the engine's form is equal to one: tuples of those hold no bytes."""
+
+    key: Any
+    namespace: bytes
+
+
+class KeyContext:
+    """One for each keyed operator of a subtask: the loop and the timers set it, states and timers read it.
+
+    ``slot`` is what the dicts of states and timers are indexed by, and all that is set for a record. Without a namespace it is the
+    key itself (``NO_KEY`` where there is none), in the engine's form; inside a namespace (a window, say) it is ``Scoped``. So an
+    operator without namespaces pays nothing for them, and one dict per state serves both.
+    ``time``: processing time, set for every chunk. ``scoped``: whether a namespace was ever entered.
+    """
+
+    __slots__ = ("scoped", "slot", "time")
+
+    slot: Any
+    time: int
+
+    def __init__(self, key: Any = NO_KEY, namespace: bytes = b"", time: int = 0) -> None:
+        self.time, self.scoped = time, False
+        self.enter(key, namespace)
+
+    @property
+    def key(self) -> Any:
+        """The current key, in the engine's form."""
+        return split(self.slot)[0]
+
+    @key.setter
+    def key(self, key: Any) -> None:
+        """Another key, in no namespace."""
+        self.slot = key
+
+    @property
+    def visible_key(self) -> Any:
+        """The current key as the user knows it."""
+        return visible(self.key)
+
+    @property
+    def namespace(self) -> bytes:
+        """The current namespace; empty: none."""
+        return split(self.slot)[1]
+
+    @namespace.setter
+    def namespace(self, namespace: bytes) -> None:
+        """Another namespace of the current key."""
+        self.enter(self.key, namespace)
+
+    def enter(self, key: Any, namespace: bytes) -> None:
+        """Set both."""
+        self.slot = slot_of(key, namespace)
+        self.scoped = self.scoped or bool(namespace)
+
+
+def slot_of(key: Any, namespace: bytes) -> Any:
+    return Scoped(key, namespace) if namespace else key
+
+
+def split(slot: Any) -> tuple[Any, bytes]:
+    """Key and namespace of a slot."""
+    return slot if type(slot) is Scoped else (slot, b"")

@@ -1,0 +1,189 @@
+"""The identity of keys: one rule for routers, caches, stores and timers. **The bytes of a key decide**, as in PyFlink.
+
+The bytes are those of the declared key type, where there is one (``key_types.py``), else those of the key's own serialized form.
+So without a type ``1``, ``1.0`` and ``True`` are three keys, ``0.0`` and ``-0.0`` are two and ``nan`` is one, whatever ``==`` says.
+
+Inside the engine a key is a value whose ``==`` and ``hash`` *are* those of its bytes, so that every dict is right by construction:
+
+- ints, texts, None and tuples of such (exactly these classes, at any depth) stand for themselves. Two of one class are equal when
+  their bytes are, and two of different classes never are equal;
+- everything else is an ``EncodedKey``: its bytes. It compares as ``bytes`` does, in C, and no value of a user is ever one
+  (``bytes`` of the user are encoded too), so the two kinds cannot meet.
+
+What a user function sees again is ``visible(key)``.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from tidegate.common.arguments import shown
+from tidegate.common.errors import ArgumentTypeError
+
+SIMPLE_TYPES: frozenset[type] = frozenset({int, str, bytes, float, bool, type(None)})
+"""What msgpack gives back exactly as it was; exact types only, for a subclass would lose its class."""
+PLAIN_TYPES: frozenset[type] = frozenset({int, str, type(None)})
+"""Keys of these classes stand for themselves."""
+
+_PICKLED = b"\xc1"  # msgpack never begins a value with it, so the encodings cannot be confused
+_WIDE = b"\xc8"  # nor, here, with this: plain keys that msgpack cannot hold, pickled
+_pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
+_unpack: Callable[[bytes], Any] = msgspec.msgpack.Decoder().decode
+
+
+class EncodedKey(bytes):
+    """The bytes of a key that does not stand for itself. Neither ``__eq__`` nor ``__hash__``: dicts stay in C."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(visible(self))
+
+
+def identify(key: Any) -> Any:
+    """The engine's form of a key without a declared type."""
+    kind = type(key)
+    if kind in PLAIN_TYPES or (kind is tuple and _consists_of(PLAIN_TYPES, key)):
+        return key
+    return EncodedKey(encode_key(key))
+
+
+def visible(key: Any) -> Any:
+    """What the user sees of a key in the engine's form: a new object each time where it could be changed."""
+    return decode_key(key) if type(key) is EncodedKey else key
+
+
+# -- bytes --
+
+
+def encode_key(key: Any) -> bytes:
+    """The bytes of a key, in the engine's form or not: the same in every process."""
+    kind = type(key)
+    if kind is EncodedKey:
+        encoded: bytes = key
+        return encoded
+    if kind in SIMPLE_TYPES or (kind is tuple and _consists_of(SIMPLE_TYPES, key)):
+        try:
+            return _pack(key)
+        except (OverflowError, UnicodeError):  # ints beyond 64 bits, lone surrogates
+            if kind in PLAIN_TYPES or (kind is tuple and _consists_of(PLAIN_TYPES, key)):
+                return _WIDE + _pickled(key)
+    return _PICKLED + _pickled(key)
+
+
+def encode_keys(keys: Collection[Any]) -> list[bytes]:
+    """``encode_key`` of many, without a call of Python for each where their types allow."""
+    kinds = set(map(type, keys))
+    if kinds <= SIMPLE_TYPES:
+        try:
+            return pack_all(keys)
+        except (OverflowError, UnicodeError):
+            pass
+    elif kinds == {EncodedKey}:
+        return list(keys)
+    return [encode_key(key) for key in keys]  # with map, a StopIteration of user code would end it
+
+
+def pack_all(keys: Iterable[Any]) -> list[bytes]:
+    """``encode_key`` of keys that all are of simple types."""
+    return list(map(_pack, keys))
+
+
+def decode_key(data: bytes) -> Any:
+    """The user's key again."""
+    if data[:1] in (_PICKLED, _WIDE):
+        return pickle.loads(data[1:])
+    key = _unpack(data)
+    return _tuples(key) if type(key) is list else key
+
+
+def form_of(data: bytes) -> Any:
+    """The engine's form of a key from its bytes: what ``identify`` gave when it was written."""
+    first = data[0]
+    if first in _STAND_FOR_THEMSELVES:
+        return _unpack(data)
+    if first in _ARRAYS:
+        key = _tuples(_unpack(data))
+        return key if _consists_of(PLAIN_TYPES, key) else EncodedKey(data)
+    return decode_key(data) if data[:1] == _WIDE else EncodedKey(data)
+
+
+def forms_of(many: list[bytes]) -> list[Any]:
+    """``form_of`` of many."""
+    try:
+        keys = unpack_all(many)
+    except msgspec.DecodeError:  # a pickled one among them
+        return list(map(form_of, many))
+    return keys if PLAIN_TYPES.issuperset(map(type, keys)) else list(map(form_of, many))
+
+
+def unpack_all(many: list[bytes]) -> list[Any]:
+    """Values packed one by one make an array if the head of one is put before them: one call instead of one for each."""
+    found: list[Any] = _unpack(b"\xdd" + len(many).to_bytes(4, "big") + b"".join(many))
+    return found
+
+
+_STAND_FOR_THEMSELVES = frozenset(
+    (*range(0x80), *range(0xE0, 0x100), *range(0xCC, 0xD4), *range(0xA0, 0xC1), 0xD9, 0xDA, 0xDB)
+)
+"""First bytes of ints, texts and nil in msgpack."""
+_ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))
+
+
+def _consists_of(kinds: frozenset[type], key: tuple[Any, ...]) -> bool:
+    for part in key:
+        kind = type(part)
+        if kind not in kinds and not (kind is tuple and _consists_of(kinds, part)):
+            return False
+    return True
+
+
+def _tuples(value: list[Any]) -> tuple[Any, ...]:
+    return tuple(_tuples(part) if type(part) is list else part for part in value)
+
+
+# -- everything that is not simple --
+
+
+class _KeyPickler(pickle.Pickler):
+    """Finds sets, however deep: their order of iteration, and so their bytes, depends on the process."""
+
+    def persistent_id(self, value: Any) -> None:
+        if isinstance(value, set | frozenset):
+            raise _bad_key(value, "a set has no stable order", "use tuple(sorted(...)) in the key selector")
+
+
+def _pickled(key: Any) -> bytes:
+    _refuse_identity(key)
+    buffer = io.BytesIO()
+    pickler = _KeyPickler(buffer, protocol=5)
+    pickler.fast = True  # no memo: whether two equal strings are one object must not show in the bytes
+    try:
+        pickler.dump(key)
+    except ArgumentTypeError:
+        raise
+    except Exception as error:
+        raise _bad_key(key, f"it cannot be pickled: {error}", "use a text, number or tuple as key") from error
+    return buffer.getvalue()
+
+
+def _refuse_identity(key: Any) -> None:
+    """A class without ``__eq__``: two objects with the same bytes would be one key here and two for the user."""
+    if isinstance(key, tuple | list):
+        for part in key:
+            _refuse_identity(part)
+    elif type(key) not in SIMPLE_TYPES and getattr(type(key), "__hash__", None) is object.__hash__:
+        raise _bad_key(key, "its class compares by identity", "give it __eq__ and __hash__, or use a field as key")
+
+
+def _bad_key(key: Any, reason: str, cure: str) -> ArgumentTypeError:
+    return ArgumentTypeError(
+        "Equal keys must have equal bytes in every process.",
+        found=f"{shown(key)}: {reason}",
+        cure=cure,
+    )

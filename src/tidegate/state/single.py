@@ -1,0 +1,378 @@
+"""What keyed states are made of: the changes a flush collects, and the cache of a state with one entry per slot.
+
+Invariants of a state with a cache (``SingleState``), which everything on the path of a record relies on:
+
+1. A slot is a key in the engine's form (``keys.py``), or a key in a namespace (``context.py``). Dict equality is equality of bytes.
+2. What is in ``_cache`` is the value of its slot now, as in the store or as written since; None: there is none. So a hit is a dict
+   access.
+3. What was written in this round and not flushed is also in a dict of its own (``_changed``, ``wrote``): the cache may forget it.
+4. The cache has two generations. A miss looks into ``_old`` before the store and brings what it finds back; when ``_cache`` has
+   grown over its share it becomes ``_old``, and what was not used since the last time is gone. Hits pay nothing for it. A slot in
+   both is up to date in ``_cache``, and is not looked for in ``_old`` again: that is replaced before ``_cache`` is emptied.
+5. Values stay cached from one round to the next only where nobody can change them in place (``codec.immutable``), and only while
+   the backend holds the accepted files (``KeyedBackend.begin``).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from itertools import compress, islice, repeat
+from operator import itemgetter, not_
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tidegate.common.errors import StateFormatError, TidegateError
+from tidegate.state.codecs import Codec
+from tidegate.state.context import Scoped, split
+from tidegate.state.descriptors import StateDescriptor
+from tidegate.state.interfaces import State
+from tidegate.state.key_groups import Int64s, encode_and_group, group_of
+from tidegate.state.keys import encode_key, form_of, forms_of
+from tidegate.state.layout import LENGTHS, namespace_bytes, read_varint, split_entry, state_head, state_prefixes
+
+if TYPE_CHECKING:
+    from tidegate.state.backend import KeyedBackend
+
+MISSING = object()
+FLUSH_BLOCK = 8192
+"""Entries that are encoded together: what a step makes is still in the processor's cache for the next."""
+ENTRY_BYTES = 100
+"""About what a dict takes for an entry, beside key and value."""
+_SAMPLE = 32
+
+
+class Changes:
+    """What a flush collects: for each key group ``[k, v, k, v, ...]`` with canonical keys; v None deletes."""
+
+    __slots__ = ("deletes", "groups")
+
+    def __init__(self, max_parallelism: int) -> None:
+        self.groups: list[list[Any]] = [[] for _ in range(max_parallelism)]
+        self.deletes = False
+
+
+class Entries:
+    """State entries of a file, in its order: canonical keys and values, None deletes."""
+
+    __slots__ = ("_keys", "_values")
+
+    def __init__(self, flat: list[Any]) -> None:
+        self._keys: list[bytes] = flat[::2]
+        self._values: list[bytes | None] = flat[1::2]
+
+    def of(self, head: bytes) -> tuple[list[bytes], list[bytes | None]]:
+        """Encoded keys and values of the entries of one state in no namespace; ``head``: what is between group and key."""
+        start = 2 + len(head)
+        keys, values = self._keys, self._values
+        mine = list(map(bytes.startswith, keys, repeat(head), repeat(2)))
+        if not all(mine):
+            keys, values = list(compress(keys, mine)), list(compress(values, mine))
+        if max(map(len, keys), default=0) < start + 1 + 128:  # the length of the key takes one byte
+            return list(map(itemgetter(slice(start + 1, None)), keys)), values
+        return [key[read_varint(key, start)[1] :] for key in keys], values
+
+    def scoped(self, head: bytes) -> tuple[list[Scoped], list[bytes | None]]:
+        """Slots and values of the state's entries in namespaces."""
+        named = list(map(bytes.startswith, self._keys, repeat(head[:-1]), repeat(2)))
+        plain = list(map(bytes.startswith, self._keys, repeat(head), repeat(2)))
+        if named == plain:
+            return [], []
+        inside = [name and not_(none) for name, none in zip(named, plain, strict=True)]
+        split_keys = map(split_entry, compress(self._keys, inside))
+        return [Scoped(form_of(key), namespace) for namespace, key in split_keys], list(compress(self._values, inside))
+
+
+class KeyedState(State):
+    """What all keyed states share. One object per state and backend; it lives as long as the backend."""
+
+    __slots__ = ("_backend", "_context", "_head", "_prefixes", "codec", "descriptor", "name")
+
+    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
+        self.name = descriptor.name
+        self.descriptor = descriptor
+        self.codec = codec
+        self._backend, self._context = backend, backend.context
+        self._head = state_head(descriptor.name)
+        self._prefixes = state_prefixes(descriptor.name, backend.groups, backend.max_parallelism)
+
+    @property
+    def where(self) -> str:
+        return f"state {self.name!r} of operator {self._backend.operator_name!r}"
+
+    def has_changes(self) -> bool:
+        """Whether a flush may find anything."""
+        raise NotImplementedError
+
+    def flush(self, changes: Changes) -> None:
+        """Add the changes of the round."""
+        raise NotImplementedError
+
+    def reset(self, keep: bool) -> None:
+        """Begin a round. ``keep``: what was flushed has been accepted, so what cannot change in place may stay cached."""
+        raise NotImplementedError
+
+    def kept(self) -> int:
+        """How many values are cached that may stay for the next round."""
+        return 0
+
+    def learn(self, entries: Entries) -> None:
+        """Cache entries of the files that were accepted since."""
+
+    def prefetch(self, slots: Iterable[Any]) -> None:
+        """Called before the records of a chunk are processed."""
+
+    def young_bytes(self) -> int:
+        """About how much memory the younger generation of the cache takes. Called for every chunk."""
+        raise NotImplementedError
+
+    def age(self) -> None:
+        """The younger generation of the cache becomes the older one, which is forgotten. Changes of the round never are."""
+        raise NotImplementedError
+
+    def _path(self, slot: Any) -> bytes:
+        """The canonical key of a slot's entry; a prefix of it for maps."""
+        key, namespace = split(slot)
+        encoded = encode_key(key)
+        prefix = self._prefixes[group_of(key, self._backend.max_parallelism, encoded)]
+        if prefix is None:
+            raise self._backend.misrouted(key)
+        if namespace:
+            prefix = prefix[:-1] + namespace_bytes(namespace)
+        return prefix + LENGTHS[len(encoded)] + encoded
+
+    def _unreadable(self, error: Exception) -> StateFormatError:
+        return StateFormatError(
+            f"A stored value must be readable with the declared type, {self.codec.describe}.",
+            where=self.where,
+            found=f"{type(error).__name__}: {error}",
+            cure="declare the type the state was written with, or start without this state",
+        )
+
+    def _refuse(self) -> TidegateError:
+        """The error for an access without a key. The dict itself notices, because ``NO_KEY`` cannot be hashed: hits pay nothing."""
+        return self._backend.refuse_access(self.where)
+
+    def _locate(self, error: StateFormatError) -> StateFormatError:
+        return StateFormatError(error.rule, where=self.where, found=error.found, cure=error.cure)
+
+
+class SingleState(KeyedState):
+    """A state with one entry per slot. The invariants stand above."""
+
+    __slots__ = ("_cache", "_entry_bytes", "_measure_at", "_old", "misses")
+
+    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
+        super().__init__(backend, descriptor, codec)
+        self._cache: dict[Any, Any] = {}
+        self._old: dict[Any, Any] = {}
+        self._entry_bytes, self._measure_at = ENTRY_BYTES, _SAMPLE
+        self.misses = 0
+
+    def clear(self) -> None:
+        self._store(None)
+
+    # -- the cache --
+
+    def kept(self) -> int:
+        return len(self._old) + len(self._cache) if self.codec.immutable else 0
+
+    def reset(self, keep: bool) -> None:
+        if not (keep and self.codec.immutable and self._backend.cache_bytes):
+            self._cache.clear()
+            self._old.clear()
+        self.misses = 0
+
+    def learn(self, entries: Entries) -> None:
+        keys, values = entries.of(self._head)
+        slots, more = entries.scoped(self._head)
+        self._context.scoped |= bool(slots)
+        try:
+            self._cache.update(zip(forms_of(keys), self.codec.decode_all(values), strict=True))
+            self._cache.update(zip(slots, self.codec.decode_all(more), strict=True))
+        except Exception as error:
+            raise self._unreadable(error) from error
+
+    def young_bytes(self) -> int:
+        count = len(self._cache)
+        if count >= self._measure_at:
+            sample = list(islice(self._cache.items(), _SAMPLE))
+            self._entry_bytes = ENTRY_BYTES + sum(weight(slot) + weight(value) for slot, value in sample) // len(sample)
+            self._measure_at = 2 * count
+        return count * self._entry_bytes
+
+    def age(self) -> None:
+        self._old = dict(self._cache)  # generated loops hold on to the other dict
+        self._cache.clear()
+        self._measure_at = _SAMPLE
+
+    def prefetch(self, slots: Iterable[Any]) -> None:
+        """Read the entries of many slots at once: cheaper than miss by miss, by the calls of Python saved."""
+        missing = [slot for slot in set(slots) if slot not in self._cache]
+        self.misses = len(missing)
+        for known in (self._old, self._unflushed()):
+            if known:
+                found = {slot: known[slot] for slot in missing if slot in known}
+                self._cache.update(found)
+                missing = [slot for slot in missing if slot not in found]
+        self._cache.update(zip(missing, self._read_many(missing), strict=False))
+
+    def _load(self, slot: Any) -> Any:
+        """The value of a slot that is not in the cache, into it."""
+        value = self._old.get(slot, MISSING)
+        if value is MISSING:
+            value = self._unflushed().get(slot, MISSING)
+        if value is MISSING:
+            value = self._read(slot)
+        self.misses += 1
+        self._cache[slot] = value
+        return value
+
+    def _current(self) -> Any:
+        """The value of the current slot."""
+        slot = self._context.slot
+        try:
+            return self._cache[slot]
+        except KeyError:
+            return self._load(slot)
+        except TypeError as error:
+            raise self._refuse() from error
+
+    def _store(self, value: Any) -> None:
+        """Set the value of the current slot."""
+        raise NotImplementedError
+
+    def _unflushed(self) -> dict[Any, Any]:
+        """What was written in this round, by slot."""
+        raise NotImplementedError
+
+    # -- the store --
+
+    def _read(self, slot: Any) -> Any:
+        """The value of a slot in the store."""
+        backend, path = self._backend, self._path(slot)
+        data = backend.get(path) if len(path) <= backend.max_key else backend.get_long(path)
+        try:
+            return None if data is None else self.codec.decode(data)
+        except Exception as error:
+            raise self._unreadable(error) from error
+
+    def _read_many(self, slots: list[Any]) -> list[Any]:
+        """The values of slots in the store; none at all if one needs more than the fast path."""
+        try:
+            paths, _ = self._paths(slots)
+        except TypeError:
+            return []  # a key of another subtask: the access itself will tell
+        if max(map(len, paths), default=0) > self._backend.max_key:
+            return []
+        try:
+            return self.codec.decode_all(list(map(self._backend.get, paths)))
+        except Exception as error:
+            raise self._unreadable(error) from error
+
+    def _paths(self, slots: list[Any]) -> tuple[list[bytes], Int64s]:
+        """The canonical keys of many entries, and their groups. A TypeError if one belongs to another subtask."""
+        heads: Any
+        if self._context.scoped:
+            keys = [split(slot)[0] for slot in slots]
+            encoded, groups = encode_and_group(keys, self._backend.max_parallelism)
+            tails = [namespace_bytes(split(slot)[1]) for slot in slots]
+            prefixes: Any = map(self._prefixes.__getitem__, groups.tolist())
+            heads = [prefix[:-1] + tail for prefix, tail in zip(prefixes, tails, strict=True)]
+        else:
+            encoded, groups = encode_and_group(slots, self._backend.max_parallelism)
+            heads = map(self._prefixes.__getitem__, groups.tolist())
+        lengths = map(LENGTHS.__getitem__, map(len, encoded))
+        return list(map(b"".join, zip(heads, lengths, encoded, strict=True))), groups
+
+    # -- the end of the round --
+
+    def _written(self) -> tuple[list[Any], list[Any]]:
+        """Slots and values of the entries to flush."""
+        written = self._unflushed()
+        return list(written), list(written.values())
+
+    def flush(self, changes: Changes) -> None:
+        slots, values = self._written()
+        size = max(FLUSH_BLOCK, 32 * len(self._backend.groups))  # else the slices of the groups are too short to pay
+        for start in range(0, len(slots), size):
+            self._flush_block(changes, slots[start : start + size], values[start : start + size])
+
+    def _flush_block(self, changes: Changes, slots: list[Any], values: list[Any]) -> None:
+        try:
+            encoded = self.codec.encode_all(values)
+        except StateFormatError as error:
+            raise self._locate(error) from error
+        changes.deletes |= None in encoded
+        try:
+            paths, groups = self._paths(slots)
+        except TypeError:
+            for slot in slots:
+                self._path(slot)  # tells which
+            raise
+        order = np.argsort(groups.astype(np.uint16), kind="stable")  # numpy sorts 16 bits by counting
+        positions, groups = order.tolist(), groups[order]
+        flat: list[Any] = [None] * (2 * len(slots))
+        flat[::2] = map(paths.__getitem__, positions)
+        flat[1::2] = map(encoded.__getitem__, positions)
+        starts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist()]
+        for group, start, end in zip(groups[starts].tolist(), starts, [*starts[1:], len(slots)], strict=True):
+            changes.groups[group] += flat[2 * start : 2 * end]
+
+
+class TrackedState(SingleState):
+    """For values that may be changed in place: every write is remembered as such in ``_changed``."""
+
+    __slots__ = ("_changed",)
+
+    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
+        super().__init__(backend, descriptor, codec)
+        self._changed: dict[Any, Any] = {}
+
+    def has_changes(self) -> bool:
+        return bool(self._changed)
+
+    def reset(self, keep: bool) -> None:
+        super().reset(keep)
+        self._changed.clear()
+
+    def _store(self, value: Any) -> None:
+        slot = self._context.slot
+        try:
+            self._cache[slot] = self._changed[slot] = value
+        except TypeError as error:
+            raise self._refuse() from error
+
+    def _unflushed(self) -> dict[Any, Any]:
+        return self._changed
+
+    # -- namespaces --
+
+    def merge_namespaces(self, target: bytes, sources: Iterable[bytes]) -> None:
+        """Move what the current key has in some namespaces into another, together with what is there."""
+        key, before = split(self._context.slot)
+        merged = MISSING
+        for namespace in (target, *sources):
+            self._context.enter(key, namespace)
+            value = self._current()
+            if value is not None:
+                self._store(None)
+                merged = value if merged is MISSING else self._merged(merged, value)
+        if merged is not MISSING:
+            self._context.enter(key, target)
+            self._store(merged)
+        self._context.enter(key, before)
+
+    def _merged(self, value: Any, other: Any) -> Any:
+        """Two entries as one."""
+        raise NotImplementedError
+
+
+def weight(value: Any) -> int:
+    """About how many bytes of memory a cached value takes."""
+    size = sys.getsizeof(value)
+    if isinstance(value, list | tuple | dict | set):
+        inside = value.values() if isinstance(value, dict) else value
+        size += len(value) * (ENTRY_BYTES + max(map(sys.getsizeof, islice(inside, 4)), default=0))
+    return size
