@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_subtask import MAX_PARALLELISM, Subtask
-from tidegate.operators.columns import KEYS
+from tidegate.operators.packing import KEYS
 
 from tidegate.common.errors import ArgumentTypeError
 from tidegate.common.time import Instant
