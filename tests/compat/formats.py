@@ -116,7 +116,7 @@ def _history() -> list[HistoryEntry]:
 def _write_history(entries: list[HistoryEntry]) -> bytes:
     with tempfile.TemporaryDirectory() as directory:
         files = Files(directory)
-        history.CheckpointHistory(files).add_all(entries)
+        history.CheckpointHistory(files).add(*entries)
         return files.read_bytes(history.PATH)
 
 

@@ -54,6 +54,10 @@ class CheckpointCoordinator:
         """Whether the next round should carry a barrier. ``early_ms``: how much before its time it may."""
         return self._trigger.due(self._now(), early_ms)
 
+    def late(self, early_ms: float = 0.0) -> bool:
+        """Whether it is time for the next checkpoint, and only the one under way is in the way."""
+        return self._trigger.late(self._now(), early_ms)
+
     @property
     def is_full(self) -> bool:
         """As many checkpoints as may be are under way: the next one waits until one of them has ended."""

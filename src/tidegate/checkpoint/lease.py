@@ -16,8 +16,7 @@ sees the other:
     check fences O and n is committed by N or by nobody. (The check before the publish is a courtesy: it spares the stray
     file in all but a short time.)
     O paused after the check and N claimed: n was published before N's claim, so N finds n and restores it. O and
-    N both commit n. Committers are idempotent, so the late commit does nothing: step 8 needs no check of its own, and has
-    one only so that an old driver stops early.
+    N both commit n. Committers are idempotent, so the late commit does nothing: step 8 needs no check of its own.
 - *Restore.* N writes its ``restored`` record and checks before it touches a sink or deletes a file. If M claimed
   before that check, N is fenced and has done nothing: whatever its record says, M's is newer. If M claimed after it,
   M reads the record and stands on the same lineage. So once n was committed by anybody, nobody restores less than n.
@@ -29,8 +28,9 @@ sees the other:
 - *Crash* is a pause that never ends.
 
 So a checkpoint costs these calls of storage, in this order: the live record with its id, one look for a newer claim (1);
-one look, the metadata, the live record with the list, one look (7); one look (8); a delete for each checkpoint and file that
-goes (9); and, beside all that, the history. ``tests/unit/runtime/test_protocol_calls.py`` counts them.
+one look, the metadata, the live record with the list, one look (7); none of ours (8); the metadata and the directory of each
+checkpoint that goes, and every file (9); and at last, when nobody waits, one look and the history, which a newer attempt may
+be writing by then. ``tests/unit/runtime/test_protocol_calls.py`` counts them.
 
 ``tests/unit/checkpoint/test_interleavings.py`` pauses and kills attempts at every fault point in this room and in
 ``Files``.

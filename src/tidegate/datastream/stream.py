@@ -17,6 +17,7 @@ from tidegate.connectors.function_sink import FunctionSink
 from tidegate.connectors.print import PrintSink
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.datastream.closeable_iterator import CloseableIterator
+from tidegate.datastream.connectors.base import SupportsPreprocessing
 from tidegate.datastream.freezing import pickled
 from tidegate.datastream.functions import (
     FilterFunction,
@@ -192,7 +193,9 @@ class DataStream(StreamOperatorSettings):
     def sink_to(self, sink: Sink) -> DataStreamSink:
         if not isinstance(sink, Sink):
             raise wrong("sink_to", "a Sink", sink, "for a SinkFunction use add_sink")
-        return self._sink("Writer", as_written_by_flink(sink, self._type))
+        transformer = sink.get_transformer() if isinstance(sink, SupportsPreprocessing) else None
+        stream: DataStream = self if transformer is None else transformer.apply(self)
+        return stream._sink("Writer", as_written_by_flink(sink, stream._type))
 
     def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | Callable[[Any], Any]) -> DataStreamSink:
         """A SinkFunction, a TwoPhaseCommitSinkFunction, or a callable that takes a record."""

@@ -1,8 +1,8 @@
 """A chain as one generated Python loop: an operator costs the call of the user's function, or not even that.
 
 A loop takes columns (values, timestamps, keys). Variants are compiled on demand, with and without timestamps, so a stream
-without them does not pay, and for records that come as columns of ints (``vectors.py``): of those only the fields
-that are used become Python objects. Small functions are not called but written into the loop (``rewrites/``), and there a
+without them does not pay, and for records that come as columns (``column_batch.py``): of those only the fields that are used
+become Python objects. Small functions are not called but written into the loop (``rewrites/``), and there a
 value state of the current key is an entry of a dict. A generated line remembers its operator, the variable with its input and
 the user's line: an exception is traced to operator and record from its traceback alone, at no cost on the good path.
 """
@@ -20,12 +20,12 @@ from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
 from tidegate.operators.blame import reprlib_repr, user_error
+from tidegate.operators.column_batch import INT, ColumnBatch, Values
 from tidegate.operators.operator import StreamOperator
 from tidegate.operators.outputs import EdgeOutput
 from tidegate.operators.ownership import ATOMS, is_immutable, own
 from tidegate.operators.rewrites import rewrite
 from tidegate.operators.rewrites.rewrite import Call, Emit, Owner, Rewrites, WholeBatch
-from tidegate.operators.vectors import IntColumns, Values
 from tidegate.state.context import NO_KEY
 from tidegate.state.key_types import key_identity
 
@@ -54,12 +54,19 @@ class ChainParts(rewrite.Bindings, Protocol):
 
 
 class _Variant(NamedTuple):
-    """What a compiled loop takes. ``columns``: records come as so many columns of ints, ``key_field`` of which is the key."""
+    """What a compiled loop takes. ``columns``: records come as so many columns, ``key_field`` of which is the key;
+    ``int_keys``: it is a column of ints."""
 
     timed: bool
     keyed: bool
     columns: int | None = None
     key_field: int | None = None
+    int_keys: bool = False
+
+
+def _variant_of(batch: ColumnBatch, timed: bool) -> _Variant:
+    key = batch.key_field
+    return _Variant(timed, True, batch.width, key, key is not None and batch.columns[key].dtype.kind == INT)
 
 
 class Loop:
@@ -76,9 +83,9 @@ class Loop:
         if not keyed and self._whole_batch(values, timestamps):
             return
         variant = _Variant(timestamps is not None, keyed)
-        if isinstance(values, IntColumns):
+        if isinstance(values, ColumnBatch):
             if values.width and keyed:
-                variant = _Variant(timestamps is not None, keyed, values.width, values.key_field)
+                variant = _variant_of(values, timestamps is not None)
             else:
                 values = values.rows()
         if variant not in self._variants or self._variants[variant][1].is_stale():
@@ -153,8 +160,7 @@ class LoopSource:
 
     @property
     def key_column(self) -> str | None:
-        field = self._variant.key_field
-        return None if field is None else f"tg_values.columns[{field}]"
+        return f"tg_values.columns[{self._variant.key_field}]" if self._variant.int_keys else None
 
     def holds_while(self, check: Callable[[], bool]) -> None:
         if check not in self._checks:
@@ -351,7 +357,7 @@ class LoopSource:
     def _found(self, variable: str, found: dict[str, Any]) -> Any:
         """The record in a variable. One that came as columns is that of the last key."""
         if variable == "tg_v" and self._variant.columns is not None:
-            records: IntColumns = found["tg_values"]
+            records: ColumnBatch = found["tg_values"]
             return records.row(len(records) - found["tg_i"].__length_hint__() - 1)
         return found.get(variable)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.graph.plan import ChainNode
+from tidegate.operators.column_batch import ColumnBatch, Values
 from tidegate.operators.operator import OperatorRound, Site, StreamOperator
-from tidegate.operators.vectors import IntColumns, Values
 from tidegate.state.snapshot import OperatorSnapshot
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class CollectingOperator(StreamOperator):
             source.line(depth, f"{source.bind(f'q{self.id}', self.timestamps.append)}(tg_t)", owner)
 
     def take_batch(self, values: Values, timestamps: list[Any] | None) -> None:
-        self.values.extend(values.rows() if isinstance(values, IntColumns) else values)
+        self.values.extend(values.rows() if isinstance(values, ColumnBatch) else values)
         if timestamps is not None:
             self.timestamps.extend(timestamps)
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidegate.operators.columns import KEYS, PLAIN, Column
+from tidegate.operators.column_batch import ColumnBatch, Values, packed_field
 from tidegate.operators.inputs import Channel, ChannelInput
 from tidegate.operators.operator import EndOfInput, OperatorRound
+from tidegate.operators.packing import KEYS, PLAIN, Packer
 from tidegate.operators.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Ack, Row, Status
-from tidegate.operators.source import SplitInterval
-from tidegate.operators.vectors import IntColumns, Values, packed_field
+from tidegate.operators.source import Batch, SplitInterval
 from tidegate.state.snapshot import EMPTY
 
 if TYPE_CHECKING:
-    from tidegate.operators.kinds.source import Batch, SourceOperator
+    from tidegate.operators.kinds.source import SourceOperator
     from tidegate.operators.subtask import Subtask
 
 
@@ -62,7 +62,7 @@ class ChannelFeed:
             if kind == BARRIER:
                 marks.update(edge, sender, watermark, payload.idle)
             else:
-                values, keys, timestamps = unpacked(subtask.columns[edge], *payload)
+                values, keys, timestamps = unpacked(subtask.packers[edge], *payload)
                 self._ack.records_in += len(values)
                 subtask.process(subtask.inputs[edge], values, timestamps, keys, self._round.now_ms())
                 marks.update(edge, sender, watermark, False)
@@ -121,12 +121,12 @@ def _ended(subtask: Subtask, round: OperatorRound) -> EndOfInput:
 
 
 def unpacked(
-    column: Column, values: bytes, keys: bytes | None, times: bytes | None
+    packer: Packer, values: bytes, keys: bytes | None, times: bytes | None
 ) -> tuple[Values, list[Any] | None, list[Any] | None]:
     """Values, keys or None, timestamps or None of a chunk."""
-    records = column.unpack(values)
+    records = packer.unpack(values)
     timestamps = None if times is None else PLAIN.unpack_list(times)
-    if keys is not None and isinstance(records, IntColumns):
+    if keys is not None and isinstance(records, ColumnBatch):
         records.key_field = packed_field(keys)
         if records.key_field is not None:
             return records, records.columns[records.key_field].tolist(), timestamps

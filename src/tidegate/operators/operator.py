@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
+from tidegate.operators.column_batch import Values
 from tidegate.operators.contexts import SubtaskRuntimeContext
 from tidegate.operators.functions import Hooks
 from tidegate.operators.rows import MAX_WATERMARK, RoundContext, Status, TaskPlan
 from tidegate.operators.settings import Settings
-from tidegate.operators.vectors import Values
 from tidegate.operators.watermarks import Domain
 from tidegate.state.snapshot import OperatorSnapshot, Part
 

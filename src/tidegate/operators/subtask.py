@@ -12,17 +12,17 @@ from typing import Any
 from tidegate.graph.plan import Chain, ChainNode
 from tidegate.operators import registry
 from tidegate.operators.codegen import Loop
-from tidegate.operators.columns import Column
+from tidegate.operators.column_batch import Values
 from tidegate.operators.feeds import ChannelFeed, Feed, SplitFeed
 from tidegate.operators.function_operator import FunctionOperator
 from tidegate.operators.kinds.source import SourceOperator
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
 from tidegate.operators.outputs import EdgeOutput, Target
+from tidegate.operators.packing import Packer
 from tidegate.operators.rewrites.rewrite import Rewrites
 from tidegate.operators.round import SubtaskRound
 from tidegate.operators.rows import Ack, RoundContext, Row, TaskPlan
 from tidegate.operators.settings import Settings
-from tidegate.operators.vectors import Values
 from tidegate.operators.watermarks import Domain
 
 
@@ -43,7 +43,7 @@ class Subtask:
         self.chain, self.index, self.settings = chain, index, settings
         self.rewrites = rewrites if settings.inline else Rewrites()
         self.channels = [(e, s) for e in chain.inputs for s in range(senders[e.source])]
-        self.columns = {e.id: Column(e.record_type) for e in chain.inputs}
+        self.packers = {e.id: Packer(e.record_type) for e in chain.inputs}
         self.inputs = {e.id: e.input for e in chain.inputs}
         self.outputs = {
             e.id: EdgeOutput(e, index, chain.parallelism, targets[e.id], settings.chunk_records)

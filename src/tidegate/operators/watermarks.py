@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from tidegate.common.errors import UserCodeError
 from tidegate.operators.blame import reprlib_repr
+from tidegate.operators.column_batch import Values
 from tidegate.operators.rows import MIN_WATERMARK, Generator, Status
 
 
@@ -30,7 +32,7 @@ class Strategy:
         assigner = strategy.timestamp_assigner if strategy is not None else None
         self.extract: Callable[[Any, int], int] | None = getattr(assigner, "extract_timestamp", assigner)
 
-    def timestamps(self, values: Sequence[Any], timestamps: list[int] | None) -> list[int] | None:
+    def timestamps(self, values: Iterable[Any], timestamps: list[int] | None) -> list[int] | None:
         """The event timestamps of a batch; the assigner sees the record's former timestamp, or MIN."""
         if self.extract is None:
             return timestamps
@@ -39,9 +41,7 @@ class Strategy:
             return [extract(value, MIN_WATERMARK) for value in values]
         return [extract(value, MIN_WATERMARK if t is None else t) for value, t in zip(values, timestamps, strict=True)]
 
-    def seen(
-        self, generator: Generator, timestamps: list[int] | None, now_ms: int, values: Sequence[Any] = ()
-    ) -> Generator:
+    def seen(self, generator: Generator, timestamps: list[int] | None, now_ms: int, values: Values = ()) -> Generator:
         """``values``: the records of the timestamps, to name the one that has none."""
         if not timestamps:
             return Generator(generator.greatest, now_ms)
@@ -52,14 +52,14 @@ class Strategy:
                 raise
             raise self._refused(timestamps, values) from None
 
-    def _refused(self, timestamps: list[Any], values: Sequence[Any]) -> UserCodeError:
+    def _refused(self, timestamps: list[Any], values: Values) -> UserCodeError:
         wrong = next((n for n, moment in enumerate(timestamps) if not isinstance(moment, int)), 0)
         code = getattr(self.extract, "__code__", None)
         place = f", {code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
         return UserCodeError(
             "A timestamp assigner returns the record's event time in milliseconds, an int",
             where=f"timestamp assigner{place}",
-            found=f"{reprlib_repr(timestamps[wrong])}; record {reprlib_repr(values[wrong]) if values else 'not known'}",
+            found=f"{reprlib_repr(timestamps[wrong])}; record {reprlib_repr(next(islice(values, wrong, None), 'not known'))}",
             cure="return a time for every record, or filter records without one before",
         )
 
@@ -85,7 +85,7 @@ class SplitWatermarks:
     def start(self, split: str, now_ms: int) -> None:
         self.splits.setdefault(split, Generator(active_ms=now_ms))
 
-    def seen(self, split: str, timestamps: list[int] | None, now_ms: int, values: Sequence[Any] = ()) -> None:
+    def seen(self, split: str, timestamps: list[int] | None, now_ms: int, values: Values = ()) -> None:
         self.splits[split] = self.strategy.seen(self.splits[split], timestamps, now_ms, values)
 
     def finish(self, split: str) -> None:

@@ -10,7 +10,6 @@ import functools
 import logging
 import threading
 from collections import Counter, deque
-from dataclasses import dataclass
 from typing import Any
 
 from tidegate.checkpoint.failures import CheckpointFailureReason
@@ -31,31 +30,20 @@ from tidegate.runtime.checkpoint_lane import (
     Through,
     WorkEnded,
 )
-from tidegate.runtime.commands import TriggerCheckpoint
+from tidegate.runtime.commands import Cancel, TriggerCheckpoint
 from tidegate.runtime.engine import Engine, RoundPlan
-from tidegate.runtime.inbox import Event, Inbox, Lane, LaneBroken, Lanes, LeaseLost, RoundEnded, Woken, Work
+from tidegate.runtime.inbox import Event, Inbox, LaneBroken, Lanes, LeaseLost, RoundEnded, Woken
 from tidegate.runtime.life_cycle import Restored
 from tidegate.runtime.notifications import is_notified
 from tidegate.runtime.progress import written_paths
 from tidegate.runtime.requests import CheckpointRequests
-from tidegate.runtime.statistics import Listener, RoundStatistics
+from tidegate.runtime.round_lane import RoundLane, RunningRound
+from tidegate.runtime.statistics import Listener, RoundStatistics, busy_seconds, statistics_of, tell
 from tidegate.runtime.view import JobRecorder
-from tidegate.runtime.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
 _KEPT_STATISTICS = 5_000
-
-
-@dataclass(frozen=True)
-class _RunningRound:
-    """``patience_ms`` None: nothing bounds it. ``only_tells``: nobody takes its results."""
-
-    plan: RoundPlan
-    pending: PendingCheckpoint | None
-    watchdog: Watchdog
-    patience_ms: float | None
-    only_tells: bool
 
 
 class Attempt:
@@ -76,7 +64,7 @@ class Attempt:
         recorder: JobRecorder,
         listeners: list[Listener],
     ) -> None:
-        self._token, self._engine, self._inbox, self._lanes = token, engine, inbox, lanes
+        self._token, self._inbox, self._lanes = token, inbox, lanes
         self.progress, self._planner = restored.progress, restored.planner
         self._lease = restored.claimed.lease.token
         self._committers, self._coordinator = restored.committers, restored.coordinator
@@ -91,10 +79,11 @@ class Attempt:
             self._coordinator.write_history if self._coordinator else lambda: None,
             clock,
         )
+        self._rounds = RoundLane(lanes, engine, clock)
         self._requests = CheckpointRequests()
-        self._running: _RunningRound | None = None
         self._sources: dict[int, SourcePlan] | None = None  # planned, and not yet run
         self._timer: Timer | None = None
+        self._held_until: float | None = None  # the next round waits so long for room for its checkpoint
         self._resting = self._ending = self._over = False
         self._unsaved = True  # something since the last checkpoint; the first one after a start is always wanted
         self._confirmed: Counter[int] = Counter()  # committables of each sink, over all checkpoints of this attempt
@@ -133,6 +122,10 @@ class Attempt:
         if act is not None:
             act(self, event)
 
+    def _on_cancel(self, command: Cancel) -> None:
+        """The running round is cancelled; if it ends well all the same it counts, with its checkpoint."""
+        self._rounds.cut()
+
     def _on_trigger_asked(self, command: TriggerCheckpoint) -> None:
         self._requests.add(command)
         if self._coordinator is None:
@@ -153,16 +146,18 @@ class Attempt:
 
     def _go_on(self) -> None:
         """Begin what can begin now: the next round, the end; else be woken when it is time to look again."""
+        if self._over or not self._rounds.at_rest:
+            return
         self.check_stopped()
-        if self._over or self._running is not None or self._lane.holds_rounds or self._resting:
+        if self._lane.holds_rounds or self._resting:
             return
         if self._planner.finished and self._is_saved():
             return self._finish()
         now = self._clock.now_ms()
         sources = self._sources = self._sources or self._planner.plan(now)
         ending = all(plan.finished for plan in sources.values())
-        if ending and self._unsaved and self._coordinator is not None and self._coordinator.is_full:
-            return  # the last round carries a barrier; the checkpoint under way comes to its end first, and then we are here again
+        if self._waits_for_room(sources, ending):
+            return
         pending = self._trigger(sources, ending)
         if self._has_work(sources, pending, now):
             self._start_round(sources, pending, now)
@@ -188,15 +183,38 @@ class Attempt:
             return self._start_round(self._planner.plan(now), None, now, only_tells=True)
         self._over = True
 
+    def _waits_for_room(self, sources: dict[int, SourcePlan], ending: bool) -> bool:
+        """Whether the next round should carry a barrier and the checkpoint before is not through. The last round waits. Any other
+        waits half a round at most, and only if the lane is likely to be quicker: else checkpoints would come at every second
+        beat where rounds are as long as the interval, or rounds would wait for storage that is slow."""
+        coordinator = self._coordinator
+        if coordinator is None or not coordinator.is_full:
+            return False
+        if ending and self._unsaved:
+            return True
+        half_ms = self._half_round_ms()
+        if not self._wanted(sources) or not coordinator.late(half_ms):
+            return False
+        now = self._clock.monotonic()
+        if self._held_until is None:
+            self._held_until = now + half_ms / 1000
+            self._rest_until(half_ms)
+        return self._lane.checkpoint_seconds * 1000 <= half_ms and now < self._held_until
+
+    def _half_round_ms(self) -> float:
+        return self.statistics[-1].seconds * 500 if self.statistics else 0.0
+
+    def _wanted(self, sources: dict[int, SourcePlan]) -> bool:
+        """Whether a checkpoint would hold anything new."""
+        return self._unsaved or self.progress.keeps_writers or any(plan.intervals for plan in sources.values())
+
     def _trigger(self, sources: dict[int, SourcePlan], ending: bool) -> PendingCheckpoint | None:
         """Step 1. The last round always carries a barrier: it commits the last output."""
         coordinator = self._coordinator
         if coordinator is None or coordinator.is_full:
             return None
-        wanted = self._unsaved or self.progress.keeps_writers or any(plan.intervals for plan in sources.values())
         # Rounds are the grid checkpoints lie on: the one nearest to the beat carries it, be it a little early.
-        early_ms = self.statistics[-1].seconds * 500 if self.statistics else 0.0
-        due = (ending and self._unsaved) or (wanted and coordinator.due(early_ms))
+        due = (ending and self._unsaved) or (self._wanted(sources) and coordinator.due(self._half_round_ms()))
         if not due and not self._requests.waiting:
             return None
         pending = coordinator.trigger(self._subtasks())
@@ -238,15 +256,11 @@ class Attempt:
     def _start_round(
         self, sources: dict[int, SourcePlan], pending: PendingCheckpoint | None, now: int, *, only_tells: bool = False
     ) -> None:
-        self._sources = None
+        self._sources = self._held_until = None
         plan = self._plan(sources, pending, now)
-        watchdog, patience = Watchdog(self._engine, self._clock, self._lanes.aside), None
-        if self._coordinator is not None:
-            patience = self._coordinator.patience_ms(pending)
-            watchdog.watch(patience / 1000)
+        patience_ms = self._coordinator.patience_ms(pending) if self._coordinator is not None else None
         faults.point("C2.cut", round=self.round, checkpoint_id=plan.context.checkpoint_id)
-        self._running = _RunningRound(plan, pending, watchdog, patience, only_tells)
-        self._lanes.submit(Lane.ROUNDS, self._run_round(plan))
+        self._rounds.start(plan, pending, patience_ms, only_tells=only_tells)
 
     def _plan(self, sources: dict[int, SourcePlan], pending: PendingCheckpoint | None, now: int) -> RoundPlan:
         self.round += 1
@@ -261,23 +275,8 @@ class Attempt:
         )
         return self.progress.plan(context, sources)
 
-    def _run_round(self, plan: RoundPlan) -> Work:
-        """Step 3, in the round lane."""
-        number, started = plan.context.round, self._clock.monotonic()
-        if self._ending:
-            yield RoundEnded(number, 0.0, error=RoundError("The attempt ends: no more rounds"))
-            return
-        try:
-            acks = self._engine.run(plan)
-        except Exception as error:
-            yield RoundEnded(number, self._clock.monotonic() - started, error=error)
-            return
-        yield RoundEnded(number, self._clock.monotonic() - started, acks)
-
     def _on_round_ended(self, event: RoundEnded) -> None:
-        running, self._running = self._running, None
-        assert running is not None
-        cut_off = running.watchdog.end()
+        running, cut_off = self._rounds.ended()
         if running.only_tells:
             return self._told(event)
         if self._ending:
@@ -301,13 +300,13 @@ class Attempt:
             return self._discard(event.acks, declined, pending)
         self._accept(event, running)
 
-    def _fail_round(self, error: Exception, running: _RunningRound, cut_off: bool) -> None:
+    def _fail_round(self, error: Exception, running: RunningRound, cut_off: bool) -> None:
         """A round that hangs must not outlive the rules of failed checkpoints. First it was cancelled, so that none of its
         tasks goes on below the restart; now its checkpoint has expired, which fails the attempt: its tasks may have hung
         in user code or outside, and a restart is the way known to be safe."""
         self.check_stopped()
         if cut_off and self._coordinator is not None and getattr(error, "restart_helps", True):
-            message = f"round {running.plan.context.round} had not ended after {running.patience_ms:.0f} ms"
+            message = f"round {running.number} had not ended after {running.patience_ms:.0f} ms"
             self._coordinator.expire(running.pending, message)
         raise error
 
@@ -331,11 +330,11 @@ class Attempt:
         self._resting = True
         self._rest_until(self._poll_ms)
 
-    def _accept(self, event: RoundEnded, running: _RunningRound) -> None:
+    def _accept(self, event: RoundEnded, running: RunningRound) -> None:
         before, context = self.progress.paths(), running.plan.context
         self.progress, prepared = self.progress.accept(event.acks)
         self._released |= before - self.progress.paths()
-        self._planner.accept(self._busy_seconds(event.acks))
+        self._planner.accept(busy_seconds(event.acks, self.progress.graph))
         self._unsaved = True
         self._completed = [number for number in self._completed if number not in context.completed]
         self._aborted = [number for number in self._aborted if number not in context.aborted]
@@ -349,33 +348,12 @@ class Attempt:
             self._cut(running.pending, event.acks)
         self._report(event, context)
 
-    def _busy_seconds(self, acks: list[Ack]) -> float:
-        """The round's time that grows with its records: the slowest subtask of each level. Starting workers does not count."""
-        slowest: dict[int, float] = {}
-        for ack in acks:
-            level = self.progress.graph.chains[ack.chain].level
-            slowest[level] = max(slowest.get(level, 0.0), ack.seconds)
-        return sum(slowest.values())
-
     def _report(self, event: RoundEnded, context: RoundContext) -> None:
-        sources = {self.progress.graph.chain_of[o.id] for o in self.progress.graph.sources}
-        statistics = RoundStatistics(
-            round=context.round,
-            checkpoint_id=context.checkpoint_id,
-            started_ms=context.now_ms,
-            seconds=event.seconds,
-            records_in=sum(ack.records_in for ack in event.acks if ack.chain in sources),
-            records_out=sum(ack.records_out for ack in event.acks),
-            commit_seconds=self._lane.seconds,
-        )
+        statistics = statistics_of(context, event.seconds, event.acks, self.progress.graph, self._lane.seconds)
         self._lane.seconds = 0.0
         self.statistics.append(statistics)
         self._recorder.round(statistics, event.acks)
-        for listener in list(self._listeners):
-            try:
-                listener(statistics)
-            except Exception as error:  # it looks on: what it cannot cope with is no failure of the job
-                log.warning("round %d: listener %r failed: %r", context.round, listener, error)
+        tell(self._listeners, statistics)
 
     def _told(self, event: RoundEnded) -> None:
         """All output is committed, so what failed in the round that only tells is logged."""
@@ -441,13 +419,13 @@ class Attempt:
 
     def _wind_up(self, error: Exception) -> Exception:
         """Bring both lanes to rest before anybody claims a new lease: the running round is cut off and counts for nothing, what
-        the checkpoint lane has begun comes to its end. Gives what to raise."""
+        the checkpoint lane has begun comes to its end (if the job is cancelled, also what waits in it). Gives what to raise."""
         self._ending = True
-        self._lane.drop()
-        if self._running is not None:
-            self._running.watchdog.cut()
+        if not isinstance(error, JobCancelledError):
+            self._lane.drop()
+        self._rounds.drop()
         later = []
-        while self._running is not None or not self._lane.at_rest:
+        while not (self._rounds.at_rest and self._lane.at_rest):
             try:
                 self._handle(self._inbox.take(self._lanes))
             except Exception as worse:
@@ -492,6 +470,7 @@ _ACTS: dict[type[Event], Any] = {
     Woken: Attempt._on_woken,
     LeaseLost: Attempt._on_lease_lost,
     LaneBroken: Attempt._on_failed,
+    Cancel: Attempt._on_cancel,
     TriggerCheckpoint: Attempt._on_trigger_asked,
     Stored: Attempt._on_stored,
     NotStored: Attempt._on_not_stored,

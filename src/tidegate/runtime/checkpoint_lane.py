@@ -142,6 +142,8 @@ class CheckpointLane:
         self._broken = self._dropping = False
         self.seconds = 0.0
         """How long the lane has worked since this was last set to 0."""
+        self.checkpoint_seconds = 0.0
+        """How long steps 7 to 9 of the latest checkpoint took."""
 
     # -- the job's thread ------------------------------------------------------------------------------------------------
 
@@ -187,6 +189,9 @@ class CheckpointLane:
             self._discards -= 1
         elif isinstance(event, NotStored | Committed):
             self._under_way.pop(event.cut.checkpoint_id)
+            self.checkpoint_seconds = event.seconds
+        elif isinstance(event, Through):
+            self.checkpoint_seconds += event.seconds
 
     def drop(self) -> None:
         """The attempt ends: what has not begun does not begin."""
@@ -220,7 +225,7 @@ class CheckpointLane:
         yield Stored(cut, completed)
         # Step 8 only behind step 7: from here on a restore would commit the same again, so a crash in between loses nothing.
         waiting = cut.unconfirmed(self._confirmed)
-        yield from self._committers.commit_by_sink(waiting)
+        yield from self._committers.commit_by_sink(waiting, checked=True)
         for sink, items in waiting.items():
             self._confirmed[sink] += len(items)
         faults.point("C6.all-committed", checkpoint_id=cut.checkpoint_id)

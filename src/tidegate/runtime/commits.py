@@ -62,13 +62,17 @@ class SinkCommitters:
         for _ in self.commit_by_sink(committables, recovering=recovering):
             pass
 
-    def commit_by_sink(self, committables: Mapping[int, Sequence[Any]], *, recovering: bool = False) -> Iterator[None]:
-        """As ``commit``, sink by sink. The lease is looked at once, before the first: see ``checkpoint/lease.py``."""
+    def commit_by_sink(
+        self, committables: Mapping[int, Sequence[Any]], *, recovering: bool = False, checked: bool = False
+    ) -> Iterator[None]:
+        """As ``commit``, sink by sink. ``checked``: step 7 has just looked at the lease, and what it has stored may be committed
+        by anybody (``checkpoint/lease.py``)."""
         waiting = {o: list(items) for o, items in committables.items() if items and o in self._committers}
         if not waiting:
             return
         self.owes = True
-        self._check_lease()
+        if not checked:
+            self._check_lease()
         for done, (operator_id, items) in enumerate(waiting.items()):
             committer = self._committers[operator_id]
             faults.point("C6.before-commit", sink=self._names[operator_id], done=done)

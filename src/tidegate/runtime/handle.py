@@ -17,7 +17,7 @@ from tidegate.runtime.statistics import Listener, RoundStatistics
 from tidegate.runtime.view import JobView
 
 
-class JobHandle:
+class StartedJob:
     """Starts the job at once. The checks of ``JobMaster.prepare`` run in the caller's thread, so their errors surface there."""
 
     def __init__(self, master: JobMaster, listeners: list[Listener]) -> None:

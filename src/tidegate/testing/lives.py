@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.checkpoint.owner import Owner
 from tidegate.common import faults
 from tidegate.common.clock import ManualClock
+from tidegate.common.errors import RoundError
 from tidegate.operators.level import JobSpec
 from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
@@ -26,6 +27,7 @@ from tidegate.testing.simulated_lanes import SimulatedLanes
 if TYPE_CHECKING:
     from tidegate.testing.simulation import Simulation
 
+MOST_WAITS = 10_000
 MOST_ROUNDS = 150
 """A life that needs more is not getting on (I9)."""
 
@@ -72,6 +74,8 @@ class Life:
         self.passed: Counter[str] = Counter()
         self.order: list[str] = []
         self.in_tasks: set[str] = set()
+        self.overlaps: list[tuple[str, int]] = []
+        """Points, with their passing, that the checkpoint lane came to while a round ran."""
         self.fired: list[Fault] = []
         self.error: Exception | None = None
         self.crashed = self.finished = False
@@ -89,6 +93,7 @@ class Life:
         self._broken: BaseException | None = None
         self.violation: AssertionError | None = None
         self._worker_died = False
+        self.lanes: SimulatedLanes | None = None
         self.clock = ManualClock(same_as=simulation.clock)
         """With the timers of this driver, which end with it."""
         self.engine = _ObservedEngine(self, simulation)
@@ -175,6 +180,8 @@ class Life:
         self.order.append(name)
         if inside is Inside.TASK:
             self.in_tasks.add(name)
+        elif self.lanes is not None and self.lanes.overlap:
+            self.overlaps.append((name, self.passed[name]))
         if self.passed["*"] == self.pause_at:
             self._is_waiting = True
             self._paused.release()
@@ -252,7 +259,20 @@ class _ObservedEngine(SimulatedEngine):
         with self._life.checking():
             assert self._life.rounds <= MOST_ROUNDS, f"I9: {MOST_ROUNDS} rounds and no end"
         self._life.clock.advance(self._random.choice((5, 30, 60)))
+        if self._maybe(self._chances.hang, "hang"):
+            self._hang()
         return super().run(plan)
+
+    def _hang(self) -> None:
+        """Time passes, and the checkpoint lane goes on, until somebody cancels the round."""
+        self.cancelled = False
+        for _ in range(MOST_WAITS):
+            if self.cancelled:
+                raise RoundError("A simulated round was cancelled")
+            self.between_tasks()
+            self._life.clock.advance(100)
+        with self._life.checking():
+            raise AssertionError("I9: a round hangs and nobody cuts it off")
 
     def _run_attempt(self, *arguments: Any) -> list[tuple[int, Any]]:
         try:

@@ -52,6 +52,8 @@ class Chances:
     """A finished task is run again and some receivers read the second run: tokens disagree, the round must fail."""
     lose_store: float = 0.0
     """The host's local state is gone: the next task rebuilds it."""
+    hang: float = 0.0
+    """Per round: it does not end until it is cancelled. For engines with a clock (``lives.py``)."""
 
 
 class SimulatedEngine:
@@ -73,6 +75,7 @@ class SimulatedEngine:
         self.between_tasks: Callable[[], None] = lambda: None
         """What else the driver does while a round runs: called before each task."""
         self.fired: dict[str, int] = {}
+        self.cancelled = False
 
     def start(self, spec: JobSpec) -> None:
         self._spec = spec
@@ -189,7 +192,8 @@ class SimulatedEngine:
         return False
 
     def cancel(self) -> None:
-        return None
+        """A round that hangs ends; any other runs to its end, as one whose cancellation came too late."""
+        self.cancelled = True
 
     def stop(self) -> None:
         if self._spec is not None:

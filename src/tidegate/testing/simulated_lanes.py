@@ -12,23 +12,35 @@ from tidegate.runtime.inbox import Inbox, Lane, Work
 class SimulatedLanes:
     """The same seed gives the same interleaving. A crash (any BaseException) goes up through whatever runs: all lanes end with it.
 
-    ``eager``: the chance that the checkpoint lane goes on when it is asked. At 0 it only moves when nothing else can.
+    How eager the checkpoint lane is, before a round and inside one, is the seed's too.
     """
 
-    def __init__(self, inbox: Inbox, seed: int, eager: float | None = None) -> None:
+    def __init__(self, inbox: Inbox, seed: int) -> None:
         self._inbox = inbox
         self._random = random.Random(seed)
-        self._eager = self._random.choice((0.05, 0.3, 0.6, 0.95)) if eager is None else eager
+        self._before = self._random.choice((0.05, 0.3, 0.7))
+        self._between = self._random.choice((0.05, 0.3, 0.6, 0.9))
         self._todo: dict[Lane, deque[Work]] = {lane: deque() for lane in Lane}
         self._inside: set[Lane] = set()
-        self.overlapped = 0
-        """Steps of the checkpoint lane that were taken while a round ran."""
+        self.deepest = 0
+        """Most that has waited in the checkpoint lane at once."""
 
     def submit(self, lane: Lane, work: Work) -> None:
         self._todo[lane].append(work)
+        self.deepest = max(self.deepest, len(self._todo[Lane.CHECKPOINTS]))
 
     def aside(self, act: Callable[[], None]) -> None:
         act()
+
+    @property
+    def overlap(self) -> bool:
+        """The checkpoint lane works in the middle of a round, right now."""
+        return self._inside == {Lane.ROUNDS, Lane.CHECKPOINTS}
+
+    @property
+    def storing(self) -> bool:
+        """The checkpoint lane has something to do."""
+        return bool(self._todo[Lane.CHECKPOINTS])
 
     @property
     def busy(self) -> bool:
@@ -37,17 +49,16 @@ class SimulatedLanes:
     def step(self) -> bool:
         ready = [lane for lane in Lane if self._todo[lane]]
         if len(ready) == len(Lane):
-            ready = [Lane.CHECKPOINTS if self._random.random() < self._eager else Lane.ROUNDS]
+            ready = [Lane.CHECKPOINTS if self._random.random() < self._before else Lane.ROUNDS]
         if ready:
             self._advance(ready[0])
         return bool(ready)
 
     def between_tasks(self) -> None:
         """The engine calls this while a round runs: time for the other lane."""
-        while self._todo[Lane.CHECKPOINTS] and self._random.random() < self._eager:
+        while self._todo[Lane.CHECKPOINTS] and self._random.random() < self._between:
             if Lane.CHECKPOINTS in self._inside:
                 return
-            self.overlapped += 1
             self._advance(Lane.CHECKPOINTS)
 
     def _advance(self, lane: Lane) -> None:

@@ -235,8 +235,11 @@ def test_a_duplicate_uid_names_both_operators(env: StreamExecutionEnvironment) -
     numbers = env.from_collection([1])
     numbers.map(str).uid("same").name("Left").print()
     numbers.map(str).uid("same").name("Right").print()
-    with pytest.raises(ProgramError, match="operators 'Left' and 'Right'\n  found: both have uid 'same'"):
+    with pytest.raises(ProgramError, match="operators 'Left' and 'Right'\n  found: both have uid 'same'") as refused:
         env.execute()
+    lines = Path(__file__).read_text().splitlines()
+    left, right = (n for n, line in enumerate(lines, 1) if line.strip().startswith('numbers.map(str).uid("same")'))
+    assert f"set at {__file__}:{left} and at {__file__}:{right}" in str(refused.value)
 
 
 def test_parallelism_above_the_maximum(env: StreamExecutionEnvironment) -> None:

@@ -1,4 +1,4 @@
-"""Subtasks whose input comes as columns of ints: they do what they do with the same records one by one."""
+"""Subtasks whose input comes as columns: they do what they do with the same records one by one."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tidegate.graph.transformation import (
     ReduceSpec,
     Ship,
 )
-from tidegate.operators.columns import PLAIN
+from tidegate.operators.column_batch import ColumnBatch, pack_field
 from tidegate.operators.functions import callable_of
 from tidegate.operators.outputs import Target
+from tidegate.operators.packing import PLAIN
 from tidegate.operators.rewrites import prepare
 from tidegate.operators.rows import ACK, BARRIER, DATA, Ack, Barrier, Payload, RoundContext, Row, TaskPlan
 from tidegate.operators.settings import Settings
 from tidegate.operators.subtask import Subtask
-from tidegate.operators.vectors import IntColumns, pack_field
 from tidegate.state import segments
 from tidegate.state.descriptors import (
     ListStateDescriptor,
@@ -89,9 +89,9 @@ def subtask_of(directory: Path, specs: list[Any], tags: list[str | None], inline
 
 
 def columns(records: list[Record], key_field: int | None, times: list[int] | None) -> Payload:
-    made = IntColumns([np.array(column, dtype=np.int64) for column in zip(*records, strict=True)], len(records[0]))
-    keys = IntColumns([made.columns[0]], 0).pack() if key_field is None else pack_field(key_field)
-    return made.pack(), keys, None if times is None else IntColumns([np.array(times, dtype=np.int64)], 0).pack()
+    made = ColumnBatch([np.array(column, dtype=np.int64) for column in zip(*records, strict=True)], len(records[0]))
+    keys = ColumnBatch([made.columns[0]], 0).pack() if key_field is None else pack_field(key_field)
+    return made.pack(), keys, None if times is None else ColumnBatch([np.array(times, dtype=np.int64)], 0).pack()
 
 
 def one_by_one(records: list[Record], times: list[int] | None) -> Payload:

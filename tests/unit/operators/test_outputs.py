@@ -9,8 +9,8 @@ import pytest
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Partitioning, Ship
-from tidegate.operators.columns import PLAIN
 from tidegate.operators.outputs import EdgeOutput, Target
+from tidegate.operators.packing import PLAIN
 from tidegate.operators.rows import BARRIER, Barrier
 from tidegate.state.key_groups import group_of, subtask_for
 

@@ -12,7 +12,8 @@ from state_subtask import Subtask
 from tidegate.common.errors import InternalError, StateAccessError, StateFormatError
 from tidegate.common.typeinfo import Types
 from tidegate.common.types import Row
-from tidegate.state.backend import NO_KEY, KeyedBackend
+from tidegate.state.backend import KeyedBackend
+from tidegate.state.context import NO_KEY
 from tidegate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -255,7 +256,7 @@ def test_what_python_cannot_hash_is_a_key_by_its_bytes(subtask: Subtask) -> None
 
     def write(backend: KeyedBackend) -> None:
         for number, key in enumerate(keys):
-            at(backend, identity(key), lambda n=number: state.update(n))
+            at(backend, identity(key), lambda n=number: state.update(n))  # type: ignore[misc]
 
     subtask.round(write)
     subtask.backend = subtask.new_backend()

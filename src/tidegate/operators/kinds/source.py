@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from tidegate.graph.plan import ChainNode
 from tidegate.operators import watermarks
 from tidegate.operators.blame import record_in, user_error
+from tidegate.operators.column_batch import Values
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
 from tidegate.operators.rows import Generator
-from tidegate.operators.source import SplitInterval
+from tidegate.operators.source import Batch, SplitInterval
 from tidegate.operators.watermarks import SplitWatermarks, Strategy
 from tidegate.state.snapshot import SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
-
-Batch = tuple[Sequence[Any], list[int] | None]
-"""Records, and their timestamps or None."""
 
 
 class SourceOperator(StreamOperator):
@@ -46,7 +44,7 @@ class SourceOperator(StreamOperator):
                 raise user_error(error, where, record_in(error, watermarks.__file__, "value")) from error
             yield values, timestamps
 
-    def seen(self, split: str, timestamps: list[int] | None, values: Sequence[Any]) -> None:
+    def seen(self, split: str, timestamps: list[int] | None, values: Values) -> None:
         """The records of a batch of the split are through."""
         now = self.round.now_ms()
         self._marks.seen(split, timestamps, now, values)

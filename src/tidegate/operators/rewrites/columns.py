@@ -1,4 +1,4 @@
-"""The part of a chain that is plain arithmetic on ints, done to whole batches (``arithmetic.py``) before any loop.
+"""The part of a chain that is plain arithmetic, done to whole batches (``arithmetic.py``) before any loop.
 
 From its entry on the path follows maps and filters that are arithmetic and have one reader, and ends in a keyed edge: the
 records leave as columns without ever having been Python objects. Where a function on the way is more than arithmetic there is no
@@ -12,13 +12,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tidegate.common.errors import TidegateError
 from tidegate.graph.plan import Chain, ChainNode, Edge
 from tidegate.graph.transformation import Emits, Ship
+from tidegate.operators.column_batch import (
+    HIGHEST,
+    LOWEST,
+    WIDEST,
+    Column,
+    ColumnBatch,
+    Int64s,
+    int_column,
+    number_column,
+)
 from tidegate.operators.functions import callable_of
-from tidegate.operators.rewrites.arithmetic import Inexact, Ints, Value, check_arithmetic, evaluate, mask_of
+from tidegate.operators.rewrites.arithmetic import Field, Inexact, Value, check_arithmetic, evaluate, field_of, mask_of
 from tidegate.operators.rewrites.bodies import Body, body_of
 from tidegate.operators.rewrites.rewrite import Bindings, Place, Prepared, Refused, Rewrite, WholeBatch
-from tidegate.operators.vectors import HIGHEST, LOWEST, WIDEST, Int64s, IntColumns, int_column
 
 LEAST = 64
 """Records of a batch that is worth the calls. A trickle goes through the loop."""
@@ -138,13 +148,16 @@ class BatchPath:
         selector: Any = self._edge.partitioning.selector
         key = evaluate(self._bodies.of(selector), selector, (record,))
         fields = record if isinstance(record, tuple) else (record,)
-        same = next((i for i, field in enumerate(fields) if field is key and isinstance(key, Ints)), None)
-        columns, keys = _columns_of(record, count), _column(key, count)
+        same = next((i for i, field in enumerate(fields) if field is key and isinstance(key, Field)), None)
+        batch, keys = _batch_of(record, count), _column(key, count)
         output = self._bindings.output(self._edge.id)
-        if not output.carries(columns):
+        if not output.carries(batch):
             raise Inexact
         if count:
-            output.extend(columns, keys, same, times)
+            try:
+                output.extend(batch, keys, same, times)
+            except TidegateError:
+                raise Inexact from None  # a key not of its declared type: the loop will find the record
 
 
 def _only_child(node: ChainNode) -> ChainNode | None:
@@ -154,10 +167,13 @@ def _only_child(node: ChainNode) -> ChainNode | None:
 
 
 def _record_of(values: Any) -> Value:
-    column = None if isinstance(values, IntColumns) else int_column(values)
+    if isinstance(values, ColumnBatch):
+        fields = tuple(map(field_of, values.columns))
+        return fields if values.width else fields[0]
+    column = number_column(values)
     if column is None:
         raise Inexact
-    return Ints.of(column)
+    return field_of(column)
 
 
 def _times_of(timestamps: list[Any] | None) -> Int64s | None:
@@ -169,28 +185,30 @@ def _times_of(timestamps: list[Any] | None) -> Int64s | None:
 
 def _take(record: Value, kept: Any) -> Value:
     if isinstance(record, tuple):
-        return tuple(field.take(kept) if isinstance(field, Ints) else field for field in record)
+        return tuple(field.take(kept) if isinstance(field, Field) else field for field in record)
     return record.take(kept)
 
 
 def _length(record: Value) -> int:
     for field in record if isinstance(record, tuple) else (record,):
-        if isinstance(field, Ints):
+        if isinstance(field, Field):
             return len(field.column)
     raise Inexact  # the same record for every input
 
 
-def _columns_of(record: Value, count: int) -> IntColumns:
+def _batch_of(record: Value, count: int) -> ColumnBatch:
     if not isinstance(record, tuple):
-        return IntColumns([_column(record, count)], 0)
+        return ColumnBatch([_column(record, count)], 0)
     if len(record) > WIDEST:
         raise Inexact
-    return IntColumns([_column(field, count) for field in record], len(record))
+    return ColumnBatch([_column(field, count) for field in record], len(record))
 
 
-def _column(value: Value, count: int) -> Int64s:
-    if isinstance(value, Ints):
+def _column(value: Value, count: int) -> Column:
+    if isinstance(value, Field):
         return value.column
+    if isinstance(value, float):
+        return np.full(count, value, dtype=np.float64)
     if not isinstance(value, int) or not LOWEST <= value <= HIGHEST:
         raise Inexact
     return np.full(count, value, dtype=np.int64)

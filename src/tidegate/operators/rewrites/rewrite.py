@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from tidegate.graph.plan import Chain, ChainNode, Edge
-    from tidegate.operators.vectors import Values
+    from tidegate.operators.column_batch import Values
 
 Emit = Callable[[str, int], None]
 """Writes what happens with an output: the variable it is in, the depth."""
@@ -88,7 +88,7 @@ class LoopText(Protocol):
 
     @property
     def key_column(self) -> str | None:
-        """An expression for the keys of the chunk as a column, if there is one."""
+        """An expression for the keys of the chunk as a column of ints, if there is one."""
         ...
 
     def holds_while(self, check: Callable[[], bool]) -> None:
