@@ -175,7 +175,7 @@ def test_called_inlined_and_on_columns_give_the_same(name: str, monkeypatch: pyt
         with TemporaryDirectory() as directory:
             results.append(
                 run(
-                    lambda env, columns=as_columns: PROGRAMS[name](source(env, columns)),
+                    lambda env, columns=as_columns: PROGRAMS[name](source(env, columns)),  # type: ignore[misc]
                     Path(directory),
                     **{"tidegate.functions.inline": inline},
                 )
