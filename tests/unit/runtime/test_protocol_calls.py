@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,7 +77,7 @@ def test_calls_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         master.run()
     faults.install(None)
     assert len(marks) >= 4
-    checkpoints = [calls[start:end] for start, end in zip(marks, marks[1:], strict=False)]
+    checkpoints = [calls[start:end] for start, end in itertools.pairwise(marks)]
     assert checkpoints[0] == [*STEP_1, *STEP_7, *HISTORY], "nothing to subsume yet"
     for each in checkpoints[1:]:
         assert each == [*STEP_1, *STEP_7, *STEP_9, *HISTORY]
