@@ -1,4 +1,4 @@
-"""The local file system behind ``Files``: plain system calls, fsync of file and directory."""
+"""The local file system behind ``Files``: plain system calls, fsync of file and directory. And what hidden files are."""
 
 from __future__ import annotations
 
@@ -7,9 +7,55 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
+from typing import BinaryIO
 
 from tidegate.common import faults
 from tidegate.common.ids import new_token
+
+STREAM_BUFFER = 1 << 18
+
+
+def is_hidden(name: str) -> bool:
+    """Flink's rule for files a source does not read."""
+    return name.startswith((".", "_"))
+
+
+def temporary_name(path: str) -> str:
+    """Where a file is until it is complete."""
+    directory, _, name = path.rpartition("/")
+    return f"{directory}/.{name}.{new_token()}.tmp"
+
+
+class LocalStream:
+    """A file being written, at ``path`` itself or (``aside``) under a temporary name until it is complete."""
+
+    def __init__(self, path: str, aside: bool) -> None:
+        self._path, self._written = path, temporary_name(path) if aside else path
+        self._file = os.fdopen(_open_new(self._written), "wb", STREAM_BUFFER)
+
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+
+    def finish(self) -> None:
+        """Durable when this returns. ``FileExistsError`` if somebody else has made a file of this name."""
+        with _removed_on_error(self._written):
+            try:
+                faults.point("storage.write.opened", path=self._path)
+                self._file.flush()
+                os.fsync(self._file.fileno())
+            finally:
+                self._file.close()
+            if self._written != self._path:
+                _link_new(self._written, self._path)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._written)
+        _sync_directory(os.path.dirname(self._path))
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._written)
 
 
 class LocalFileSystem:
@@ -24,6 +70,12 @@ class LocalFileSystem:
     def create(self, path: str, data: bytes) -> None:
         self._write_new(path, data)
         _sync_directory(os.path.dirname(path))
+
+    def create_stream(self, path: str, aside: bool) -> LocalStream:
+        return LocalStream(path, aside)
+
+    def open_stream(self, path: str) -> BinaryIO:
+        return open(path, "rb", STREAM_BUFFER)
 
     def publish(self, path: str, data: bytes) -> None:
         # The whole content is durable under another name first; link is atomic and refuses an existing name.
@@ -85,6 +137,23 @@ class LocalFileSystem:
     def size(self, path: str) -> int:
         return os.stat(path).st_size
 
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def find(self, path: str, hidden: bool) -> Iterator[tuple[str, int]]:
+        try:
+            entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            if not hidden and is_hidden(entry.name):
+                continue
+            if entry.is_dir():
+                yield from ((f"{entry.name}/{name}", size) for name, size in self.find(entry.path, hidden))
+            else:
+                with contextlib.suppress(FileNotFoundError):  # deleted between listing and looking
+                    yield entry.name, entry.stat().st_size
+
     def walk(self, path: str) -> Iterator[str]:
         for directory, _, names in os.walk(path, onerror=_raise_unless_missing):
             prefix = os.path.relpath(directory, path)
@@ -97,18 +166,12 @@ class LocalFileSystem:
             return []
 
     def _write_temporary(self, path: str, data: bytes) -> str:
-        directory, name = os.path.split(path)
-        temporary = f"{directory}/.{name}.{new_token()}.tmp"
+        temporary = temporary_name(path)
         self._write_new(temporary, data)
         return temporary
 
     def _write_new(self, path: str, data: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            file = os.open(path, flags, 0o644)
-        except FileNotFoundError:  # only the first file of a directory pays for making it
-            _make_directories(os.path.dirname(path))
-            file = os.open(path, flags, 0o644)
+        file = _open_new(path)
         with _removed_on_error(path):
             try:
                 faults.point("storage.write.opened", path=path)
@@ -116,6 +179,15 @@ class LocalFileSystem:
                 os.fsync(file)
             finally:
                 os.close(file)  # an error on close fails the write too
+
+
+def _open_new(path: str) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o644)
+    except FileNotFoundError:  # only the first file of a directory pays for making it
+        _make_directories(os.path.dirname(path))
+        return os.open(path, flags, 0o644)
 
 
 def _write_all(file: int, data: bytes) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, BinaryIO, ParamSpec, TypeVar, cast
 
 from tidegate.common import faults
+from tidegate.common._local_files import is_hidden, temporary_name
 from tidegate.common.errors import ConfigurationError
-from tidegate.common.ids import new_token
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -28,6 +28,38 @@ def _as_os_errors(method: Callable[P, R]) -> Callable[P, R]:
             raise OSError(f"{type(error).__name__}: {error}") from error
 
     return wrapped
+
+
+_OBJECT_STORES = frozenset(("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "r2"))
+"""They show a file only when all of it is there, and rename by copying it."""
+
+
+class RemoteStream:
+    """A file being written, at ``path`` itself or (``aside``) under a temporary name until it is complete."""
+
+    def __init__(self, system: RemoteFileSystem, path: str, aside: bool) -> None:
+        self._system, self._path = system, path
+        self._written = temporary_name(path) if aside and not system.is_object_store else path
+        self._file: Any = system.open_new(self._written)
+
+    @_as_os_errors
+    def write(self, data: bytes) -> None:
+        self._file.write(data)
+
+    @_as_os_errors
+    def finish(self) -> None:
+        """Durable when this returns. ``FileExistsError`` if there is another file of this name."""
+        faults.point("storage.write.opened", path=self._path)
+        self._file.close()
+        if self._written != self._path:
+            self._system.rename(self._written, self._path)
+
+    @_as_os_errors
+    def discard(self) -> None:
+        with contextlib.suppress(Exception):
+            self._file.discard()  # else closing it would upload what there is
+        self._file.closed = True
+        self._system.delete(self._written)
 
 
 class RemoteFileSystem:
@@ -51,11 +83,26 @@ class RemoteFileSystem:
                 cure="install the package it names (tidegate[s3], tidegate[hdfs]), or correct the address",
             ) from error
         self._known_directories: set[str] = set()
+        self.is_object_store = root.partition("://")[0] in _OBJECT_STORES
 
     @_as_os_errors
     def create(self, path: str, data: bytes) -> None:
         self._make_parent(path)
         self._create_exclusively(path, data)
+
+    def create_stream(self, path: str, aside: bool) -> RemoteStream:
+        return RemoteStream(self, path, aside)
+
+    @_as_os_errors
+    def open_new(self, path: str) -> Any:
+        self._make_parent(path)
+        if self.exists(path):
+            raise FileExistsError(path)
+        return self._fs.open(path, "wb")
+
+    @_as_os_errors
+    def open_stream(self, path: str) -> BinaryIO:
+        return cast(BinaryIO, self._fs.open(path, "rb"))
 
     @_as_os_errors
     def publish(self, path: str, data: bytes) -> None:
@@ -113,6 +160,20 @@ class RemoteFileSystem:
         return int(self._fs.size(path))
 
     @_as_os_errors
+    def is_directory(self, path: str) -> bool:
+        return bool(self._fs.isdir(path))
+
+    @_as_os_errors
+    def find(self, path: str, hidden: bool) -> Iterator[tuple[str, int]]:
+        self._fs.invalidate_cache()
+        found = self._fs.find(path, detail=True) if self._fs.exists(path) else {}
+        prefix = str(self._fs._strip_protocol(path)).rstrip("/") + "/"
+        below = {name.removeprefix(prefix): int(found[name]["size"]) for name in sorted(found)}
+        return iter(
+            [(name, size) for name, size in below.items() if hidden or not any(map(is_hidden, name.split("/")))]
+        )
+
+    @_as_os_errors
     def walk(self, path: str) -> Iterator[str]:
         self._fs.invalidate_cache()
         prefix = self._fs._strip_protocol(path).rstrip("/") + "/"
@@ -133,8 +194,7 @@ class RemoteFileSystem:
         except (ValueError, NotImplementedError, TypeError):  # no exclusive mode: complete file first, then a move
             if self.exists(path):
                 raise FileExistsError(path) from None
-            parent, _, name = path.rpartition("/")
-            temporary = f"{parent}/.{name}.{new_token()}.tmp"
+            temporary = temporary_name(path)
             self._fs.pipe_file(temporary, data)
             self._fs.mv(temporary, path)
 

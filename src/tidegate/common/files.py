@@ -1,4 +1,7 @@
-"""Files on checkpoint storage: durable writes, atomic publication, verified reads, on any fsspec file system."""
+"""The one file layer: durable writes, streams, atomic publication, verified reads, on any fsspec file system.
+
+Checkpoint storage uses it, and so do file sources and sinks: ``purpose`` says whose files they are, for the messages.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 import xxhash
@@ -17,6 +20,7 @@ from tidegate.common._remote_files import RemoteFileSystem
 from tidegate.common.errors import ConfigurationError, CorruptFileError, InternalError, StorageError
 from tidegate.common.ids import new_token
 
+CHECKPOINT_STORAGE = "checkpoint storage"
 Paths = list[str]
 FileSystem = LocalFileSystem | RemoteFileSystem
 
@@ -34,6 +38,57 @@ def content_hash(data: bytes | memoryview) -> str:
     return xxhash.xxh3_128_hexdigest(data)
 
 
+class _Stream(Protocol):
+    """What a file system gives to write to."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def discard(self) -> None: ...
+
+
+class FileWriter:
+    """A new file, written piece by piece: size and hash come out on the way. Use it in a ``with``: an error discards the file.
+
+    ``close`` makes it durable. Before that it has a temporary name where the file system allows (object stores show nothing).
+    """
+
+    def __init__(self, path: str, location: str, purpose: str, stream: _Stream) -> None:
+        self._path, self._location, self._purpose = path, location, purpose
+        self._stream: _Stream | None = stream
+        self._hash = xxhash.xxh3_128()
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        assert self._stream is not None
+        with _storage_errors("write", self._location, self._purpose):
+            self._stream.write(data)
+        self._hash.update(data)
+        self.size += len(data)
+
+    def close(self) -> FileHandle:
+        assert self._stream is not None
+        stream, self._stream = self._stream, None
+        with _storage_errors("write", self._location, self._purpose):
+            stream.finish()
+            faults.point("storage.written", path=self._location, size=self.size)
+        return FileHandle(self._path, self.size, self._hash.hexdigest())
+
+    def discard(self) -> None:
+        """Leave no file. Nothing happens after ``close``."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with _storage_errors("delete", self._location, self._purpose):
+                stream.discard()
+
+    def __enter__(self) -> FileWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.discard()
+
+
 class Files:
     """A root directory on any file system: a plain path, ``file://``, ``memory://``, ``s3://``, ``hdfs://``.
 
@@ -43,13 +98,13 @@ class Files:
     threads.
     """
 
-    def __init__(self, root: str) -> None:
-        self.root = _normalized(root)
+    def __init__(self, root: str, purpose: str = CHECKPOINT_STORAGE) -> None:
+        self.root, self.purpose = _normalized(root), purpose
         remote = "://" in self.root
         self._system: FileSystem = RemoteFileSystem(self.root) if remote else LocalFileSystem(self.root)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Files, (self.root,)
+        return Files, (self.root, self.purpose)
 
     def __repr__(self) -> str:
         return f"Files({self.root!r})"
@@ -61,7 +116,7 @@ class Files:
     def location(self, path: str = "") -> str:
         """The full address, for messages and for code that opens the file itself."""
         if path.startswith("/") or ".." in path.split("/"):
-            raise InternalError("A path on checkpoint storage stays below its root.", where=self.root, found=path)
+            raise InternalError(f"A path on {self.purpose} stays below its root.", where=self.root, found=path)
         return f"{self.root.rstrip('/')}/{path}" if path else self.root
 
     # -- writing --
@@ -72,11 +127,21 @@ class Files:
         A failed write gives no handle, so a torn file is never referenced; it is removed here or by a later sweep.
         """
         full = self.location(path)
-        with _storage_errors("write", full):
+        with _storage_errors("write", full, self.purpose):
             faults.point("storage.write", path=full, size=len(data))
             self._system.create(full, data)
             faults.point("storage.written", path=full, size=len(data))
         return FileHandle(path, len(data), content_hash(data))
+
+    def create_stream(self, path: str, *, aside: bool = True) -> FileWriter:
+        """Create a file piece by piece; it is durable when the stream is closed. An existing one is an error.
+
+        ``aside``: it gets its name only when it is complete, where the file system allows. Not needed for names nobody looks for.
+        """
+        full = self.location(path)
+        with _storage_errors("write", full, self.purpose):
+            faults.point("storage.write", path=full, size=0)
+            return FileWriter(path, full, self.purpose, self._system.create_stream(full, aside))
 
     def publish(self, path: str, data: bytes) -> None:
         """Create a file atomically with its whole content; ``FileExistsError`` if it is there. Never visible in part.
@@ -84,41 +149,41 @@ class Files:
         After any other error the outcome is unknown: read it back before acting on it (FAULTS.md C5).
         """
         full = self.location(path)
-        with _storage_errors("publish", full, answers=(FileExistsError,)):
+        with _storage_errors("publish", full, self.purpose, answers=(FileExistsError,)):
             faults.point("storage.publish", path=full, size=len(data))
             self._system.publish(full, data)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file atomically over what is there, if anything. A reader sees the old or the new content."""
         full = self.location(path)
-        with _storage_errors("replace", full):
+        with _storage_errors("replace", full, self.purpose):
             faults.point("storage.replace", path=full, size=len(data))
             self._system.replace(full, data)
 
     def rename(self, source: str, target: str) -> None:
         """Move a file atomically; ``FileExistsError`` if the target is there, and then nothing has changed."""
         old, new = self.location(source), self.location(target)
-        with _storage_errors(f"rename to {new}", old, answers=(FileExistsError,)):
+        with _storage_errors(f"rename to {new}", old, self.purpose, answers=(FileExistsError,)):
             faults.point("storage.rename", path=old, target=new)
             self._system.rename(old, new)
 
     def make_directory(self, path: str = "") -> None:
         """Make a directory and its parents; existing ones are fine."""
         full = self.location(path)
-        with _storage_errors("make directory", full):
+        with _storage_errors("make directory", full, self.purpose):
             self._system.make_directory(full)
 
     def delete(self, path: str) -> None:
         """Delete a file; a missing one is fine."""
         full = self.location(path)
-        with _storage_errors("delete", full):
+        with _storage_errors("delete", full, self.purpose):
             faults.point("storage.delete", path=full)
             self._system.delete(full)
 
     def delete_tree(self, path: str) -> None:
         """Delete a directory and all in it; a missing one is fine. Not atomic."""
         full = self.location(path)
-        with _storage_errors("delete", full):
+        with _storage_errors("delete", full, self.purpose):
             faults.point("storage.delete", path=full)
             self._system.delete_tree(full)
 
@@ -137,31 +202,63 @@ class Files:
     def read_if_exists(self, path: str) -> bytes | None:
         """The whole content, or None if there is no such file."""
         full = self.location(path)
-        with _storage_errors("read", full), contextlib.suppress(FileNotFoundError):
+        with _storage_errors("read", full, self.purpose), contextlib.suppress(FileNotFoundError):
             faults.point("storage.read", path=full)
             return self._system.read(full)
         return None
+
+    def open_stream(self, path: str, expected: str = "a file") -> BinaryIO:
+        """The file for reading and seeking. What goes wrong while it is read is an OSError of the file system."""
+        full = self.location(path)
+        with _storage_errors("read", full, self.purpose, missing=expected):
+            faults.point("storage.read", path=full)
+            return self._system.open_stream(full)
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """``length`` bytes from ``offset``; fewer in the file is a ``CorruptFileError``."""
         full = self.location(path)
         expected = f"{length} bytes at {offset}"
-        with _storage_errors("read", full, missing=expected):
+        with _storage_errors("read", full, self.purpose, missing=expected):
             faults.point("storage.read", path=full)
             data = self._system.read_range(full, offset, length)
         if len(data) != length:
-            raise corrupt(full, expected, f"{len(data)} bytes there")
+            raise corrupt(full, expected, f"{len(data)} bytes there", purpose=self.purpose)
         return data
 
     def exists(self, path: str) -> bool:
         full = self.location(path)
-        with _storage_errors("look for", full):
+        with _storage_errors("look for", full, self.purpose):
             return self._system.exists(full)
 
     def size(self, path: str) -> int:
         full = self.location(path)
-        with _storage_errors("look for", full, missing="a file"):
+        with _storage_errors("look for", full, self.purpose, missing="a file"):
             return self._system.size(full)
+
+    def size_if_exists(self, path: str) -> int | None:
+        """The size, or None if there is no such file."""
+        full = self.location(path)
+        with (
+            _storage_errors("look for", full, self.purpose),
+            contextlib.suppress(FileNotFoundError, NotADirectoryError),
+        ):
+            return self._system.size(full)
+        return None
+
+    def is_directory(self, path: str = "") -> bool:
+        full = self.location(path)
+        with _storage_errors("look for", full, self.purpose):
+            return self._system.is_directory(full)
+
+    def find(self, path: str = "", *, hidden: bool = False) -> Iterator[tuple[str, int]]:
+        """All files below a directory, relative to it, with their sizes, sorted. A missing directory is empty.
+
+        Without ``hidden`` names that begin with ``.`` or ``_`` are left out, and directories of such names.
+        """
+        full = self.location(path)
+        with _storage_errors("list", full, self.purpose):
+            faults.point("storage.list", path=full)
+            yield from self._system.find(full, hidden)
 
     def list(self, path: str = "") -> Paths:
         """All files below a directory, relative to the root, sorted, temporary ones too. A missing directory is empty.
@@ -169,14 +266,14 @@ class Files:
         On object stores a listing may be stale: never decide by it alone.
         """
         full = self.location(path)
-        with _storage_errors("list", full):
+        with _storage_errors("list", full, self.purpose):
             faults.point("storage.list", path=full)
             return sorted(f"{path}/{name}" if path else name for name in self._system.walk(full))
 
     def list_names(self, path: str = "") -> Paths:
         """The names of files and directories in a directory, one level, sorted. A missing directory is empty."""
         full = self.location(path)
-        with _storage_errors("list", full):
+        with _storage_errors("list", full, self.purpose):
             faults.point("storage.list", path=full)
             return sorted(self._system.names(full))
 
@@ -198,7 +295,7 @@ class Files:
 
     def _read(self, path: str, expected: str) -> bytes:
         full = self.location(path)
-        with _storage_errors("read", full, missing=expected):
+        with _storage_errors("read", full, self.purpose, missing=expected):
             faults.point("storage.read", path=full)
             return self._system.read(full)
 
@@ -211,19 +308,30 @@ def verify(location: str, data: bytes, size: int, expected_hash: str) -> None:
         raise corrupt(location, expected, found)
 
 
-def corrupt(location: str, expected: str, found: str, cure: str | None = None) -> CorruptFileError:
+def corrupt(
+    location: str, expected: str, found: str, cure: str | None = None, *, purpose: str = CHECKPOINT_STORAGE
+) -> CorruptFileError:
     """The error for a file that is missing or not what it should be. ``cure``: another one than for a part of a checkpoint."""
+    if cure is None:
+        cure = "bring the file back from a copy"
+        if purpose == CHECKPOINT_STORAGE:
+            cure += ", or point execution.state-recovery.path at another checkpoint"
     return CorruptFileError(
-        "A file on checkpoint storage is not what was written.",
+        f"A file on {purpose} is not what was written.",
         where=location,
         found=f"{found}; expected {expected}",
-        cure=cure or "bring the file back from a copy, or point execution.state-recovery.path at another checkpoint",
+        cure=cure,
     )
 
 
 @contextlib.contextmanager
 def _storage_errors(
-    action: str, location: str, *, missing: str | None = None, answers: tuple[type[OSError], ...] = ()
+    action: str,
+    location: str,
+    purpose: str,
+    *,
+    missing: str | None = None,
+    answers: tuple[type[OSError], ...] = (),
 ) -> Iterator[None]:
     try:
         yield
@@ -231,22 +339,28 @@ def _storage_errors(
         raise
     except OSError as error:
         if missing is not None and isinstance(error, FileNotFoundError):
-            raise corrupt(location, missing, "no such file") from error
-        raise _storage_error(action, location, error) from error
+            raise corrupt(location, missing, "no such file", purpose=purpose) from error
+        raise _storage_error(action, location, purpose, error) from error
 
 
-def _storage_error(action: str, location: str, error: OSError) -> StorageError:
+def _storage_error(action: str, location: str, purpose: str, error: OSError) -> StorageError:
     if error.errno:
         found = f"{errno.errorcode.get(error.errno, error.errno)}: {os.strerror(error.errno)}"
     else:
         found = f"{type(error).__name__}: {error}"
     cures = {
-        errno.ENOSPC: "free some space, or move execution.checkpointing.dir to a larger disk",
+        errno.ENOSPC: "free some space, or "
+        + (
+            "move execution.checkpointing.dir to a larger disk"
+            if purpose == CHECKPOINT_STORAGE
+            else "choose another directory"
+        ),
         errno.EACCES: "give this user read and write permission on the directory",
         errno.EROFS: "choose a directory on a file system that is mounted writable",
     }
     cure = cures.get(error.errno or 0, "check that the storage is there, reachable and healthy")
-    return StorageError(f"Checkpoint storage must be able to {action}.", where=location, found=found, cure=cure)
+    rule = f"{purpose[0].upper()}{purpose[1:]} must be able to {action}."
+    return StorageError(rule, where=location, found=found, cure=cure)
 
 
 def _normalized(root: str) -> str:

@@ -8,8 +8,8 @@ from tidegate.common import faults
 from tidegate.common.errors import CommitError, OutputLostError, RetryableCommitError, StorageError
 from tidegate.common.files import Files
 from tidegate.connectors.file_parts import HiddenNames, Part, check_fragment
-from tidegate.connectors.filesystem import join, same_content
 from tidegate.connectors.kept_files import KeptFiles, fragment_paths
+from tidegate.connectors.paths import SINK, join, same_content
 from tidegate.operators.sink import Committer, CommitterContext
 
 
@@ -50,10 +50,10 @@ class FileCommitter(Committer):
             ) from error
 
     def _publish(self, committable: dict[str, Any]) -> None:
-        files = Files(committable["directory"])
+        files = Files(committable["directory"], SINK)
         hidden, target, size = committable["hidden"], committable["target"], committable["size"]
         faults.point("K3.file-sink.before-rename", target=files.location(target))
-        found, published = _size(files, hidden), _size(files, target)
+        found, published = files.size_if_exists(hidden), files.size_if_exists(target)
         if found is None and published == size:
             return  # an earlier call has done it
         if found != size:
@@ -66,7 +66,7 @@ class FileCommitter(Committer):
 
     def _finish_copy(self, files: Files, hidden: str, target: str) -> None:
         """Object stores rename by copy and delete: a crash in between leaves both."""
-        if not same_content(files.location(hidden), files.location(target)):
+        if not same_content(files, hidden, target):
             raise CommitError(
                 "a file sink never overwrites a file",
                 where=f"file {files.location(target)}",
@@ -94,7 +94,7 @@ class FileCommitter(Committer):
             self._retired.discard(path)
 
     def _delete(self, committable: dict[str, Any], names: list[str]) -> None:
-        files = Files(committable["directory"])
+        files = Files(committable["directory"], SINK)
         for name in names:
             faults.point("K3.file-sink.before-delete", path=files.location(name))
             files.delete(name)
@@ -115,7 +115,7 @@ class FileCommitter(Committer):
             wanted |= {
                 join(committable["directory"], name) for name in [committable["hidden"], *committable["obsolete"]]
             }
-        files = Files(self._base_path)
+        files = Files(self._base_path, SINK)
         hidden = [path for path in files.list() if self._names.owns(path.rpartition("/")[2])]
         kept = self._kept.named()
         faults.point("K2.file-sink.listed", base_path=self._base_path)
@@ -126,10 +126,6 @@ class FileCommitter(Committer):
             if join(self._base_path, path) not in wanted | kept:
                 faults.point("K2.file-sink.before-delete", path=path)
                 files.delete(path)
-
-
-def _size(files: Files, name: str) -> int | None:
-    return files.size(name) if files.exists(name) else None
 
 
 def _lost(files: Files, hidden: str, target: str, size: int, found: int | None) -> OutputLostError:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from tidegate.connectors.filesystem import files_at
+from tidegate.common.files import Files
+from tidegate.connectors.paths import SOURCE, join
 from tidegate.connectors.text_lines import StreamFormat
 from tidegate.operators.source import SourcePlan, SplitEnumerator, SplitInterval
 
@@ -95,11 +96,12 @@ class FileEnumerator(SplitEnumerator):
             self._seen = self._seen + found
 
     def _files_of(self, path: str) -> Iterator[tuple[str, int]]:
-        files = files_at(path)
-        if files.is_directory(path):
-            yield from files.find(path, hidden=False)
+        files = Files(path, SOURCE)
+        if files.is_directory():
+            # the user's own address stays in front: it may hold a host that the bare path does not
+            yield from ((join(path, found), size) for found, size in files.find())
         else:
-            size = files.size(path)
+            size = files.size_if_exists("")
             if size is not None:
                 yield path, size
 

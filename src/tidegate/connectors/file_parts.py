@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.common.errors import CorruptFileError
+from tidegate.common.files import Files
 from tidegate.common.ids import stable_hash
-from tidegate.connectors.filesystem import copy_into, files_at, join
+from tidegate.connectors.paths import COPY_BUFFER, SINK, join
 from tidegate.connectors.rolling import PartInfo
 
 MERGE_WIDTH = 16
@@ -90,21 +91,21 @@ class HiddenNames:
 
 def concatenate(directory: str, fragments: list[Fragment], name: str) -> Fragment:
     """One durable file out of several; the old ones stay, an older checkpoint may need them."""
-    files = files_at(directory)
+    files = Files(directory, SINK)
     for fragment in fragments:
         check_fragment(directory, fragment)
-    stream = files.create(join(directory, name))
-    try:
+    with files.create_stream(name, aside=False) as stream:
         for fragment in fragments:
-            copy_into(join(directory, fragment.name), stream)
-    finally:
-        files.close_durably(stream)
+            with files.open_stream(fragment.name) as source:
+                while block := source.read(COPY_BUFFER):
+                    stream.write(block)
+        stream.close()
     return Fragment(name, sum(f.size for f in fragments), max(f.level for f in fragments) + 1, named=False)
 
 
 def check_fragment(directory: str, fragment: Fragment) -> None:
     path = join(directory, fragment.name)
-    found = files_at(path).size(path)
+    found = Files(directory, SINK).size_if_exists(fragment.name)
     if found != fragment.size:
         raise CorruptFileError(
             "an unfinished file of a file sink must be what the checkpoint says",

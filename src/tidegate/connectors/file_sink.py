@@ -11,7 +11,7 @@ from tidegate.common.files import Files
 from tidegate.connectors.bucket_assigners import BucketAssigner
 from tidegate.connectors.file_committer import FileCommitter
 from tidegate.connectors.file_writer import FileSinkSettings, FileSinkWriter
-from tidegate.connectors.filesystem import files_at, full_path
+from tidegate.connectors.paths import SINK, full_path
 from tidegate.connectors.rolling import RollingPolicy
 from tidegate.operators.sink import (
     Committer,
@@ -95,15 +95,15 @@ class FileSink(Sink):
 
     def validate(self) -> None:
         path = self.settings.base_path
-        files = files_at(path)
-        if not files.is_directory(path) and files.size(path) is not None:
+        files = Files(path, SINK)
+        if files.exists("") and not files.is_directory():
             raise ConfigurationError(
                 "a file sink writes into a directory",
                 where=f"FileSink at {path}",
                 found="a file of this name",
                 cure="choose another path, or move the file away",
             )
-        Files(path).make_directory()
+        files.make_directory()
 
     class RowFormatBuilder:
         def __init__(self, base_path: str, encoder: Any) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 from tidegate.common.arguments import expect_int
 from tidegate.common.errors import ConfigurationError, ProgramError
+from tidegate.common.files import Files
 from tidegate.common.time import millis_of
 from tidegate.connectors.file_enumerator import DEFAULT_SPLIT_SIZE, FileEnumerator
-from tidegate.connectors.filesystem import files_at, full_path
+from tidegate.connectors.paths import SOURCE, full_path
 from tidegate.connectors.text_lines import StreamFormat
 from tidegate.operators.source import Batch, Boundedness, Source, SplitEnumerator, SplitInterval, SplitReader
 
@@ -128,10 +129,9 @@ class _FileReader(SplitReader):
 
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         path, size, start = interval.start
-        for lines in self._format.read(files_at(path), path, size, start, interval.end[2]):
+        for lines in self._format.read(path, size, start, interval.end[2]):
             yield lines, None
 
 
 def _exists(path: str) -> bool:
-    files = files_at(path)
-    return files.is_directory(path) or files.size(path) is not None
+    return Files(path, SOURCE).exists("")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 from tidegate.common import faults
-from tidegate.common.errors import ProgramError
-from tidegate.common.files import Files
+from tidegate.common.errors import ProgramError, StorageError
+from tidegate.common.files import Files, FileWriter
 from tidegate.common.ids import new_token
 from tidegate.connectors.bucket_assigners import BucketAssigner, BucketContext
 from tidegate.connectors.file_parts import Fragment, HiddenNames, Part, concatenate, full_levels
-from tidegate.connectors.filesystem import files_at, join
+from tidegate.connectors.paths import SINK, join
 from tidegate.connectors.rolling import RollingPolicy
 from tidegate.operators.sink import Prepared, SinkWriter, WriterContext
 
@@ -35,7 +35,7 @@ class _Open:
     """A part being written, and its fragment of this attempt once there is one."""
 
     part: Part
-    stream: BinaryIO | None = None
+    stream: FileWriter | None = None
 
 
 class FileSinkWriter(SinkWriter):
@@ -44,7 +44,6 @@ class FileSinkWriter(SinkWriter):
     def __init__(self, settings: FileSinkSettings, context: WriterContext, state: list[Any]) -> None:
         self._settings, self._context = settings, context
         self._encode = batch_encoder(settings.encoder)
-        self._files = files_at(settings.base_path)
         self._names = HiddenNames(context.job_id, context.sink_id, context.staging, context.attempt)
         self._uid = new_token()  # fresh, so that a name can never have been committed before, whatever was restored
         self._counter = 0
@@ -108,7 +107,8 @@ class FileSinkWriter(SinkWriter):
         part = current.part
         if current.stream is None:
             fragment = Fragment(self._hidden(part), 0, named=False)
-            current.stream = self._files.create(join(part.directory, fragment.name))
+            # under its own name at once: it is hidden, and no other attempt has it
+            current.stream = Files(part.directory, SINK).create_stream(fragment.name, aside=False)
             part.fragments.append(fragment)
         current.stream.write(data)
         part.fragments[-1].size += len(data)
@@ -127,7 +127,7 @@ class FileSinkWriter(SinkWriter):
     def _finish_stream(self, current: _Open) -> None:
         if current.stream is not None:
             stream, current.stream = current.stream, None
-            self._files.close_durably(stream)
+            stream.close()
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
         """Step 5. Everything is durable under hidden names afterwards."""
@@ -141,8 +141,6 @@ class FileSinkWriter(SinkWriter):
         for part in kept:
             self._take_over(part)
         committables += [merge for part in kept if (merge := self._merge(part))]
-        for directory in self._created:
-            self._files.sync_directory(directory)
         faults.point("K1.file-sink.flushed", subtask=self._context.subtask, round=self._context.round)
         return Prepared(committables, self._state(kept))
 
@@ -200,10 +198,10 @@ class FileSinkWriter(SinkWriter):
     def abort(self) -> None:
         for current in self._open.values():
             if current.stream is not None:
-                with contextlib.suppress(OSError):  # it is deleted next, whatever is still buffered
-                    current.stream.close()
+                with contextlib.suppress(StorageError):  # it is deleted next
+                    current.stream.discard()
         for directory, names in self._created.items():
-            files = Files(directory)
+            files = Files(directory, SINK)
             for name in names:
                 files.delete(name)
 

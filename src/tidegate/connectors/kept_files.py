@@ -12,7 +12,7 @@ from tidegate.checkpoint.lineage import Lineage, read_lineage
 from tidegate.checkpoint.metadata import CheckpointMetadata, decode_metadata, metadata_path
 from tidegate.common.errors import CorruptFileError, RestoreError
 from tidegate.common.files import Files
-from tidegate.connectors.filesystem import join
+from tidegate.connectors.paths import join
 from tidegate.state.snapshot import WRITER
 
 log = logging.getLogger(__name__)

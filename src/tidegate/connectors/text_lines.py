@@ -14,7 +14,8 @@ from itertools import islice
 from typing import Any, BinaryIO, cast
 
 from tidegate.common.errors import ConfigurationError, CorruptFileError
-from tidegate.connectors.filesystem import DataFiles
+from tidegate.common.files import Files
+from tidegate.connectors.paths import SOURCE
 from tidegate.connectors.ranges import BATCH_SIZE
 
 BLOCK = 1 << 20
@@ -53,11 +54,12 @@ class StreamFormat:
         """
         return "\n".encode(self.charset) == b"\n" and _decompressor(path) is None
 
-    def read(self, files: DataFiles, path: str, size: int, start: int, end: int) -> Iterator[list[str]]:
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[str]]:
         """The lines that **start** in ``[start, end)``, in batches. ``size`` is the file's size when it was
         planned: what was appended since is not read, so that a replay gives the same.
         """
-        found = files.size(path)
+        files = Files(path, SOURCE)
+        found = files.size_if_exists("")
         if found is None or found < size:
             raise CorruptFileError(
                 "a file must stay as it is once the source has seen it",
@@ -65,7 +67,7 @@ class StreamFormat:
                 found="it is gone" if found is None else f"{found} bytes, expected {size}",
                 cure="put the file back, or start the source anew with another uid; new data belongs into a new file",
             )
-        with files.open(path) as stream:
+        with files.open_stream("") as stream:
             if self.can_cut(path):
                 yield from _read_range(stream, path, size, start, end, self.charset)
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from tidegate.common import faults
@@ -264,26 +264,31 @@ class KeyedBackend:
     def write_segment(self, version: str, path: str) -> StateFile | None:
         """Write what has changed in this round as a file; None if nothing has. The local store is not touched."""
         faults.point("T2.before-segment", operator=self.operator, path=path)
-        writer = SegmentWriter()
         states = [state for state in self._states.values() if state.has_changes()]
         timers = [timer for timer in (self.event_timers, self.processing_timers) if timer.has_changes()]
         self._timerless &= not timers
-        for table, changed in ((STATE, states), (TIMERS, timers)):
-            if changed:
-                changes = Changes(self.max_parallelism)
-                for part in changed:
-                    part.flush(changes)
-                for flat in changes.groups[self.groups.first : self.groups.last + 1]:
-                    if flat:
-                        writer.add(table, flat, deletes=changes.deletes)
-        if writer.empty:
-            self._held = self._begun
-            return None
-        # not before the file is there: what a failed write leaves in memory must not survive the round
-        written = writer.write(self._files, path, version=version, groups=self.groups)
+        with SegmentWriter(self._files, path) as writer:
+            for table, changed in ((STATE, states), (TIMERS, timers)):
+                self._flush(writer, table, changed)
+            if writer.empty:
+                self._held = self._begun
+                return None
+            # not before the file is there: what a failed write leaves in memory must not survive the round
+            written = writer.finish(version=version, groups=self.groups)
         faults.point("T2.after-segment", operator=self.operator, path=path)
         self._held = [*self._begun, written]  # whether it was accepted the next list tells
         return written
+
+    def _flush(self, writer: SegmentWriter, table: int, changed: Sequence[KeyedState | TimerQueue]) -> None:
+        if not changed:
+            return
+        changes = Changes(self.max_parallelism)
+        for part in changed:
+            part.flush(changes)
+        for flat in changes.groups[self.groups.first : self.groups.last + 1]:
+            if flat:
+                writer.add(table, flat, deletes=changes.deletes)
+                flat.clear()  # it is in the file's blocks now
 
     def compact(self, files: list[StateFile], run: tuple[int, int], version_path: str) -> StateFile:
         """Merge ``files[run[0]:run[1]]`` of the list the round began with; the result takes their place.
@@ -294,12 +299,13 @@ class KeyedBackend:
         # The store first: it then stands behind the run, and the merge does not swallow the place where it goes on. So what a
         # store has to catch up with is never more than what comes between two merges.
         snapshot = self._opened()
-        if run == (0, len(files)):
-            writer = self._dump(snapshot)
-        else:
-            drop = run[0] == 0
-            writer = merge_files(self._files, merged, self.groups, drop_deletions=drop, expired=self._expired())
-        return writer.write(self._files, version_path, version=_merged_version(merged), groups=_hull(merged))
+        with SegmentWriter(self._files, version_path) as writer:
+            if run == (0, len(files)):
+                self._dump(writer, snapshot)
+            else:
+                drop, expired = run[0] == 0, self._expired()
+                merge_files(writer, self._files, merged, self.groups, drop_deletions=drop, expired=expired)
+            return writer.finish(version=_merged_version(merged), groups=_hull(merged))
 
     def end(self) -> None:
         """Close the round, whatever happened in it. What it did not write is forgotten."""
@@ -331,9 +337,8 @@ class KeyedBackend:
 
     # -- inside --
 
-    def _dump(self, snapshot: Snapshot) -> SegmentWriter:
+    def _dump(self, writer: SegmentWriter, snapshot: Snapshot) -> None:
         """All of the snapshot, in canonical form."""
-        writer = SegmentWriter()
         expired = self._expired() if any(state.descriptor.ttl for state in self._states.values()) else None
         for group in range(self.groups.first, self.groups.last + 1):
             flat = snapshot.group(group)
@@ -345,7 +350,6 @@ class KeyedBackend:
             found, position = snapshot.timers(position, TIMER_SLICE)
         timers.sort()
         writer.add(TIMERS, [part for timer in timers for part in (timer, b"")], deletes=False)
-        return writer
 
     def _expired(self) -> Expired:
         """Tells which entries a base need not keep. Those of states not asked for in this process are kept."""

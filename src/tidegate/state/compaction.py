@@ -69,19 +69,23 @@ def _cheapest(files: list[StateFile]) -> tuple[int, int]:
 
 
 def merge_files(
-    files: Files, run: list[StateFile], groups: KeyGroupRange, *, drop_deletions: bool, expired: Expired
-) -> SegmentWriter:
-    """The entries of a run as one file, later ones winning. Memory: one key group of the run, and the result.
+    writer: SegmentWriter,
+    files: Files,
+    run: list[StateFile],
+    groups: KeyGroupRange,
+    *,
+    drop_deletions: bool,
+    expired: Expired,
+) -> None:
+    """Add the entries of a run to a file, later ones winning. Memory: one key group of the run, and some blocks.
 
     ``drop_deletions``: nothing older lies below the run, so neither deletions nor expired entries need be kept.
     """
-    writer = SegmentWriter()
     for table, entries in last_entries(files, run, groups):
         if drop_deletions:
             kept = ((key, value) for key, value in entries.items() if value is not None)
             entries = {key: value for key, value in kept if table != STATE or not expired(key, value)}
         writer.add(table, sorted_flat(entries), deletes=not drop_deletions)
-    return writer
 
 
 def last_entries(

@@ -6,33 +6,38 @@ one table. The index lists the blocks with their group ranges, so that a rescale
 
 Inside a group entries are in no order: sorting a segment costs more (0.55 us an entry) than it saves when the local
 store is written (0.25 us). Bases and merged files are sorted.
+
+Files are written and read as streams: the memory of either is a few blocks, whatever the size of the file.
 """
 
 from __future__ import annotations
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from io import BytesIO
+from typing import Any, BinaryIO
 
 import msgspec
 import xxhash
 
-from tidegate.common.errors import StateFormatError
-from tidegate.common.files import FileHandle, Files, corrupt
+from tidegate.common.errors import StateFormatError, StorageError
+from tidegate.common.files import FileHandle, Files, FileWriter, corrupt
 from tidegate.state.layout import GROUP_BYTES
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.store import Batch
 
 FORMAT = 1
 BLOCK_TARGET = 1 << 20
-WHOLE_READ_LIMIT = 32 << 20
-"""Smaller files are read at once and checked by their hash; larger ones block by block, in bounded memory."""
+WHOLE_LIMIT = 8 << 20
+"""Smaller files are written at once, and read at once and checked by their hash. Larger ones are streams; blocks have checksums."""
 
 _MAGIC = b"TGSTATE"
 _HEAD = _MAGIC + bytes([FORMAT])
 _END = b"TGSTEND" + bytes([FORMAT])
 _TRAILER = struct.Struct(">QQQ8s")
+_SAMPLE = 128
 _pack = msgspec.msgpack.Encoder().encode
 _unpack_flat = msgspec.msgpack.Decoder(list[bytes | None]).decode
 
@@ -54,12 +59,18 @@ _unpack_index = msgspec.msgpack.Decoder(list[Block]).decode
 
 
 class SegmentWriter:
-    """Collects entries group by group and writes one file."""
+    """Takes entries group by group and writes one file. Use it in a ``with``: an error leaves no file.
 
-    def __init__(self) -> None:
+    Nothing is written before there is a lot: most segments are small, and then one call writes the file.
+    """
+
+    def __init__(self, files: Files, path: str) -> None:
         self.entries = 0
+        self._files, self._path = files, path
+        self._stream: FileWriter | None = None
         self._parts: list[bytes] = [_HEAD]
         self._offset = len(_HEAD)
+        self._written = 0
         self._blocks: list[Block] = []
         self._pending: list[Any] = []
         self._deletes = False
@@ -76,37 +87,71 @@ class SegmentWriter:
             self._table = table
         self._pending += flat
         self._deletes |= deletes
-        while len(self._pending) >= self._cut_at:
-            self._cut(self._cut_at)
+        if not self._blocks and len(self._pending) >= _SAMPLE:
+            self._cut_at = min(self._cut_at, _items_per_block(self._pending[:_SAMPLE]))
+        self._cut(self._cut_at)
 
     @property
     def empty(self) -> bool:
         return not self.entries and not self._pending
 
-    def write(self, files: Files, path: str, *, version: str, groups: KeyGroupRange) -> StateFile:
-        """Write the file; durable when this returns."""
+    def finish(self, *, version: str, groups: KeyGroupRange) -> StateFile:
+        """Write what is left; the file is durable when this returns."""
         self._flush()
         index = _pack(self._blocks)
         trailer = _TRAILER.pack(self._offset, len(index), xxhash.xxh3_64_intdigest(index), _END)
-        handle = files.write(path, b"".join((*self._parts, index, trailer)))
+        self._parts += (index, trailer)
+        if self._stream is None:
+            handle = self._files.write(self._path, b"".join(self._parts))
+        else:
+            self._pour(self._stream)
+            handle = self._stream.close()
         return StateFile(handle.path, handle.size, handle.hash, version, groups, self.entries)
 
-    def _flush(self) -> None:
-        while self._pending:
-            self._cut(self._cut_at)
+    def __enter__(self) -> SegmentWriter:
+        return self
 
-    def _cut(self, count: int) -> None:
-        flat = self._pending[:count]
-        self._pending = self._pending[count:]
+    def __exit__(self, *_: object) -> None:
+        if self._stream is not None:
+            self._stream.discard()
+
+    def _pour(self, stream: FileWriter) -> None:
+        for part in self._parts:
+            stream.write(part)
+        self._parts.clear()
+        self._written = self._offset
+
+    def _flush(self) -> None:
+        self._cut(1)
+
+    def _cut(self, least: int) -> None:
+        """Make blocks of what is pending while it is so many items."""
+        pending, start = self._pending, 0
+        while len(pending) - start >= least:
+            end = min(start + self._cut_at, len(pending))
+            self._block(pending[start:end], rest=end < len(pending))
+            start = end
+            least = least if least == 1 else self._cut_at
+        self._pending = pending[start:]
+
+    def _block(self, flat: list[Any], rest: bool) -> None:
         data = _pack(flat)
         first, last = (int.from_bytes(key[:2], "big") for key in (flat[0], flat[-2]))
         entries, checksum = len(flat) // 2, xxhash.xxh3_64_intdigest(data)
         self._blocks.append(Block(self._table, first, last, self._offset, len(data), entries, self._deletes, checksum))
         self._parts.append(data)
         self._offset += len(data)
+        if self._offset - self._written >= WHOLE_LIMIT:
+            self._stream = self._stream or self._files.create_stream(self._path)
+            self._pour(self._stream)
         self.entries += entries
-        self._deletes &= bool(self._pending)
+        self._deletes &= rest
         self._cut_at = max(2, BLOCK_TARGET * entries // len(data) * 2)
+
+
+def _items_per_block(sample: list[Any]) -> int:
+    size = sum(len(item) for item in sample if item is not None)
+    return max(2, BLOCK_TARGET * (len(sample) // 2) // max(size, 1) * 2)
 
 
 def read(files: Files, ref: StateFile, groups: KeyGroupRange | None = None) -> Iterator[Batch]:
@@ -118,21 +163,45 @@ def read(files: Files, ref: StateFile, groups: KeyGroupRange | None = None) -> I
     if clip is None:
         return
     source = Files(ref.root) if ref.root else files
-    if ref.size <= WHOLE_READ_LIMIT:
-        data: bytes | None = source.read(FileHandle(ref.path, ref.size, ref.hash))
-    else:
-        data = None
-    for block in _index(source, ref, data):
-        if block.first <= clip.last and clip.first <= block.last:
-            flat = _block(source, ref, block, data)
-            inside = clip.first <= block.first and block.last <= clip.last
-            yield Batch(block.table, flat if inside else _clipped(flat, clip), block.deletes)
+    with _opened(source, ref) as stream:
+        part = _part_reader(source, ref, stream)
+        for block in _index(source, ref, part):
+            if block.first <= clip.last and clip.first <= block.last:
+                flat = _block(source, ref, block, part)
+                inside = clip.first <= block.first and block.last <= clip.last
+                yield Batch(block.table, flat if inside else _clipped(flat, clip), block.deletes)
 
 
-def _index(files: Files, ref: StateFile, data: bytes | None) -> list[Block]:
+_Part = Callable[[int, int], bytes]
+"""Reads a part of the file: offset and length."""
+
+
+def _opened(files: Files, ref: StateFile) -> BinaryIO | nullcontext[BinaryIO]:
+    if ref.size <= WHOLE_LIMIT:
+        return nullcontext(BytesIO(files.read(FileHandle(ref.path, ref.size, ref.hash))))
+    return files.open_stream(ref.path, f"{ref.size} bytes, xxh3-128 {ref.hash}")
+
+
+def _part_reader(files: Files, ref: StateFile, stream: BinaryIO) -> _Part:
+    def part(offset: int, length: int) -> bytes:
+        try:
+            stream.seek(offset)
+            data = stream.read(length)
+        except OSError as error:
+            where, found = files.location(ref.path), f"{type(error).__name__}: {error}"
+            raise StorageError("A state file must be readable.", where=where, found=found) from error
+        if len(data) != length:
+            expected = f"{length} bytes at {offset}"
+            raise corrupt(files.location(ref.path), expected, f"{len(data)} bytes there")
+        return data
+
+    return part
+
+
+def _index(files: Files, ref: StateFile, part: _Part) -> list[Block]:
     if ref.size < len(_HEAD) + _TRAILER.size:
         raise corrupt(files.location(ref.path), "a state file", f"{ref.size} bytes")
-    head = _part(files, ref, 0, len(_HEAD), data)
+    head = part(0, len(_HEAD))
     if head[:-1] != _MAGIC:
         raise corrupt(files.location(ref.path), f"a state file beginning with {_MAGIC!r}", repr(head))
     if head[-1] != FORMAT:
@@ -142,22 +211,18 @@ def _index(files: Files, ref: StateFile, data: bytes | None) -> list[Block]:
             found=f"format {head[-1]}",
             cure="use the version of Tidegate that wrote the checkpoint, or a newer one",
         )
-    offset, length, checksum, end = _TRAILER.unpack(_part(files, ref, ref.size - _TRAILER.size, _TRAILER.size, data))
+    offset, length, checksum, end = _TRAILER.unpack(part(ref.size - _TRAILER.size, _TRAILER.size))
     if end != _END or offset + length + _TRAILER.size != ref.size:
         raise corrupt(files.location(ref.path), f"{ref.size} bytes ending with {_END!r}", f"the end {end!r}")
-    index = _part(files, ref, offset, length, data)
+    index = part(offset, length)
     _verify(files, ref, "index", index, checksum)
     return _unpack_index(index)
 
 
-def _block(files: Files, ref: StateFile, block: Block, data: bytes | None) -> list[Any]:
-    part = _part(files, ref, block.offset, block.length, data)
-    _verify(files, ref, f"block at {block.offset}", part, block.checksum)
-    return _unpack_flat(part)
-
-
-def _part(files: Files, ref: StateFile, offset: int, length: int, data: bytes | None) -> bytes:
-    return files.read_range(ref.path, offset, length) if data is None else data[offset : offset + length]
+def _block(files: Files, ref: StateFile, block: Block, part: _Part) -> list[Any]:
+    data = part(block.offset, block.length)
+    _verify(files, ref, f"block at {block.offset}", data, block.checksum)
+    return _unpack_flat(data)
 
 
 def _verify(files: Files, ref: StateFile, what: str, data: bytes, checksum: int) -> None:

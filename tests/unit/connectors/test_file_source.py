@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError, CorruptFileError, ProgramError
 from tidegate.common.time import Duration
 from tidegate.connectors.file_source import FileEnumeratorProvider, FileSource
-from tidegate.connectors.filesystem import files_at
 from tidegate.connectors.text_lines import StreamFormat, line_start
 from tidegate.operators.source import Boundedness, Source
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval
@@ -81,7 +80,7 @@ def test_lines_are_cut_anywhere_as_in_java(text: str, cuts: list[int]) -> None:
         source = static("memory:///lines.txt")
         (interval,) = source.create_enumerator(1, None).plan(1 << 20, START_MS).intervals
         path, size, _ = interval.start
-        found += [line for lines in TEXT.read(files_at(path), path, size, start, end) for line in lines]
+        found += [line for lines in TEXT.read(path, size, start, end) for line in lines]
     assert found == java_lines(text)
 
 

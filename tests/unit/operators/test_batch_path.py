@@ -23,6 +23,7 @@ from tidegate.operators.outputs import EdgeOutput, Target
 from tidegate.operators.packing import KEYS, PLAIN, Packer
 from tidegate.operators.rewrites.columns import _PATIENCE, LEAST
 from tidegate.state.key_groups import group_of, subtask_for
+from tidegate.state.keys import visible
 
 Batch = tuple[Sequence[Any], "list[Any] | None"]
 Channel = list[tuple[Any, Any, Any]]
@@ -57,7 +58,7 @@ class Sent:
 def _keys(values: bytes, keys: bytes) -> list[Any]:
     field = packed_field(keys)
     if field is None:
-        return KEYS.unpack_list(keys)
+        return [visible(key) for key in KEYS.unpack_list(keys)]
     columns = PLAIN.unpack(values)
     assert isinstance(columns, ColumnBatch)
     return columns.lists()[field]

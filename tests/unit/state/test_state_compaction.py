@@ -114,9 +114,9 @@ def test_short_lists_are_left_alone() -> None:
 
 
 def write(files: Files, name: str, table: int, entries: dict[bytes, bytes | None]) -> StateFile:
-    writer = SegmentWriter()
+    writer = SegmentWriter(files, name)
     writer.add(table, [part for key in sorted(entries) for part in (key, entries[key])], deletes=True)
-    return writer.write(files, name, version=name, groups=ALL)
+    return writer.finish(version=name, groups=ALL)
 
 
 entries = st.dictionaries(
@@ -133,8 +133,9 @@ def test_a_merge_has_the_last_entry_of_every_key(
     files = Files(str(tmp_path_factory.mktemp("files")))
     run = [write(files, f"part-{number}", table, changes) for number, (table, changes) in enumerate(parts)]
     groups = KeyGroupRange(1, 2)
-    merged = merge_files(files, run, groups, drop_deletions=drop, expired=lambda key, value: value == b"")
-    ref = merged.write(files, "merged", version="v", groups=groups)
+    writer = SegmentWriter(files, "merged")
+    merge_files(writer, files, run, groups, drop_deletions=drop, expired=lambda key, value: value == b"")
+    ref = writer.finish(version="v", groups=groups)
     model: dict[tuple[int, bytes], bytes | None] = {}
     for table, changes in parts:
         model.update(
@@ -155,5 +156,6 @@ def test_merging_reads_corrupt_files_with_an_error(tmp_path: Path) -> None:
     files = Files(str(tmp_path))
     ref = write(files, "part", STATE, {GROUP_BYTES[1] + b"k": b"v"})
     (tmp_path / "part").write_bytes(b"x" * ref.size)
+    writer = SegmentWriter(files, "merged")
     with pytest.raises(Exception, match="is not what was written"):
-        merge_files(files, [ref, ref], ALL, drop_deletions=False, expired=lambda *_: False)
+        merge_files(writer, files, [ref, ref], ALL, drop_deletions=False, expired=lambda *_: False)

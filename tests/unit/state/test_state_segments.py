@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.common.errors import CorruptFileError, StateFormatError, StorageError
-from tidegate.common.files import Files
+from tidegate.common.files import Files, content_hash
 from tidegate.common.ids import new_token
 from tidegate.state import segments
 from tidegate.state.layout import GROUP_BYTES, STATE, TIMERS
@@ -22,12 +24,13 @@ Tables = dict[int, dict[int, dict[bytes, bytes | None]]]
 
 
 def write(files: Files, tables: Tables, groups: KeyGroupRange = ALL) -> StateFile:
-    writer = SegmentWriter()
-    for table in sorted(tables):
-        for group in sorted(tables[table]):
-            flat = [part for key, value in tables[table][group].items() for part in (GROUP_BYTES[group] + key, value)]
-            writer.add(table, flat, deletes=None in flat)
-    return writer.write(files, f"shared/{new_token()}", version="v1", groups=groups)
+    with SegmentWriter(files, f"shared/{new_token()}") as writer:
+        for table in sorted(tables):
+            for group in sorted(tables[table]):
+                pairs = tables[table][group].items()
+                flat = [part for key, value in pairs for part in (GROUP_BYTES[group] + key, value)]
+                writer.add(table, flat, deletes=None in flat)
+        return writer.finish(version="v1", groups=groups)
 
 
 def contents(
@@ -68,7 +71,7 @@ def test_entries_come_back_clipped(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "BLOCK_TARGET", block)
-        patch.setattr(segments, "WHOLE_READ_LIMIT", 1 << 20 if whole else 0)
+        patch.setattr(segments, "WHOLE_LIMIT", 1 << 20 if whole else 0)
         files = Files(str(tmp_path_factory.mktemp("files")))
         ref = write(files, tables)
         groups = KeyGroupRange(min(clip), max(clip))
@@ -94,26 +97,31 @@ def test_the_ranges_of_reference_and_reader_both_clip(files: Files) -> None:
 
 def test_a_clipped_read_of_a_large_file_touches_only_its_blocks(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "BLOCK_TARGET", 2000)
-    monkeypatch.setattr(segments, "WHOLE_READ_LIMIT", 0)
+    monkeypatch.setattr(segments, "WHOLE_LIMIT", 0)
     tables: Tables = {STATE: {group: {b"%d" % n: b"v" * 100 for n in range(50)} for group in range(16)}}
     writer_cut = 32  # small first blocks, else all would be one
     monkeypatch.setattr(SegmentWriter, "__init__", _cutting(SegmentWriter.__init__, writer_cut))
     ref = write(files, tables)
     lengths: list[int] = []
-    original = Files.read_range
+    original = Files.open_stream
 
-    def counted(self: Files, path: str, offset: int, length: int) -> bytes:
-        lengths.append(length)
-        return original(self, path, offset, length)
+    class Counted(io.BufferedReader):
+        def read(self, size: int | None = -1, /) -> bytes:
+            data = super().read(size)
+            lengths.append(len(data))
+            return data
 
-    monkeypatch.setattr(Files, "read_range", counted)
+    def opened(self: Files, path: str, expected: str = "") -> Any:
+        return Counted(original(self, path, expected).detach())  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(Files, "open_stream", opened)
     assert contents(files, ref, KeyGroupRange(7, 7)) == expected(tables, KeyGroupRange(7, 7))
     assert sum(lengths) < ref.size / 5
 
 
 def _cutting(init: Any, cut_at: int) -> Any:
-    def wrapped(self: SegmentWriter) -> None:
-        init(self)
+    def wrapped(self: SegmentWriter, *arguments: Any) -> None:
+        init(self, *arguments)
         self._cut_at = cut_at
 
     return wrapped
@@ -129,7 +137,7 @@ def test_a_file_of_another_root_is_read_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])
 def test_every_flipped_byte_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr(segments, "WHOLE_READ_LIMIT", limit)
+    monkeypatch.setattr(segments, "WHOLE_LIMIT", limit)
     files = Files(str(tmp_path))
     ref = write(files, {STATE: {1: {b"key": b"value"}, 2: {b"gone": None}}, TIMERS: {3: {b"timer": b""}}})
     path = tmp_path / ref.path
@@ -144,7 +152,7 @@ def test_every_flipped_byte_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("limit", [0, 1 << 20])
 def test_a_short_or_missing_file_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    monkeypatch.setattr(segments, "WHOLE_READ_LIMIT", limit)
+    monkeypatch.setattr(segments, "WHOLE_LIMIT", limit)
     files = Files(str(tmp_path))
     ref = write(files, {STATE: {1: {b"key": b"value"}}})
     path = tmp_path / ref.path
@@ -170,11 +178,40 @@ def test_a_newer_format_is_refused_by_name(files: Files, tmp_path: Path) -> None
 
 
 def test_a_name_that_is_taken_is_an_error(files: Files) -> None:
-    writer = SegmentWriter()
+    writer = SegmentWriter(files, "shared/one")
     writer.add(STATE, [GROUP_BYTES[1] + b"k", b"v"], deletes=False)
-    writer.write(files, "shared/one", version="v1", groups=ALL)
+    writer.finish(version="v1", groups=ALL)
     with pytest.raises(StorageError):
-        SegmentWriter().write(files, "shared/one", version="v2", groups=ALL)
+        SegmentWriter(files, "shared/one").finish(version="v2", groups=ALL)
+
+
+def test_an_error_leaves_no_file(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "WHOLE_LIMIT", 0)
+    with SegmentWriter(files, "shared/one") as writer:
+        for group in range(3):
+            writer.add(STATE, [GROUP_BYTES[group] + b"k", b"v" * 100] * 20_000, deletes=False)
+        assert [path for path in files.list() if path.endswith(".tmp")] == files.list() != []
+    assert files.list() == [], "it was not finished"
+
+
+def test_a_large_file_takes_little_memory(files: Files) -> None:
+    """200 MB are written and read with a few blocks in memory."""
+    value, groups, entries = b"v" * 10_000, 16, 1_250
+    tracemalloc.start()
+    with SegmentWriter(files, "shared/large") as writer:
+        for group in range(groups):
+            for number in range(0, entries, 50):
+                keys = [GROUP_BYTES[group] + b"%08d" % at for at in range(number, number + 50)]
+                writer.add(STATE, [part for key in keys for part in (key, value)], deletes=False)
+        ref = writer.finish(version="v1", groups=ALL)
+    assert ref.size > 200_000_000
+    written = tracemalloc.get_traced_memory()[1]
+    tracemalloc.reset_peak()
+    assert sum(len(batch.flat) // 2 for batch in read(files, ref)) == groups * entries
+    done = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert max(written, done) < 30 << 20, f"{written >> 20} MiB to write, {done >> 20} MiB to read"
+    assert (content_hash(files.read_bytes(ref.path)), files.size(ref.path)) == (ref.hash, ref.size)
 
 
 FORMAT_1 = (

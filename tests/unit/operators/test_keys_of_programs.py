@@ -1,0 +1,101 @@
+"""Keys that Python takes for one and that are several, or the other way round, in whole programs on the simulated engine."""
+
+from __future__ import annotations
+
+import decimal
+import enum
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.common import Configuration, Row, Types
+from tidegate.common.errors import JobFailedError
+from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream.state import ValueStateDescriptor
+from tidegate.testing.simulated_executor import SimulatedExecutor
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class CountOfKey(KeyedProcessFunction):
+    """At the end of the input the class and text of the key, and how many records it had."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.count.update((self.count.value() or 0) + 1)
+        ctx.timer_service().register_event_time_timer(5)
+        return ()
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        key = ctx.get_current_key()
+        yield type(key).__name__, repr(key), self.count.value()
+
+
+@pytest.fixture(autouse=True)
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
+
+
+def environment(directory: Path) -> StreamExecutionEnvironment:
+    keys: dict[str, Any] = {
+        "execution.target": "simulated",
+        "execution.checkpointing.dir": str(directory / "checkpoints"),
+        "execution.checkpointing.interval": "10 ms",
+        "tidegate.state.local-dir": str(directory / "local"),
+        "tidegate.chunk.records": 16,
+        "parallelism.default": 3,
+    }
+    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+
+
+def test_without_a_type_keys_of_different_classes_are_different_keys(tmp_path: Path) -> None:
+    keys = [
+        1,
+        1.0,
+        True,
+        Level.LOW,
+        decimal.Decimal("1.0"),
+        decimal.Decimal("1.00"),
+        0.0,
+        -0.0,
+        float("nan"),
+        [1],
+        Row(1),
+    ]
+    stream = environment(tmp_path).from_collection(keys * 50).key_by(lambda key: key).process(CountOfKey())
+    assert Counter(stream.execute_and_collect()) == Counter((type(key).__name__, repr(key), 50) for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("key_type", "expected"),
+    [
+        (Types.LONG(), {("int", "1", 250), ("int", "2", 50)}),
+        (Types.DOUBLE(), {("float", "1.0", 200), ("float", "1.5", 50), ("float", "2.0", 50)}),
+        (Types.BOOLEAN(), {("bool", "True", 300)}),
+    ],
+    ids=repr,
+)
+def test_with_a_type_the_type_decides(tmp_path: Path, key_type: Any, expected: set[Any]) -> None:
+    stream = environment(tmp_path).from_collection([1, 1.0, True, Level.LOW, 1.5, 2] * 50)
+    assert set(stream.key_by(lambda key: key, key_type).process(CountOfKey()).execute_and_collect()) == expected
+
+
+def test_columns_of_ints_obey_the_declared_type(tmp_path: Path) -> None:
+    """Arithmetic on whole batches sends columns of ints: not where other keys are declared."""
+    numbers = environment(tmp_path).from_collection(list(range(1000)))
+    stream = numbers.map(lambda v: v + 1).key_by(lambda v: v % 2, Types.DOUBLE()).process(CountOfKey())
+    assert set(stream.execute_and_collect()) == {("float", "0.0", 500), ("float", "1.0", 500)}
+
+
+def test_a_key_that_is_not_of_its_type_fails_and_says_so(tmp_path: Path) -> None:
+    stream = environment(tmp_path).from_collection([1, "x"]).key_by(lambda v: v, Types.LONG()).process(CountOfKey())
+    with pytest.raises(JobFailedError, match="A key must be of its declared type, LONG") as caught:
+        list(stream.execute_and_collect())
+    assert "partitioning of the output of operator" in str(caught.value)
+    assert "str 'x': an integer is required" in str(caught.value)
