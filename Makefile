@@ -3,25 +3,27 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check bench unit integration crash soak test-pyflink record-pyflink clean format
+.PHONY: setup demo test check lint bench unit integration crash soak test-pythons test-pyflink record-pyflink wheel wheel-test lock clean format
 
 setup: $(VENV)/.setup-done
 
-$(VENV)/.setup-done: pyproject.toml scripts/setup.sh
+$(VENV)/.setup-done: pyproject.toml requirements-dev.lock scripts/setup.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash scripts/setup.sh
 	@touch $@
 
 demo: setup
 	@$(BIN)/python examples/demo/demo.py
 
-check: setup
+# Before every commit. CI runs lint and test, so no test twice.
+check: lint unit
+
+lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/architecture
+	MYPY=$(BIN)/mypy bash scripts/check_types.sh
 
 unit: setup
-	$(BIN)/python -m pytest -m "not slow and not pyflink" tests/unit tests/architecture tests/compat
+	$(BIN)/python -m pytest -m "not slow and not pyflink" tests/unit tests/architecture
 
 integration: setup
 	$(BIN)/python -m pytest tests/integration
@@ -34,6 +36,23 @@ test: setup
 
 soak: setup
 	$(BIN)/python -m pytest -m slow tests
+
+# The unit tests with every Python we support: those on the PATH, the others from Maven Central (scripts/test_pythons.py).
+test-pythons: setup
+	$(BIN)/python scripts/test_pythons.py
+
+wheel: setup
+	rm -rf dist
+	$(BIN)/python -m build --wheel --installer uv
+
+# The wheel in an empty environment runs the first program of the README.
+wheel-test: setup
+	$(BIN)/python -m pytest -m slow tests/integration/test_wheel.py
+
+# New pins for what pyproject.toml asks; what is pinned stays unless you say UPGRADE=--upgrade.
+lock: setup
+	$(BIN)/uv pip compile --universal --python-version 3.11 --extra dev --generate-hashes --quiet $(UPGRADE) \
+		--custom-compile-command "make lock" -o requirements-dev.lock pyproject.toml
 
 test-pyflink: setup
 	bash scripts/pyflink_venv.sh

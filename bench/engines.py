@@ -113,9 +113,12 @@ ENGINES = [
 ]
 
 
-def run_program(command: list[str]) -> dict[str, Any]:
-    """Run a program of the bench, return the JSON of its last line. Its whole process group ends with it."""
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(BENCH)}
+def run_program(command: list[str], *, sources: Path | None = None, path: Path = BENCH) -> dict[str, Any]:
+    """Run a program of the bench, return the JSON of its last line. Its whole process group ends with it.
+
+    ``sources``: Tidegate's own, if not those of this tree. ``path``: where the program finds its neighbours."""
+    python_path = f"{path}{os.pathsep}{sources}" if sources is not None else str(path)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": python_path}
     if command[0] != sys.executable:
         environment.pop("PYSPARK_PYTHON")
         environment.pop("PYTHONPATH")

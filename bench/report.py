@@ -21,7 +21,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 @dataclass(frozen=True)
 class Verdict:
-    """One target of issue 2 against its measurement. ``at_least`` or at most ``target``; None: not measured."""
+    """One target against its measurement. ``at_least`` or at most ``target``; None: not measured."""
 
     what: str
     measured: float | None

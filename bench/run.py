@@ -23,7 +23,7 @@ RATIOS = {
 FEW_KEYS, MANY_KEYS = 1_000, 1_000_000
 MEBIBYTE = 2**20
 GROWTH_ALLOWED = 2.0
-"""Per cent of the level, over the second half of the rounds. Our choice: the issue says "does not grow", without a number."""
+"""Per cent of the level, over the second half of the rounds. Our choice of what counts as "does not grow"."""
 progress = Console(stderr=True)
 
 

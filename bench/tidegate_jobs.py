@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def engine_round_ms(client: Any) -> list[float]:
     return [statistics.seconds * 1000 for statistics in client._job.rounds()]
 
 
-def main() -> None:
+def main(program: Callable[[StreamExecutionEnvironment, Any, int], None] = keyed_count) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--keys", type=int, required=True)
@@ -64,7 +64,7 @@ def main() -> None:
     args = parser.parse_args()
 
     env = environment(args.parallelism, args.interval_ms, args.dir)
-    keyed_count(env, NumberSequenceSource(0, args.records - 1), args.keys)
+    program(env, NumberSequenceSource(0, args.records - 1), args.keys)
     start = time.perf_counter()
     env.execute("keyed-count")
     seconds = time.perf_counter() - start

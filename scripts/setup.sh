@@ -29,5 +29,5 @@ if [ ! -x "$VENV/bin/python" ]; then
     }
 fi
 echo "Installing Tidegate into $VENV (first time: some minutes, PySpark is large) ..."
-"$VENV/bin/python" -m pip install --quiet --upgrade pip
-"$VENV/bin/python" -m pip install --quiet --editable '.[dev]'
+"$VENV/bin/python" -m pip install --quiet --require-hashes --requirement requirements-dev.lock
+"$VENV/bin/python" -m pip install --quiet --no-deps --editable .

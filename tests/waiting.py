@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 T = TypeVar("T")
 LIMIT = 90.0
 """Seconds; generous, since it is only reached when a test fails."""
 
 
-def eventually(condition: Callable[[], T], what: str = "", *, timeout: float = LIMIT) -> T:
+def eventually(condition: Callable[[], T | Literal[False] | None], what: str = "", *, timeout: float = LIMIT) -> T:
     """The first true answer of ``condition``; AssertionError with the last one after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not (answer := condition()):

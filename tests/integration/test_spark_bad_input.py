@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -317,3 +319,46 @@ def test_a_timer_on_a_stream_without_key(make_env: Any) -> None:
         found="not keyed",
         cure="call key_by(...) before process(...)",
     )
+
+
+# -- Spark's own keys
+
+
+def test_speculation_is_refused_before_spark_is_asked(make_env: Any) -> None:
+    env = make_env({"spark.speculation": "true"})
+    env.from_collection([1]).add_sink(lambda v: None)
+    with pytest.raises(ConfigurationError) as refused:
+        env.execute()
+    check_message(
+        refused.value,
+        rule="Speculative execution must be off",
+        found="spark.speculation=true",
+        cure="spark.speculation=false",
+    )
+    again = make_env()  # a later job in this process is not harmed
+    again.from_collection([1]).add_sink(lambda v: None)
+    again.execute()
+
+
+def test_speculation_is_refused_without_a_context_and_starts_none(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(
+        "from pyspark import SparkContext\n"
+        "from tidegate.common import Configuration\n"
+        "from tidegate.datastream import StreamExecutionEnvironment\n"
+        "conf = Configuration.from_dict({'spark.speculation': 'true'})\n"
+        "env = StreamExecutionEnvironment.get_execution_environment(conf)\n"
+        "env.from_collection([1]).print()\n"
+        "try:\n    env.execute()\nexcept ValueError as error:\n    print(type(error).__name__, SparkContext._gateway)\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=200, check=True)
+    assert done.stdout == "ConfigurationError None\n"
+
+
+def test_keys_that_come_too_late_for_spark_are_named(make_env: Any, caplog: pytest.LogCaptureFixture) -> None:
+    env = make_env({"spark.executor.memory": "3g", "spark.python.worker.reuse": "true"})
+    env.from_collection([1]).add_sink(lambda v: None)
+    with caplog.at_level("WARNING"):
+        env.execute()
+    (warned,) = [r.getMessage() for r in caplog.records if "cannot take effect" in r.getMessage()]
+    assert "spark.executor.memory=3g" in warned and "worker.reuse" not in warned

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from tidegate.cli.main import app
 from tidegate.common import JobStatus, WatermarkStrategy, global_configuration
 from tidegate.common.errors import JobCancelledError, JobFailedError, ProgramError
+from tidegate.connectors import collect
 from tidegate.datastream import MapFunction
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
@@ -189,3 +190,22 @@ def test_rounds_leave_nothing_behind_in_the_jvm(spark: Any, make_env: Any) -> No
     before = hook.get(None).size()
     env.execute()
     assert hook.get(None).size() - before < 5
+
+
+def test_a_limit_ends_the_job_and_releases_what_nobody_reads(make_env: Any) -> None:
+    env = make_env()
+    numbers = env.from_source(DataGeneratorSource(lambda index: index), NONE, "numbers")
+    assert len(numbers.execute_and_collect(limit=3)) == 3
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("tidegate-")]
+    assert len(collect._channels) == 0
+
+
+def test_an_iterator_that_is_dropped_ends_its_job(make_env: Any) -> None:
+    env = make_env({"tidegate.job-id": "dropped"})
+    numbers = env.from_source(DataGeneratorSource(lambda index: index), NONE, "numbers")
+    records = numbers.execute_and_collect()
+    assert next(records) is not None
+    assert [thread.name for thread in threading.enumerate() if thread.name == "tidegate-dropped"]
+    del records
+    eventually(lambda: not [thread for thread in threading.enumerate() if thread.name == "tidegate-dropped"])
+    assert len(collect._channels) == 0

@@ -223,14 +223,16 @@ class NumberedMap(MapFunction):
 
 
 class FirstTwo(FilterFunction):
-    open, next = NumberedMap.open, NumberedMap.next
+    open: Any = NumberedMap.open
+    next: Any = NumberedMap.next
 
     def filter(self, value: Any) -> bool:
         return self.next() <= 2
 
 
 class RepeatByCount(FlatMapFunction):
-    open, next = NumberedMap.open, NumberedMap.next
+    open: Any = NumberedMap.open
+    next: Any = NumberedMap.next
 
     def flat_map(self, value: Any) -> Any:
         return [(value[0], value[1])] * self.next()

@@ -134,7 +134,7 @@ def test_rescaling_2_to_3_to_1_with_state_and_timers(make_env: Any, tmp_path: Pa
         if phase == 3:
             job.get_job_execution_result().result()
         else:
-            eventually(lambda phase=phase: len(committed_lines(out)) >= len(keys) * phase)
+            eventually(lambda phase=phase: len(committed_lines(out)) >= len(keys) * phase)  # type: ignore[misc]
             cancel(job)
             assert sorted(committed_lines(out)) == sorted(seen(key, p) for key in keys for p in range(1, phase + 1))
     rings = [str(("ring", key, 1_000 * n, f"v{n}")) for key in keys for n in (1, 2, 3)]
@@ -196,7 +196,7 @@ def test_local_stores_removed_between_rounds_are_rebuilt(make_env: Any, tmp_path
     for times in (1, 2, 3):
         shutil.rmtree(local, ignore_errors=True)
         add_file(times)
-        eventually(lambda times=times: len(committed_lines(out)) >= times * len(KEYS))
+        eventually(lambda times=times: len(committed_lines(out)) >= times * len(KEYS))  # type: ignore[misc]
         assert list(local.rglob("data.mdb"))
     cancel(job)
     assert sorted(committed_lines(out)) == expected(3)

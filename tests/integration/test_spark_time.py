@@ -149,7 +149,7 @@ LATE = OutputTag("late", Types.STRING())
 
 class DropLate(KeyedProcessFunction):
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Any:
-        if ctx.timestamp() <= ctx.timer_service().current_watermark():
+        if ctx.timestamp() <= ctx.timer_service().current_watermark():  # type: ignore[operator]
             yield LATE, value
         else:
             yield value
@@ -230,7 +230,7 @@ class EveryHour(KeyedProcessFunction):
         self.counts = runtime_context.get_map_state(MapStateDescriptor("counts", Types.LONG(), Types.LONG()))
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
-        hour = ctx.timestamp() // 3_600
+        hour = ctx.timestamp() // 3_600  # type: ignore[operator]
         self.counts.put(hour, (self.counts.get(hour) or 0) + 1)
         ctx.timer_service().register_event_time_timer(hour * 3_600 + 3_599)
 

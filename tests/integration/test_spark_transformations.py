@@ -248,3 +248,10 @@ def test_job_parameters_reach_the_functions(env: StreamExecutionEnvironment) -> 
 
     env.get_config().set_global_job_parameters({"city": "Rome"})
     assert list(env.from_collection([1]).map(ReadParameters()).execute_and_collect()) == [("Rome", "none")]
+
+
+def test_a_thousand_chained_maps(make_env: Any) -> None:
+    stream = make_env(parallelism=1).from_collection([1, 2, 3])
+    for number in range(1_000):
+        stream = stream.map(lambda v, number=number: (v if isinstance(v, int) else v[0], number))
+    assert list(stream.execute_and_collect()) == [(1, 999), (2, 999), (3, 999)]

@@ -1,22 +1,17 @@
-"""From a checkpoint to the subtasks of a program: matching operators, splitting and merging by key group."""
+"""From a checkpoint to the operators of a program: what belongs to whom, and every mismatch at once."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-import msgspec
-
-from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState, SubtaskState
+from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.common.errors import RestoreError
-from tidegate.state.key_groups import range_for
-from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema, schema_mismatch
+from tidegate.state.refs import StateSchema, schema_mismatch
+from tidegate.state.snapshot import WRITER
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,6 +25,8 @@ class ProgramOperator:
     uid: str | None = None
     schemas: tuple[StateSchema, ...] = ()
     """States known before the functions run; others are checked when they are registered, by ``schema_mismatch``."""
+    key_type: str = ""
+    """The declared type of the key, as text."""
     is_source: bool = False
     is_sink: bool = False
 
@@ -65,49 +62,17 @@ def match_operators(
     return matched
 
 
-def assign_keyed(state: OperatorState, parallelism: int, *, root: str = "") -> list[SubtaskState]:
-    """Keyed state for each of the new subtasks: the files of the old ones, clipped to the new ranges.
-
-    The order of files of one old subtask is kept, since later ones win; files of different old subtasks have no key
-    group in common, so their order among each other is free. ``root``: where the files are, if not in the job's own
-    directory.
-    """
-    assigned = []
-    for subtask in range(parallelism):
-        groups = range_for(subtask, parallelism, state.max_parallelism)
-        files = [file for old in state.keyed for file in _clipped(old, groups, root)]
-        assigned.append(SubtaskState(groups, files))
-    return assigned
-
-
-def assign_round_robin(items: Sequence[T], parallelism: int) -> list[list[T]]:
-    """Writer states for each of the new subtasks."""
-    return [list(items[subtask::parallelism]) for subtask in range(parallelism)]
-
-
-def assign_watermarks(watermarks: Sequence[int], parallelism: int) -> list[int]:
-    """The output watermark each new subtask starts with; after a rescale the lowest: any key may come from any one."""
-    if len(watermarks) == parallelism or not watermarks:
-        return list(watermarks)
-    return [min(watermarks)] * parallelism
-
-
-def _clipped(old: SubtaskState, groups: KeyGroupRange, root: str) -> list[StateFile]:
-    common = old.groups.intersect(groups)
-    if common is None:
-        return []
-    clips = ((file, file.groups.intersect(common)) for file in old.files)
-    return [msgspec.structs.replace(file, groups=clip, root=root) for file, clip in clips if clip is not None]
-
-
 def _mismatches(state: OperatorState | None, operator: ProgramOperator) -> list[str]:
     if state is None:
         return []
     name = f"operator {operator.name!r} (uid {operator.uid or operator.uid_hash})"
     problems = []
-    if any(subtask.files for subtask in state.keyed) and state.max_parallelism != operator.max_parallelism:
+    if state.state_files() and state.max_parallelism != operator.max_parallelism:
         found = f"is stored with maximum parallelism {state.max_parallelism} and now has {operator.max_parallelism}"
         problems.append(f"{name} {found}")
+    if state.state_files() and state.key_type != operator.key_type:
+        old, new = state.key_type or "no keyed state", operator.key_type or "no keyed state"
+        problems.append(f"{name} is stored with keys of type {old} and now has {new}")
     if state.source is not None and not operator.is_source:
         problems.append(f"{name} is stored as a source and is none now")
     if state.committables and not operator.is_sink:
@@ -118,13 +83,14 @@ def _mismatches(state: OperatorState | None, operator: ProgramOperator) -> list[
 
 def _describe(state: OperatorState) -> str:
     parts = []
-    if any(subtask.files for subtask in state.keyed):
+    if state.state_files():
         names = ", ".join(schema.name for schema in state.schemas) or "keyed state"
         parts.append(f"states: {names}")
     if state.source is not None:
         parts.append("source positions")
-    if state.writer_states:
-        parts.append(f"{len(state.writer_states)} writer states")
+    writers = state.values(WRITER)
+    if writers:
+        parts.append(f"{len(writers)} writer states")
     if state.committables:
         parts.append(f"{len(state.committables)} outputs not yet committed")
     return f"operator {state.name!r} (uid {state.uid or state.uid_hash}; {'; '.join(parts)})"

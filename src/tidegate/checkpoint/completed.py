@@ -71,38 +71,52 @@ class CompletedCheckpoints:
         self._references[point.checkpoint_id] = metadata.paths()
         self._publish(metadata_path(point.checkpoint_id), content)
         faults.point("C6.published", checkpoint_id=point.checkpoint_id)
+        self._write_down([*self._retained, point][-self._number :])
         self._lease.check()
         self._attempted.discard(point.checkpoint_id)
         self._retained.append(point)
-        self._write_down()
         size = len(content) + sum(file.size for file in metadata.state_files())
+        took_ms = metadata.complete_ms - metadata.trigger_ms
+        text = "job %s: checkpoint %d: step 7 complete, round %d, %d bytes, %d ms"
+        logger.info(text, metadata.job_id, point.checkpoint_id, metadata.round, size, took_ms)
+        faults.point("C6.completed", checkpoint_id=point.checkpoint_id)
         return CompletedCheckpoint(metadata, size)
 
     def subsume(self, in_use: Collection[str], released: Iterable[str] = ()) -> list[int]:
         """Step 9: drop all but the newest ``retained`` ones and every file that nobody needs any more.
 
-        ``in_use``: paths the running state refers to. A path that was in use once, or in a checkpoint, is remembered
-        until it can go; ``released`` adds paths that came and went since the last call. Storage failures are logged
-        and made up for the next time.
+        ``in_use``: paths that the running state, or a checkpoint still to be stored, refers to. A path that was in use once,
+        or in a checkpoint, is remembered until it can go; ``released`` adds paths that came and went since the last call.
+        Storage failures are logged and made up for the next time.
         """
         self._candidates.update(in_use, released)
         dropped, kept = self._retained[: -self._number], self._retained[-self._number :]
         abandoned = [number for number in self._attempted if kept and number < kept[-1].checkpoint_id]
         gone = [*abandoned, *self._undeleted]
-        if not dropped and not gone and not self._unreferenced(self._candidates, in_use):
-            return []
+        numbers = [point.checkpoint_id for point in dropped]
+        if (dropped or gone or self._unreferenced(self._candidates, in_use)) and self._is_recorded(kept):
+            faults.point("C7.recorded", dropped=numbers)
+            self._retained = kept
+            self._delete_checkpoints([*numbers, *gone])
+            self._delete_files(self._unreferenced(self._candidates, in_use))
+        else:
+            numbers = []
+        for number in numbers:
+            logger.info("job %s: checkpoint %d: step 9 subsumed", self._lease.claim.job_id, number)
+        faults.point("C7.subsumed", dropped=numbers)
+        return numbers
+
+    def _is_recorded(self, kept: list[RestorePoint]) -> bool:
+        """Whether what is kept was written down, and the lease looked at behind it. Step 7 did both, unless storage failed it."""
+        if self._lease.live.retained == kept:
+            return True
         try:
             self._lease.record_retained(kept)
-            faults.point("C7.recorded", dropped=[point.checkpoint_id for point in dropped])
             self._lease.check()
         except StorageError as error:
             logger.warning("step 9 put off, storage failed: %s", error)
-            return []
-        self._retained = kept
-        numbers = [point.checkpoint_id for point in dropped]
-        self._delete_checkpoints([*numbers, *gone])
-        self._delete_files(self._unreferenced(self._candidates, in_use))
-        return numbers
+            return False
+        return True
 
     def sweep(self, in_use: Collection[str]) -> list[str]:
         """Delete what crashes and fenced attempts have left: after the restore was recorded, with no round running.
@@ -129,6 +143,9 @@ class CompletedCheckpoints:
         an attempt that still found a checkpoint to restore would need what is aborted here.
         """
         numbers = [point.checkpoint_id for point in self._retained]
+        # Listed before the output is aborted: what a task or driver that is not yet dead notes from now on is needed to abort
+        # what it prepares, by the next start.
+        staged = self._files.list(TASK_OWNED) if not self._protected else []
         self._lease.record_end(status, discarded=True)
         faults.point("C7.discard-recorded", dropped=numbers)
         self._lease.check()
@@ -136,8 +153,7 @@ class CompletedCheckpoints:
         self._retained = []
         self._delete_checkpoints([*numbers, *self._attempted])
         self.sweep(())
-        if not self._protected:
-            self._files.delete_tree(TASK_OWNED)
+        self._delete_files(staged)
 
     # -- publish --
 
@@ -169,15 +185,16 @@ class CompletedCheckpoints:
             cure="nothing is deleted until a later checkpoint is complete; check the storage",
         ) from cause
 
-    def _write_down(self) -> None:
-        """Before the commit, though step 9 writes the list again: what was committed must be missed if it is lost. From its
-        id alone nobody could tell a checkpoint whose metadata has vanished from one that never was complete."""
+    def _write_down(self, kept: list[RestorePoint]) -> None:
+        """Before the commit: what was committed must be missed if it is lost. From its id alone nobody could tell a checkpoint
+        whose metadata has vanished from one that never was complete. The list is already step 9's, without what the new one
+        subsumes: who claims from here on restores the new one or a later one."""
         try:
-            self._lease.record_retained(self._retained)
+            self._lease.record_retained(kept)
         except StorageError as error:
             # The lineage finds it all the same, by asking for every id taken; deleting waits for the next success.
-            logger.warning("list of completed checkpoints not written, the next one will do it: %s", error)
-        faults.point("C6.recorded", retained=len(self._retained))
+            logger.warning("list of completed checkpoints not written, step 9 tries again: %s", error)
+        faults.point("C6.recorded", retained=len(kept))
 
     # -- delete --
 

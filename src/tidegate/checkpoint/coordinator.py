@@ -1,22 +1,23 @@
-"""The checkpoint coordinator: takes ids, completes, aborts, cleans up. Each decision is made by a class of its own.
+"""The checkpoint coordinator: takes ids, counts, remembers. Each decision is made by a class of its own.
 
-The master drives it: ``due`` -> ``trigger`` (1) -> a round carries the barrier (2-6) -> ``complete`` (7) -> sinks
-commit (8) -> ``subsume`` (9); or ``abort`` at any point before 7.
+The job's thread drives it: ``due`` -> ``trigger`` (1) -> a round carries the barrier (2-6) -> ``cut`` -> what is to be stored
+goes to the checkpoint lane, whose answers come back as ``stored`` or ``not_stored`` (7) and ``through`` (8 and 9); or ``abort``
+at any point before 7. But for the id it takes, it never waits for storage.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
 from tidegate.checkpoint.completed import CompletedCheckpoints, OutcomeUnknownError
 from tidegate.checkpoint.failures import CheckpointFailureReason, FailureCounter
-from tidegate.checkpoint.history import DEFAULT_LIMIT, CheckpointHistory, CheckpointStatus, HistoryEntry
+from tidegate.checkpoint.history import DEFAULT_LIMIT, NO_ID, CheckpointHistory, CheckpointStatus, HistoryEntry
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata, OperatorState
-from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint, Subtask
+from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint, SubtaskId
 from tidegate.checkpoint.policy import CheckpointPolicy, Retention
 from tidegate.checkpoint.trigger import CheckpointTrigger
 from tidegate.common import faults
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class CheckpointCoordinator:
-    """One for each attempt of a job, used by the master's thread only."""
+    """One for each attempt of a job, used by the job's thread only. ``completed`` is the checkpoint lane's while rounds run."""
 
     def __init__(
         self,
@@ -53,7 +54,16 @@ class CheckpointCoordinator:
         """Whether the next round should carry a barrier. ``early_ms``: how much before its time it may."""
         return self._trigger.due(self._now(), early_ms)
 
-    def trigger(self, expected: Iterable[Subtask], kind: str = CHECKPOINT) -> PendingCheckpoint | None:
+    def late(self, early_ms: float = 0.0) -> bool:
+        """Whether it is time for the next checkpoint, and only the one under way is in the way."""
+        return self._trigger.late(self._now(), early_ms)
+
+    @property
+    def is_full(self) -> bool:
+        """As many checkpoints as may be are under way: the next one waits until one of them has ended."""
+        return self._trigger.next_due() is None
+
+    def trigger(self, expected: Iterable[SubtaskId], kind: str = CHECKPOINT) -> PendingCheckpoint | None:
         """Step 1: take the next id. None if storage failed: counted, ``CheckpointError`` when once too often."""
         faults.point("C1.before-trigger", job_id=self.job_id)
         trigger_ms = self._clock.now_ms()
@@ -86,28 +96,16 @@ class CheckpointCoordinator:
     def expire(self, pending: PendingCheckpoint | None, message: str) -> None:
         """The round was cut off behind ``patience_ms``: raises ``CheckpointError``."""
         self._failures.use_up()
-        pending = pending or self.trigger(())
-        if pending is not None:
-            self.abort(pending, CheckpointFailureReason.EXPIRED, message)
+        self.fail(pending, CheckpointFailureReason.EXPIRED, message)
 
     # -- step 7 --
 
-    def complete(
-        self,
-        pending: PendingCheckpoint,
-        operators: list[OperatorState],
-        *,
-        round: int,
-        finished: bool = False,
-        properties: dict[str, str] | None = None,
-    ) -> CompletedCheckpoint | None:
-        """Step 7. When it returns a checkpoint, everything up to it may be committed.
-
-        None: storage failed and the checkpoint is aborted and counted. The round stays accepted and what it prepared
-        goes into the next checkpoint: never abort it, the metadata may yet appear (C5). ``FencedError``: stop at once.
-        """
+    def cut(
+        self, pending: PendingCheckpoint, operators: list[OperatorState], *, round: int, finished: bool = False
+    ) -> CheckpointMetadata:
+        """All acks are in: what step 7 has to store. What comes later is not part of it."""
         self._refuse_incomplete(pending)
-        metadata = CheckpointMetadata(
+        return CheckpointMetadata(
             checkpoint_id=pending.checkpoint_id,
             job_id=self.job_id,
             job_name=self.job_name,
@@ -118,26 +116,28 @@ class CheckpointCoordinator:
             kind=pending.kind,
             operators=operators,
             finished=finished,
-            properties=properties or {},
         )
-        try:
-            completed = self.completed.add(metadata)
-        except StorageError as error:
-            unknown = isinstance(error, OutcomeUnknownError)
-            reason = CheckpointFailureReason.OUTCOME_UNKNOWN if unknown else CheckpointFailureReason.STORAGE_FAILED
-            self.abort(pending, reason, str(error))
-            return None
-        self._completed(pending, completed)
-        return completed
 
-    # -- step 9 --
+    def stored(self, pending: PendingCheckpoint, completed: CompletedCheckpoint) -> None:
+        """Step 7 is done. The checkpoint is still under way until it is ``through``."""
+        pending.over = True
+        self._pending.pop(pending.checkpoint_id, None)
+        for older in [other for number, other in self._pending.items() if number < pending.checkpoint_id]:
+            self.abort(older, CheckpointFailureReason.SUBSUMED)  # no lower id commits after a higher (I11)
+        self._failures.completed()
+        round, size = completed.metadata.round, completed.size
+        self.history.remember(self._entry(pending, CheckpointStatus.COMPLETED, round=round, size=size))
 
-    def subsume(self, in_use: Collection[str], released: Iterable[str] = ()) -> None:
-        """Step 9, after the sinks committed (8): see ``CompletedCheckpoints.subsume``."""
-        dropped = self.completed.subsume(in_use, released)
-        for checkpoint_id in dropped:
-            self._log(checkpoint_id, "step 9 subsumed")
-        faults.point("C7.subsumed", dropped=dropped)
+    def not_stored(self, pending: PendingCheckpoint, error: StorageError) -> None:
+        """Step 7 failed: aborted and counted, ``CheckpointError`` when once too often. The round stays accepted and what it
+        prepared goes into the next checkpoint: never abort it, the metadata may yet appear (C5)."""
+        unknown = isinstance(error, OutcomeUnknownError)
+        reason = CheckpointFailureReason.OUTCOME_UNKNOWN if unknown else CheckpointFailureReason.STORAGE_FAILED
+        self.abort(pending, reason, str(error))
+
+    def through(self) -> None:
+        """A stored checkpoint is committed (8) and has cleaned up (9): there is room for the next."""
+        self._trigger.ended(self._now())
 
     # -- the other way out --
 
@@ -145,12 +145,28 @@ class CheckpointCoordinator:
         """Give a pending checkpoint up. Raises ``CheckpointError`` if more failed in a row than tolerated."""
         if pending.over:
             return
-        self._end(pending)
+        pending.over = True
+        self._pending.pop(pending.checkpoint_id, None)
+        self._trigger.ended(self._now())
         self._log(pending.checkpoint_id, "aborted: %s: %s", reason.text, message, level=logging.WARNING)
-        self._stop_if_fenced()  # then the history is the newer attempt's
-        self.history.add(self._entry(pending, CheckpointStatus.FAILED, reason=reason.name, message=message))
+        self.history.remember(self._entry(pending, CheckpointStatus.FAILED, reason=reason.name, message=message))
         faults.point("C2.aborted", checkpoint_id=pending.checkpoint_id)
         self._failures.failed(pending.checkpoint_id, reason, message)
+
+    def fail(self, pending: PendingCheckpoint | None, reason: CheckpointFailureReason, message: str) -> None:
+        """As ``abort``; without a checkpoint under way what failed is counted and remembered all the same, under no id."""
+        if pending is not None:
+            return self.abort(pending, reason, message)
+        logger.warning("job %s: counts as a failed checkpoint: %s: %s", self.job_id, reason.text, message)
+        nobody = PendingCheckpoint(NO_ID, self._clock.now_ms(), self._deadline(), frozenset())
+        self.history.remember(self._entry(nobody, CheckpointStatus.FAILED, reason=reason.name, message=message))
+        self._failures.failed(NO_ID, reason, message)
+
+    def write_history(self) -> None:
+        """Store what is remembered; ``FencedError`` if the history is a newer attempt's by now."""
+        if self.history.unstored:
+            self._stop_if_fenced()
+            self.history.store()
 
     def on_shutdown(self, status: AttemptStatus, abort_output: Callable[[], None] = lambda: None) -> None:
         """The job has ended and committed all it ever will: keep or delete its checkpoints, end the lease.
@@ -161,6 +177,7 @@ class CheckpointCoordinator:
         self._stop_if_fenced()
         for pending in list(self._pending.values()):
             self.abort(pending, CheckpointFailureReason.JOB_STOPPING)
+        self.history.store()
         retain = self._policy.retention is Retention.RETAIN_ON_CANCELLATION
         discard = status is AttemptStatus.FINISHED or (status is AttemptStatus.CANCELLED and not retain)
         try:
@@ -177,27 +194,11 @@ class CheckpointCoordinator:
 
     # -- inside --
 
-    def _completed(self, pending: PendingCheckpoint, completed: CompletedCheckpoint) -> None:
-        self._end(pending)
-        for older in [other for number, other in self._pending.items() if number < pending.checkpoint_id]:
-            self.abort(older, CheckpointFailureReason.SUBSUMED)  # no lower id commits after a higher (I11)
-        self._failures.completed()
-        round, size = completed.metadata.round, completed.size
-        self.history.add(self._entry(pending, CheckpointStatus.COMPLETED, round=round, size=size))
-        duration = completed.metadata.complete_ms - completed.metadata.trigger_ms
-        self._log(pending.checkpoint_id, "step 7 complete, round %d, %d bytes, %d ms", round, size, duration)
-        faults.point("C6.completed", checkpoint_id=pending.checkpoint_id)
-
     def _account_for_lost(self) -> None:
         """Enter what attempts before this one had under way, or completed and not entered, when they were killed."""
         lost = range(self.history.highest_id + 1, self._lease.live.first_id)
         completed = {point.checkpoint_id for point in self.completed.retained}
-        self.history.add_all([_lost_entry(number, number in completed) for number in lost[-DEFAULT_LIMIT:]])
-
-    def _end(self, pending: PendingCheckpoint) -> None:
-        pending.over = True
-        self._pending.pop(pending.checkpoint_id, None)
-        self._trigger.ended(self._now())
+        self.history.add(*(_lost_entry(number, number in completed) for number in lost[-DEFAULT_LIMIT:]))
 
     def _entry(
         self,

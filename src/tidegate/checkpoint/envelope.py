@@ -25,12 +25,15 @@ def seal(magic: str, version: int, body: object) -> bytes:
     return header.encode() + data
 
 
-def unseal(location: str, content: bytes, magic: str, readers: Mapping[int, Callable[[bytes], T]]) -> T:
-    """Verify and decode. ``readers``: one function for each version on disk that this Tidegate reads.
+def unseal(
+    location: str, content: bytes, magic: str, readers: Mapping[int, Callable[[bytes], T]], cure: str | None = None
+) -> T:
+    """Verify and decode. ``readers``: one function for each version on disk that this Tidegate reads. ``cure``: what helps
+    against damage, where that is not another checkpoint.
 
     Raises ``CorruptFileError`` (damage) or ``RestoreError`` (another kind of file, a newer version).
     """
-    version, data = _verified(location, content, magic)
+    version, data = _verified(location, content, magic, cure)
     if version not in readers:
         known = ", ".join(str(number) for number in sorted(readers))
         raise RestoreError(
@@ -42,28 +45,29 @@ def unseal(location: str, content: bytes, magic: str, readers: Mapping[int, Call
     try:
         return readers[version](data)
     except msgspec.MsgspecError as error:
-        raise corrupt(location, f"the fields of {magic} version {version}", str(error)) from error
+        raise corrupt(location, f"the fields of {magic} version {version}", str(error), cure) from error
 
 
-def _verified(location: str, content: bytes, magic: str) -> tuple[int, bytes]:
+def _verified(location: str, content: bytes, magic: str, cure: str | None) -> tuple[int, bytes]:
     if not content.startswith(magic.encode() + b" "):
-        raise _not_ours(location, content, magic)
+        raise _not_ours(location, content, magic, cure)
     match = _HEADER.match(content)
     if match is None:
-        raise corrupt(location, "a header line", repr(content[:80]))
+        raise corrupt(location, "a header line", repr(content[:80]), cure)
     version, size, checksum = int(match[2]), int(match[3]), match[4].decode()
     data = content[match.end() :]
     found = _checksum(magic, version, data)
     if len(data) != size or found != checksum:
         expected = f"{size} bytes after the header, xxh3-128 {checksum}"
-        raise corrupt(location, expected, f"{len(data)} bytes, xxh3-128 {found}")
+        raise corrupt(location, expected, f"{len(data)} bytes, xxh3-128 {found}", cure)
     return version, data
 
 
-def _not_ours(location: str, content: bytes, magic: str) -> RestoreError | CorruptFileError:
+def _not_ours(location: str, content: bytes, magic: str, cure: str | None) -> RestoreError | CorruptFileError:
     # A cut or flipped header must not be reported as "another kind of file": that would send the user the wrong way.
-    if not content or magic.encode().startswith(content) or b"xxh3-128=" in content[:200]:
-        return corrupt(location, f"a header line that starts with {magic}", repr(content[:80]))
+    # Nor does a path lead to a record of the job's own: whatever it holds now, it is damaged.
+    if cure or not content or magic.encode().startswith(content) or b"xxh3-128=" in content[:200]:
+        return corrupt(location, f"a header line that starts with {magic}", repr(content[:80]), cure)
     return RestoreError(
         f"The file must be one that Tidegate wrote ({magic}).",
         where=location,

@@ -51,7 +51,7 @@ class FailureCounter:
         if self.consecutive > self._tolerable:
             raise CheckpointError(
                 f"At most {self._tolerable} checkpoints in a row may fail.",
-                where=f"checkpoint {checkpoint_id}",
+                where=f"checkpoint {checkpoint_id}" if checkpoint_id else "no checkpoint was under way",
                 found=f"{self.consecutive} failed; the last: {reason.text}: {message}",
                 cure="remove the cause, or raise execution.checkpointing.tolerable-failed-checkpoints",
             )

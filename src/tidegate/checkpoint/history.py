@@ -17,6 +17,9 @@ MAGIC, VERSION, PATH = "tidegate-history", 1, "history.json"
 DEFAULT_LIMIT = 200
 """Written whole with every checkpoint: a thousand entries would cost 10 ms each time, these cost 2 or 3."""
 
+NO_ID = 0
+"""In place of a checkpoint's id: something failed that counts as one, and none had been triggered."""
+
 
 class CheckpointStatus(Enum):
     COMPLETED = "completed"
@@ -47,6 +50,8 @@ class CheckpointHistory:
     def __init__(self, files: Files, limit: int = DEFAULT_LIMIT) -> None:
         self._files, self._limit = files, limit
         self._entries = _read_or_begin(files)
+        self.unstored = False
+        """Whether there is anything to ``store``."""
 
     @property
     def entries(self) -> list[HistoryEntry]:
@@ -56,15 +61,22 @@ class CheckpointHistory:
     def highest_id(self) -> int:
         return max((entry.checkpoint_id for entry in self._entries), default=0)
 
-    def add(self, entry: HistoryEntry) -> None:
-        """Remember and store. A storage failure is logged: a later entry writes the whole history anyway."""
-        self.add_all([entry])
+    def add(self, *entries: HistoryEntry) -> None:
+        """Remember and store."""
+        self.remember(*entries)
+        self.store()
 
-    def add_all(self, entries: list[HistoryEntry]) -> None:
-        if not entries:
+    def remember(self, *entries: HistoryEntry) -> None:
+        """To be stored with the next ``store``: nobody waits for storage here."""
+        if entries:
+            self._entries = [*self._entries, *entries][-self._limit :]
+            self.unstored = True
+
+    def store(self) -> None:
+        """May run in another thread than ``remember``. A storage failure is logged: a later one writes the whole anyway."""
+        if not self.unstored:
             return
-        self._entries += entries
-        del self._entries[: -self._limit]
+        self.unstored = False
         try:
             self._files.replace(PATH, seal(MAGIC, VERSION, self._entries))
         except StorageError as error:

@@ -8,21 +8,29 @@ sees the other:
 
 - *Ids.* O writes ``last_id`` and checks. N claimed before the check: O is fenced, the id is not used. N claimed after
   it: N reads the id and starts behind it. So no id is used twice, and no two attempts write the same ``chk-<n>``.
-- *Publish (7), then commit (8).* O publishes ``_metadata`` of n and checks again before it commits.
-    O paused before the first check, or between check and publish, and N claimed: N may or may not find n. If it does,
-    it restores n. If not, it restores n-1 and says so in its ``restored`` record; O's publish then leaves a file that
-    nobody reads, because only the newest attempt with a ``restored`` record decides: its own checkpoints, else what it
-    restored. In both cases O's second check fences it and n is committed by N or by nobody.
-    O paused after the second check and N claimed: n was published before N's claim, so N finds n and restores it. O and
-    N both commit n. Committers are idempotent, so the late commit does nothing.
+- *Publish (7), then commit (8).* O publishes ``_metadata`` of n, writes down what it keeps from now on, and checks before
+  it commits.
+    O paused anywhere before that check, and N claimed: N may or may not find n. If it does, it restores n. If not, it
+    restores n-1 and says so in its ``restored`` record; O's publish then leaves a file that nobody reads, because only
+    the newest attempt with a ``restored`` record decides: its own checkpoints, else what it restored. In both cases the
+    check fences O and n is committed by N or by nobody. (The check before the publish is a courtesy: it spares the stray
+    file in all but a short time.)
+    O paused after the check and N claimed: n was published before N's claim, so N finds n and restores it. O and
+    N both commit n. Committers are idempotent, so the late commit does nothing: step 8 needs no check of its own.
 - *Restore.* N writes its ``restored`` record and checks before it touches a sink or deletes a file. If M claimed
   before that check, N is fenced and has done nothing: whatever its record says, M's is newer. If M claimed after it,
   M reads the record and stands on the same lineage. So once n was committed by anybody, nobody restores less than n.
-- *Delete (9).* O writes the list of checkpoints it keeps, without the subsumed ones, and checks before it deletes. If
-  N claimed before the check, O deletes nothing. If N claimed after it, N has read the list and counts the subsumed
-  ones no more. What O then deletes, however late, are files that were referenced by subsumed checkpoints only; N's
-  state comes from a kept one, and N's new files have names O cannot know.
+- *Delete (9).* The list that O wrote down in step 7 is without the subsumed ones already, and the check behind it serves
+  here too. If N claimed before that check, O is fenced and deletes nothing. If N claimed after it, N has read the list and
+  counts the subsumed ones no more. What O then deletes, however late, are files that were referenced by subsumed
+  checkpoints only; N's state comes from a kept one, and N's new files have names O cannot know. (If the list could not be
+  written in step 7, step 9 writes it and checks first.)
 - *Crash* is a pause that never ends.
+
+So a checkpoint costs these calls of storage, in this order: the live record with its id, one look for a newer claim (1);
+one look, the metadata, the live record with the list, one look (7); none of ours (8); the metadata and the directory of each
+checkpoint that goes, and every file (9); and at last, when nobody waits, one look and the history, which a newer attempt may
+be writing by then. ``tests/unit/runtime/test_protocol_calls.py`` counts them.
 
 ``tests/unit/checkpoint/test_interleavings.py`` pauses and kills attempts at every fault point in this room and in
 ``Files``.
@@ -55,7 +63,7 @@ from tidegate.checkpoint.lease_records import (
     restored_path,
 )
 from tidegate.checkpoint.owner import Owner, is_alive, this_process
-from tidegate.common import faults
+from tidegate.common import faults, options
 from tidegate.common.clock import Clock
 from tidegate.common.errors import FencedError, InternalError, LeaseError
 from tidegate.common.files import Files
@@ -63,12 +71,12 @@ from tidegate.common.ids import new_token
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_TIMEOUT_MS = 30_000
 Liveness = Callable[[Owner], bool | None]
 
 
 class Lease:
-    """A claimed token. ``renew`` may be called from another thread, the rest belongs to the master's."""
+    """A claimed token. What writes or looks may be called from several threads: the job's takes ids, the checkpoint lane
+    publishes, commits and deletes, the heartbeat renews. The live record is written by one of them at a time, each time whole."""
 
     def __init__(self, files: Files, clock: Clock, claim: Claim, live: LiveRecord) -> None:
         self.files, self.token, self.claim = files, claim.token, claim
@@ -91,20 +99,24 @@ class Lease:
         return self._live
 
     def check(self) -> None:
-        """Raise ``FencedError`` if a newer attempt has claimed the directory. Reads two names, never a listing."""
+        """Raise ``FencedError`` if a newer attempt has claimed the directory. Asks for one name, never for a listing."""
         faults.point("C9.check", token=self.token)
         newer = claim_path(self.token + 1)
         if self.files.exists(newer):
             claim = read_undamaged(self.files, newer, Claim)
             raise self._fenced(f"token {self.token + 1}, {claim.owner if claim else 'unknown owner'}")
-        if read_undamaged(self.files, claim_path(self.token), Claim) != self.claim:
-            raise self._fenced("the own claim is gone or changed")
         faults.point("C9.checked", token=self.token)
 
     def renew(self) -> None:
-        """Write the heartbeat, and find out early if the lease is lost. Call it every ``renew_every_ms``."""
+        """Write the heartbeat, and find out early if the lease is lost. Call it every ``renew_every_ms``.
+
+        Also looks whether the own claim is still there. No step of the protocol needs that, since claims are never deleted;
+        but somebody may have deleted the whole directory, and another driver have begun anew in it.
+        """
         self._write_live()
         self.check()
+        if read_undamaged(self.files, claim_path(self.token), Claim) != self.claim:
+            raise self._fenced("the own claim is gone or changed")
 
     def take_id(self, at_least: int = 1) -> int:
         """The next checkpoint id (step 1), greater than every id ever taken in this directory. Never given twice."""
@@ -173,7 +185,7 @@ def acquire(
     clock: Clock,
     *,
     job_id: str,
-    timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    timeout_ms: int = options.LEASE_TIMEOUT.default,
     owner: Owner | None = None,
     liveness: Liveness = is_alive,
     own_claims: set[str] | None = None,

@@ -101,7 +101,7 @@ def read_record(files: Files, path: str, kind: type[T]) -> T | None:
     if content is None:
         return None
     readers = {1: lambda body: msgspec.json.decode(body, type=kind)}
-    return unseal(files.location(path), content, _MAGIC[kind], readers)
+    return unseal(files.location(path), content, _MAGIC[kind], readers, _CURE)
 
 
 def read_undamaged(files: Files, path: str, kind: type[T]) -> T | None:
@@ -125,6 +125,10 @@ def newest_token(files: Files) -> int:
     return token
 
 
+_CURE = (
+    "bring the file back from a copy. If there is none, and no driver of this job runs any more: start the program with another"
+    " tidegate.job-id and execution.state-recovery.path at the newest chk-<n> of this one"
+)
 _MAGIC: dict[type, str] = {
     Claim: "tidegate-lease",
     RestoredRecord: "tidegate-restored",

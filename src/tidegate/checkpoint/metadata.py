@@ -1,4 +1,6 @@
-"""What a checkpoint is on storage: the structs of ``_metadata``, version 1, and their codec."""
+"""What a checkpoint is on storage: the structs of ``_metadata``, version 2, and their codec.
+
+Version 1 was never released: its keyed state was laid out by another key hash."""
 
 from __future__ import annotations
 
@@ -9,23 +11,17 @@ import msgspec
 from tidegate.checkpoint.envelope import seal, unseal
 from tidegate.common.errors import InternalError
 from tidegate.common.files import Files
-from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
+from tidegate.state.refs import StateFile, StateSchema
+from tidegate.state.snapshot import OperatorSnapshot, merged_schemas
 
 MAGIC = "tidegate-metadata"
-VERSION = 1
+VERSION = 2
 FILE_NAME = "_metadata"
 
 CHECKPOINT, SAVEPOINT = "checkpoint", "savepoint"
 
 
-class SubtaskState(msgspec.Struct, frozen=True):
-    """The keyed state of one subtask: its key groups and the ordered list of files, later ones win."""
-
-    groups: KeyGroupRange
-    files: list[StateFile] = []
-
-
-class OperatorState(msgspec.Struct, frozen=True, kw_only=True):
+class OperatorState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything one operator has in a checkpoint. Opaque bytes are msgpack."""
 
     uid_hash: str
@@ -33,25 +29,33 @@ class OperatorState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     parallelism: int
     max_parallelism: int
-    keyed: list[SubtaskState] = []
-    schemas: list[StateSchema] = []
+    subtasks: list[OperatorSnapshot] = []
     source: Any = None
     """The enumerator's snapshot, plain data."""
-    splits: dict[str, list[int]] = {}
-    """Watermark generator of each split being read: greatest timestamp, when it was last active, subtask."""
-    generators: list[list[int]] = []
-    """Watermark generator of each subtask of an assigner: greatest timestamp, when it was last active."""
-    watermarks: list[int] = []
-    """Output watermark of each subtask."""
-    writer_states: list[bytes] = []
     committables: list[bytes] = []
     """Prepared and not confirmed as committed, in the order of rounds."""
 
     @property
     def has_state(self) -> bool:
         """Whether a program without this operator would lose something."""
-        keyed = any(subtask.files for subtask in self.keyed)
-        return keyed or self.source is not None or bool(self.writer_states) or bool(self.committables)
+        held = any(snapshot.has_state for snapshot in self.subtasks)
+        return held or self.source is not None or bool(self.committables)
+
+    @property
+    def schemas(self) -> tuple[StateSchema, ...]:
+        """The keyed states of all subtasks."""
+        return merged_schemas(s.keyed.schemas for s in self.subtasks if s.keyed is not None)
+
+    @property
+    def key_type(self) -> str:
+        return next((s.keyed.key_type for s in self.subtasks if s.keyed is not None and s.keyed.key_type), "")
+
+    def state_files(self) -> list[StateFile]:
+        return [file for snapshot in self.subtasks for file in snapshot.files()]
+
+    def values(self, name: str) -> list[Any]:
+        """The items of a list part, of all subtasks."""
+        return [value for snapshot in self.subtasks for value in snapshot.values(name)]
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,8 +77,8 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     def state_files(self) -> list[StateFile]:
         """Every referenced file once, by path, whatever its clipping."""
-        subtasks = (subtask for operator in self.operators for subtask in operator.keyed)
-        return list({file.path: file for subtask in subtasks for file in subtask.files}.values())
+        files = (file for operator in self.operators for file in operator.state_files())
+        return list({file.path: file for file in files}.values())
 
     def paths(self) -> set[str]:
         return {file.path for file in self.state_files()}
@@ -94,7 +98,7 @@ def encode_metadata(metadata: CheckpointMetadata) -> bytes:
 
 def decode_metadata(location: str, content: bytes) -> CheckpointMetadata:
     """The other way; ``location`` is for the errors, which are ``CorruptFileError`` and ``RestoreError``."""
-    return unseal(location, content, MAGIC, {1: _read_version_1})
+    return unseal(location, content, MAGIC, {2: _read_version_2})
 
 
 def metadata_path(checkpoint_id: int) -> str:
@@ -106,5 +110,5 @@ def read_metadata(files: Files, path: str) -> CheckpointMetadata:
     return decode_metadata(files.location(path), files.read_bytes(path))
 
 
-def _read_version_1(body: bytes) -> CheckpointMetadata:
+def _read_version_2(body: bytes) -> CheckpointMetadata:
     return msgspec.json.decode(body, type=CheckpointMetadata)

@@ -8,7 +8,7 @@ from enum import Enum
 from tidegate.checkpoint.lease_records import RestorePoint
 from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata, metadata_path
 
-Subtask = tuple[str, int]
+SubtaskId = tuple[str, int]
 """Operator (uid hash) and subtask number."""
 
 
@@ -29,12 +29,12 @@ class PendingCheckpoint:
     trigger_ms: int
     deadline: float
     """On the monotonic clock, in milliseconds."""
-    expected: frozenset[Subtask]
+    expected: frozenset[SubtaskId]
     kind: str = CHECKPOINT
     over: bool = False
     durations_ms: dict[str, float] = field(default_factory=dict)
     """Longest snapshot of each operator."""
-    _missing: set[Subtask] = field(init=False)
+    _missing: set[SubtaskId] = field(init=False)
 
     def __post_init__(self) -> None:
         self._missing = set(self.expected)
@@ -45,7 +45,7 @@ class PendingCheckpoint:
         return not self._missing and not self.over
 
     @property
-    def missing(self) -> list[Subtask]:
+    def missing(self) -> list[SubtaskId]:
         return sorted(self._missing)
 
     def acknowledge(self, operator: str, subtask: int, *, duration_ms: float = 0.0) -> Acknowledgement:

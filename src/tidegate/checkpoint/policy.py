@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from tidegate.common import options
 from tidegate.common.errors import ConfigurationError
 
 PREFIX = "execution.checkpointing."
@@ -21,17 +22,20 @@ class Retention(Enum):
     NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
 
 
+_DEFAULT_RETENTION = Retention(options.CHECKPOINT_RETENTION.default)
+
+
 @dataclass(frozen=True)
 class CheckpointPolicy:
     """Checked when made: a policy that exists is valid. All times in milliseconds."""
 
     interval_ms: int
-    timeout_ms: int = 600_000
-    min_pause_ms: int = 0
-    max_concurrent: int = 1
-    tolerable_failures: int = 0
-    retained: int = 1
-    retention: Retention = Retention.NO_EXTERNALIZED_CHECKPOINTS
+    timeout_ms: int = options.CHECKPOINT_TIMEOUT.default
+    min_pause_ms: int = options.CHECKPOINT_MIN_PAUSE.default
+    max_concurrent: int = options.CHECKPOINT_CONCURRENT.default
+    tolerable_failures: int = options.CHECKPOINT_TOLERABLE.default
+    retained: int = options.CHECKPOINT_RETAINED.default
+    retention: Retention = _DEFAULT_RETENTION
 
     def __post_init__(self) -> None:
         _at_least("interval", self.interval_ms, MINIMUM_MS, " ms")

@@ -19,6 +19,11 @@ class CheckpointTrigger:
         next_due = self.next_due()
         return next_due is not None and now_ms >= max(next_due - early_ms, self._pause_over)
 
+    def late(self, now_ms: float, early_ms: float = 0.0) -> bool:
+        """Whether one would be due at once if there were room for it."""
+        has_room = self.next_due() is not None
+        return not has_room and self._policy.min_pause_ms == 0 and now_ms >= self._interval_over - early_ms
+
     def next_due(self) -> float | None:
         """The time of the next trigger; None while nothing more may start until one has ended."""
         if self._under_way >= self._policy.concurrency:

@@ -12,14 +12,18 @@ import typer
 
 import tidegate
 from tidegate.common.errors import ConfigurationError, TidegateError
+from tidegate.common.flink_keys import PASSED_ON
 from tidegate.common.global_configuration import set_dynamic_properties
+from tidegate.common.option_types import BOOL
 from tidegate.common.options import (
     PARALLELISM,
     RECOVERY_CLAIM,
     RECOVERY_IGNORE_UNCLAIMED,
     RECOVERY_PATH,
     REGISTRY,
+    SPELLINGS,
 )
+from tidegate.common.portable_errors import RemoteTraceback
 
 app = typer.Typer(
     name="tidegate",
@@ -94,14 +98,19 @@ def options() -> None:
 
 
 def parse_definitions(definitions: list[str]) -> dict[str, object]:
-    """``key=value`` texts; a key alone means true, as in Flink."""
+    """``key=value`` texts; the key of a switch alone means true, as in Flink."""
     properties: dict[str, object] = {}
     for definition in definitions:
         key, separator, value = definition.partition("=")
-        if not key.strip():
+        if not key.strip() or not (separator or _is_switch(key.strip())):
             raise ConfigurationError("-D takes KEY=VALUE", found=repr(definition), cure="-D parallelism.default=2")
         properties[key.strip()] = value.strip() if separator else "true"
     return properties
+
+
+def _is_switch(key: str) -> bool:
+    option = SPELLINGS.get(key)
+    return key.startswith(PASSED_ON) or (option is not None and option.type is BOOL)
 
 
 def _run_script(script: str, arguments: list[str]) -> None:
@@ -120,7 +129,7 @@ def _fail(error: TidegateError, verbose: bool) -> NoReturn:
     else:
         typer.echo(f"{type(error).__name__}: {error}", err=True)
         cause = error.__cause__
-        while cause is not None:
+        while cause is not None and not isinstance(cause, RemoteTraceback):
             typer.echo(f"caused by {type(cause).__name__}: {cause}", err=True)
             cause = cause.__cause__
     sys.exit(1)

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+FOREVER = float("inf")
+Callback = Callable[[], None]
+
+
+class Timer(Protocol):
+    def cancel(self) -> None:
+        """The callback is not called any more, unless it has begun."""
+        ...
 
 
 class Clock(Protocol):
-    """Wall clock in milliseconds, a monotonic one for durations, and an interruptible wait."""
+    """Wall clock in milliseconds, a monotonic one for durations, an interruptible wait, and calls at a moment."""
 
     def now_ms(self) -> int: ...
 
     def monotonic(self) -> float: ...
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        """Wait until the event is set (True) or the seconds are over (False)."""
+        """Wait until the event is set (True) or the seconds are over (False). ``FOREVER``: until it is set."""
+        ...
+
+    def call_at(self, moment: float, callback: Callback) -> Timer:
+        """Call back once ``monotonic()`` has come to ``moment``, from a thread of the clock's: the callback posts an event or
+        starts something, and never waits."""
         ...
 
 
 class SystemClock:
+    """The machine's time. One thread for all callbacks, started with the first of them."""
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
@@ -27,17 +49,31 @@ class SystemClock:
         return time.monotonic()
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
-        return event.wait(max(0.0, seconds))
+        return event.wait(None if seconds > threading.TIMEOUT_MAX else max(0.0, seconds))
+
+    def call_at(self, moment: float, callback: Callback) -> Timer:
+        return _timetable.add(time.monotonic() + max(0.0, moment - self.monotonic()), callback)
 
 
 class ManualClock:
-    """A clock that moves only when told, or when somebody waits on it."""
+    """A clock that moves only when told, or when somebody waits on it. Whoever moves it makes the calls that have become due."""
 
-    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
-        self._now = float(start_ms)
+    def __init__(self, start_ms: int = 1_700_000_000_000, *, same_as: ManualClock | None = None) -> None:
+        """``same_as``: the time is that clock's too, the calls are not: those of a process that has stopped are not made."""
+        self._time: list[float] = same_as._time if same_as is not None else [float(start_ms)]
+        self._timers: list[_Entry] = []
+        self._numbers = itertools.count()
+
+    @property
+    def _now(self) -> float:
+        return self._time[0]
+
+    @_now.setter
+    def _now(self, now: float) -> None:
+        self._time[0] = now
 
     def advance(self, ms: float) -> None:
-        self._now += ms
+        self._move_to(self._now + ms, None)
 
     def now_ms(self) -> int:
         return int(self._now)
@@ -47,5 +83,81 @@ class ManualClock:
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         if not event.is_set():
-            self._now += max(0.0, seconds) * 1000
+            self._move_to(self._now + max(0.0, seconds) * 1000, event)
         return event.is_set()
+
+    def call_at(self, moment: float, callback: Callback) -> Timer:
+        entry = _Entry(round(moment * 1000, 3), next(self._numbers), callback)  # seconds since 1970 are not exact
+        heapq.heappush(self._timers, entry)
+        return entry
+
+    def _move_to(self, target: float, until: threading.Event | None) -> None:
+        """One call after the other, each at its time; an event that is set stops the time there."""
+        while self._timers and self._timers[0].moment <= target:
+            entry = heapq.heappop(self._timers)
+            self._now = max(self._now, entry.moment)
+            entry.call()
+            if until is not None and until.is_set():
+                return
+        if target == FOREVER:
+            raise AssertionError("somebody waits for ever: nothing is planned that could set the event")
+        self._now = max(self._now, target)
+
+
+class _Entry:
+    """A planned call. Ordered by its moment, then by when it was planned."""
+
+    def __init__(self, moment: float, number: int, callback: Callback) -> None:
+        self.moment, self._number = moment, number
+        self._callback: Callback | None = callback
+
+    def __lt__(self, other: _Entry) -> bool:
+        return (self.moment, self._number) < (other.moment, other._number)
+
+    def cancel(self) -> None:
+        self._callback = None
+
+    def call(self) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+
+class _Timetable:
+    """The planned calls of this process, and the thread that makes them."""
+
+    def __init__(self) -> None:
+        self._entries: list[_Entry] = []
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def add(self, moment: float, callback: Callback) -> _Entry:
+        with self._changed:
+            entry = _Entry(moment, next(self._numbers), callback)
+            heapq.heappush(self._entries, entry)
+            if self._thread is None or not self._thread.is_alive():  # the second: in a process that was forked
+                self._thread = threading.Thread(target=self._run, name="tidegate-clock", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+            return entry
+
+    def _run(self) -> None:
+        while True:
+            entry = self._next_due()
+            try:
+                entry.call()
+            except Exception as error:
+                log.error("a call at a moment failed: %r", error)
+
+    def _next_due(self) -> _Entry:
+        with self._changed:
+            while True:
+                now = time.monotonic()
+                if self._entries and self._entries[0].moment <= now:
+                    return heapq.heappop(self._entries)
+                pause = self._entries[0].moment - now if self._entries else None
+                self._changed.wait(None if pause is None else min(pause, threading.TIMEOUT_MAX))
+
+
+_timetable = _Timetable()

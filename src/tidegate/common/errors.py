@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Self
+
+from tidegate.common.portable_errors import PortableError
 
 
-class TidegateError(Exception):
+class TidegateError(PortableError):
     """Root of all errors. The message is a formula: the rule; where; what was found; the cure.
 
     ``restart_helps`` tells the restart strategy whether running again from the last checkpoint can succeed.
-    Every error pickles, whatever its subclass adds.
+    Every error pickles, whatever its subclass adds, and takes its causes along.
     """
 
     restart_helps = True
@@ -18,19 +20,18 @@ class TidegateError(Exception):
         self, rule: str, *, where: str | None = None, found: str | None = None, cure: str | None = None
     ) -> None:
         self.rule, self.where, self.found, self.cure = rule, where, found, cure
-        parts = [rule]
-        parts += [f"  {label}: {text}" for label, text in (("where", where), ("found", found), ("cure", cure)) if text]
-        super().__init__("\n".join(parts))
+        super().__init__(self._message())
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.__dict__.copy(), self.args)
+    def _message(self) -> str:
+        parts = (("where", self.where), ("found", self.found), ("cure", self.cure))
+        return "\n".join([self.rule, *(f"  {label}: {text}" for label, text in parts if text)])
 
-
-def _rebuild(cls: type[TidegateError], fields: dict[str, Any], args: tuple[Any, ...]) -> TidegateError:
-    error = cls.__new__(cls)
-    error.args = args
-    error.__dict__.update(fields)
-    return error
+    def located(self, where: str) -> Self:
+        """This error, with the place it lacked."""
+        if not self.where:
+            self.where = where
+            self.args = (self._message(),)
+        return self
 
 
 class ConfigurationError(TidegateError, ValueError):

@@ -15,6 +15,10 @@ Hook = Callable[[str, dict[str, Any]], None]
 _hook: Hook | None = None
 
 
+class Killed(BaseException):
+    """What a hook raises to stand for the death of a process: nobody handles it, and no user code is to blame."""
+
+
 def point(name: str, **where: Any) -> None:
     """Pass the fault point ``name`` (ids of FAULTS.md, e.g. ``"T2.before-segment"``)."""
     if _hook is not None:

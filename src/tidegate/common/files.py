@@ -222,7 +222,7 @@ class Files:
             faults.point("storage.read", path=full)
             data = self._system.read_range(full, offset, length)
         if len(data) != length:
-            raise corrupt(full, expected, f"{len(data)} bytes there", self.purpose)
+            raise corrupt(full, expected, f"{len(data)} bytes there", purpose=self.purpose)
         return data
 
     def exists(self, path: str) -> bool:
@@ -308,11 +308,14 @@ def verify(location: str, data: bytes, size: int, expected_hash: str) -> None:
         raise corrupt(location, expected, found)
 
 
-def corrupt(location: str, expected: str, found: str, purpose: str = CHECKPOINT_STORAGE) -> CorruptFileError:
-    """The error for a file that is missing or not what it should be."""
-    cure = "bring the file back from a copy"
-    if purpose == CHECKPOINT_STORAGE:
-        cure += ", or point execution.state-recovery.path at another checkpoint"
+def corrupt(
+    location: str, expected: str, found: str, cure: str | None = None, *, purpose: str = CHECKPOINT_STORAGE
+) -> CorruptFileError:
+    """The error for a file that is missing or not what it should be. ``cure``: another one than for a part of a checkpoint."""
+    if cure is None:
+        cure = "bring the file back from a copy"
+        if purpose == CHECKPOINT_STORAGE:
+            cure += ", or point execution.state-recovery.path at another checkpoint"
     return CorruptFileError(
         f"A file on {purpose} is not what was written.",
         where=location,
@@ -336,7 +339,7 @@ def _storage_errors(
         raise
     except OSError as error:
         if missing is not None and isinstance(error, FileNotFoundError):
-            raise corrupt(location, missing, "no such file", purpose) from error
+            raise corrupt(location, missing, "no such file", purpose=purpose) from error
         raise _storage_error(action, location, purpose, error) from error
 
 

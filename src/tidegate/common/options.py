@@ -194,8 +194,6 @@ CHECKPOINT_CONCURRENT = _option(
     1,
     "Checkpoints in progress at once; a minimum pause makes it 1.",
     check=_at_least(1),
-    note="more than 1 runs as 1, because rounds carry checkpoints and run one after another",
-    inert=lambda value: value > 1,
 )
 CHECKPOINT_TOLERABLE = _option(
     "execution.checkpointing.tolerable-failed-checkpoints",

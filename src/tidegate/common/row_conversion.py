@@ -113,7 +113,8 @@ class _InTuple:
     def __call__(self, value: Any) -> Any:
         if value is None:
             return None
-        return tuple(part(item) if part else item for part, item in zip(self._parts, value, strict=True))
+        made = [part(item) if part else item for part, item in zip(self._parts, value, strict=True)]
+        return made if value.__class__ is list else tuple(made)  # of another class than declared: passed on as it is
 
 
 class _InList:

@@ -61,7 +61,7 @@ class Encoder(ABC):
 
     def encode_batch(self, values: list[Any]) -> bytes:
         """The bytes of many records; what ``FileSink`` calls."""
-        return b"".join(map(self.encode, values))
+        return b"".join([self.encode(value) for value in values])  # with map, a StopIteration would end it
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:

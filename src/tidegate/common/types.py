@@ -74,7 +74,7 @@ class Row:
         """Names to values; with ``recursive`` rows inside (also in lists and dicts) become dicts too."""
         if self._fields is None:
             raise TypeError("A Row without field names cannot become a dict: call set_field_names first")
-        values = map(_plain, self._values) if recursive else self._values
+        values = [_plain(value) for value in self._values] if recursive else self._values
         return dict(zip(self._fields, values, strict=True))
 
     def _index(self, name: str) -> int:
@@ -130,7 +130,7 @@ class Row:
 
     def __repr__(self) -> str:
         if self._fields is None:
-            return f"<Row({', '.join(map(repr, self._values))})>"
+            return f"<Row({', '.join([repr(value) for value in self._values])})>"
         return f"Row({', '.join(f'{name}={value!r}' for name, value in zip(self._fields, self._values, strict=True))})"
 
     def __copy__(self) -> Row:

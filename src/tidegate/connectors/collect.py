@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -70,20 +71,15 @@ class CollectChannel:
             raise StopIteration
 
 
-_channels: dict[str, CollectChannel] = {}
+_channels: weakref.WeakValueDictionary[str, CollectChannel] = weakref.WeakValueDictionary()
+"""A channel lives as long as its reader: what is committed when nobody can read it any more is dropped."""
 _lock = threading.Lock()
 
 
 def collected(channel_id: str) -> CollectChannel:
-    """The channel of this id in this process, made on first use."""
+    """The channel of this id in this process, made on first use. Hold it as long as its records are wanted."""
     with _lock:
         return _channels.setdefault(channel_id, CollectChannel())
-
-
-def release(channel_id: str) -> None:
-    """Forget a channel; iterators that hold it go on."""
-    with _lock:
-        _channels.pop(channel_id, None)
 
 
 class CollectSink(Sink):

@@ -8,7 +8,10 @@ from typing import Any
 
 from tidegate.common.arguments import expect_int
 from tidegate.common.errors import ArgumentTypeError, ProgramError, UserCodeError
+from tidegate.common.faults import Killed
+from tidegate.common.user_code import user_line
 from tidegate.connectors.ranges import BATCH_SIZE, cut
+from tidegate.operators.blame import SEE_CAUSE
 from tidegate.operators.source import (
     Batch,
     Boundedness,
@@ -136,18 +139,28 @@ class _GeneratorReader(SplitReader):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         for start in range(interval.start, interval.end, BATCH_SIZE):
             indexes = range(start, min(start + BATCH_SIZE, interval.end))
-            values: list[Any] = []
-            try:
-                values.extend(
-                    map(self._function, indexes)
-                )  # keeps what came before an exception: its length is the index
-            except Exception as error:
-                raise UserCodeError(
-                    "the generator function raised",
-                    where=f"DataGeneratorSource, {_place(self._function)}",
-                    found=f"{type(error).__name__}: {error} (index {start + len(values)})",
-                ) from error
-            yield values, None
+            yield self._values(indexes), None
+
+    def _values(self, indexes: range) -> list[Any]:
+        values: list[Any] = []
+        try:
+            values.extend(map(self._function, indexes))  # keeps what came before an exception: its length is the index
+            if len(values) < len(indexes):  # a StopIteration has ended the map: now it may surface
+                self._function(indexes[len(values)])
+                raise StopIteration
+        except BaseException as error:
+            raise self._blamed(error, indexes[len(values)]) from error
+        return values
+
+    def _blamed(self, error: BaseException, index: int) -> Exception:
+        if isinstance(error, Killed):
+            raise error
+        return UserCodeError(
+            "the generator function raised",
+            where=f"DataGeneratorSource, {user_line(error) or _place(self._function)}",
+            found=f"{type(error).__name__}: {error} (index {index})",
+            cure=SEE_CAUSE,
+        )
 
 
 def _place(function: Any) -> str:

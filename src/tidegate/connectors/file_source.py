@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tidegate.common.arguments import expect_int
 from tidegate.common.errors import ConfigurationError, ProgramError
 from tidegate.common.files import Files
 from tidegate.common.time import millis_of
@@ -12,6 +13,8 @@ from tidegate.connectors.file_enumerator import DEFAULT_SPLIT_SIZE, FileEnumerat
 from tidegate.connectors.paths import SOURCE, full_path
 from tidegate.connectors.text_lines import StreamFormat
 from tidegate.operators.source import Batch, Boundedness, Source, SplitEnumerator, SplitInterval, SplitReader
+
+_LEAST_SPLIT_SIZE = 16
 
 
 class FileEnumeratorProvider:
@@ -102,9 +105,17 @@ class FileSourceBuilder:
         return self
 
     def with_split_size(self, size: int) -> FileSourceBuilder:
-        """Files larger than this many bytes are read by several subtasks (64 MiB)."""
-        if size <= 0:
-            raise ProgramError("the split size must be above zero", where="FileSource.with_split_size", found=str(size))
+        """Files larger than this many bytes are read by several subtasks (64 MiB). A part of a file costs an opening of it."""
+        if (
+            expect_int("FileSource.with_split_size", size, "a number of bytes, for example 64 << 20")
+            < _LEAST_SPLIT_SIZE
+        ):
+            raise ProgramError(
+                f"the split size must be at least {_LEAST_SPLIT_SIZE} bytes: every part of a file is opened on its own",
+                where="FileSource.with_split_size",
+                found=str(size),
+                cure="megabytes are usual, for example 64 << 20",
+            )
         self._split_size = size
         return self
 

@@ -86,7 +86,7 @@ class _FunctionWriter(SinkWriter):
         try:
             for index, value in enumerate(values):
                 invoke(value, context.at(timestamps[index] if timestamps else None))
-        except Exception as error:
+        except BaseException as error:
             raise user_error(error, "sink function", reprlib_repr(value)) from error
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:

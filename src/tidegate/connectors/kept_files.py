@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from tidegate.checkpoint.completed import TASK_OWNED
 from tidegate.checkpoint.lease_records import RestorePoint
 from tidegate.checkpoint.lineage import Lineage, read_lineage
 from tidegate.checkpoint.metadata import CheckpointMetadata, decode_metadata, metadata_path
 from tidegate.common.errors import CorruptFileError, RestoreError
 from tidegate.common.files import Files
 from tidegate.connectors.paths import join
+from tidegate.state.snapshot import WRITER
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +25,9 @@ class KeptFiles:
     A job that has ended and given its checkpoints up retains none, though their metadata may still be there.
     """
 
-    def __init__(self, staging: str, sink_id: str) -> None:
-        root, found, _ = staging.rpartition(f"/{TASK_OWNED}/")
-        self._files = Files(root) if found else None
+    def __init__(self, root: str | None, sink_id: str) -> None:
+        """``root``: the job's directory on checkpoint storage; without one there are no checkpoints."""
+        self._files = None if root is None else Files(root)
         self._sink_id = sink_id
         self._named: dict[RestorePoint, frozenset[str]] = {}
 
@@ -55,7 +55,7 @@ class KeptFiles:
 
     def _files_of(self, metadata: CheckpointMetadata) -> list[str]:
         operators = [operator for operator in metadata.operators if operator.uid_hash == self._sink_id]
-        states = [_unpack(packed) for operator in operators for packed in operator.writer_states]
+        states = [state for operator in operators for state in operator.values(WRITER)]
         committables = [_unpack(packed) for operator in operators for packed in operator.committables]
         return [*fragment_paths(states), *(join(item["directory"], item["hidden"]) for item in committables)]
 

@@ -5,34 +5,32 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tidegate.common.errors import ProgramError
 from tidegate.common.typeinfo import Types
 from tidegate.datastream.functions import KeyedProcessFunction, RuntimeContext
 from tidegate.datastream.state import ReducingState, ReducingStateDescriptor
-from tidegate.graph.transformation import ProcessSpec, ReduceSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import ProcessSpec, Transformation
+from tidegate.operators.functions import FunctionWrapper, method_of
 from tidegate.operators.source import Boundedness
 
 END_OF_TIME = (1 << 63) - 1
 """The watermark a bounded input ends with."""
 
 
-class LastReduction(KeyedProcessFunction):
+class LastReduction(FunctionWrapper, KeyedProcessFunction):
     """Collects in state and emits from a timer at the end of time."""
 
     def __init__(self, function: Any, value_type: Any) -> None:
-        self._function = function
-        self._descriptor = ReducingStateDescriptor("reduction", function, value_type or Types.PICKLED_BYTE_ARRAY())
+        super().__init__(function)
+        reduce = partial(method_of(function, "reduce"))  # it has no methods that the descriptor would rather take
+        self._descriptor = ReducingStateDescriptor("reduction", reduce, value_type or Types.PICKLED_BYTE_ARRAY())
 
     def open(self, runtime_context: RuntimeContext) -> None:
-        if hasattr(self._function, "open"):
-            self._function.open(runtime_context)
+        super().open(runtime_context)
         self._state: ReducingState[Any] = runtime_context.get_reducing_state(self._descriptor)
-
-    def close(self) -> None:
-        if hasattr(self._function, "close"):
-            self._function.close()
 
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
         ctx.timer_service().register_event_time_timer(END_OF_TIME)
@@ -45,9 +43,7 @@ class LastReduction(KeyedProcessFunction):
 def resolve_mode(mode: str, transformations: list[Transformation]) -> str:
     """STREAMING or BATCH; BATCH with an unbounded source is refused."""
     unbounded = [
-        t.name
-        for t in transformations
-        if isinstance(t.spec, SourceSpec) and t.spec.source.boundedness is not Boundedness.BOUNDED
+        t.name for t in transformations if t.spec.is_source and t.spec.source.boundedness is not Boundedness.BOUNDED
     ]
     if mode == "AUTOMATIC":
         return "STREAMING" if unbounded else "BATCH"
@@ -64,7 +60,7 @@ def resolve_mode(mode: str, transformations: list[Transformation]) -> str:
 def with_batch_semantics(transformation: Transformation) -> Transformation:
     """Rolling reduces become last reductions; everything else is the same in both modes."""
     spec = transformation.spec
-    if not isinstance(spec, ReduceSpec):
+    if not spec.is_rolling:
         return transformation
     if transformation.pickled_spec is not None:
         spec = pickle.loads(transformation.pickled_spec)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
@@ -14,11 +16,16 @@ __all__ = ["CloseableIterator"]
 
 
 class CloseableIterator:
-    """Iterate, or call ``next``; ``close`` ends the job if it still runs. Best used in a ``with`` statement."""
+    """Iterate, or call ``next``; ``close`` ends the job if it still runs. Best used in a ``with`` statement.
+
+    An iterator that nobody holds any more ends its job too: no one could read what it collects.
+    """
 
     def __init__(self, values: Iterator[Any], job: RunningJob) -> None:
         self._values, self._job = values, job
         self._closed = False
+        self._dropped = weakref.finalize(self, _abandon, job)
+        self._dropped.atexit = False  # the job ends with the process anyway
 
     def next(self) -> Any:
         """The next record; waits for it. StopIteration when the job has ended and all records are read."""
@@ -31,8 +38,9 @@ class CloseableIterator:
         if self._closed:
             return
         self._closed = True
-        if not self._job.status().is_globally_terminal_state():
-            self._job.cancel()
+        self._dropped.detach()
+        self._values = iter(())  # what was collected and not read is released
+        if _cancel(self._job):
             with suppress(JobCancelledError):  # what was asked for
                 self._job.result()
 
@@ -49,3 +57,16 @@ class CloseableIterator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _abandon(job: RunningJob) -> None:
+    """In a thread of its own: objects may die anywhere, also where the job's locks are held."""
+    threading.Thread(target=_cancel, args=(job,), name="tidegate-abandoned", daemon=True).start()
+
+
+def _cancel(job: RunningJob) -> bool:
+    """Whether it was still running. Does not wait for its end."""
+    running = not job.status().is_globally_terminal_state()
+    if running:
+        job.cancel()
+    return running

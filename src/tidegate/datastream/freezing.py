@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import cloudpickle
+from tidegate.common.pickling import dumps
 
 
 def pickled(part: Any) -> bytes | None:
@@ -14,6 +14,6 @@ def pickled(part: Any) -> bytes | None:
     None if it cannot be pickled: ``execute`` tells of it, with the operator's name.
     """
     try:
-        return bytes(cloudpickle.dumps(part))
+        return dumps(part)
     except Exception:  # pickling runs user code, which may raise anything
         return None

@@ -28,6 +28,7 @@ from tidegate.datastream.state import (
 )
 from tidegate.datastream.time_domain import TimeDomain
 from tidegate.datastream.timerservice import TimerService
+from tidegate.operators.functions import FunctionObject
 
 __all__ = [
     "AggregateFunction",
@@ -101,21 +102,11 @@ class RuntimeContext(KeyedStateStore):
         """Of ``ExecutionConfig.set_global_job_parameters``."""
 
 
-class Function(ABC):  # noqa: B024 - hooks with nothing to do are the point
+class Function(FunctionObject, ABC):
     """Root of all functions: the life cycle. All hooks are optional."""
 
     def open(self, runtime_context: RuntimeContext) -> None:
         """Once per copy, before its first record: ask for state, open connections."""
-
-    def close(self) -> None:
-        """At most once per copy, after its last record. Not called when a worker is killed."""
-
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is complete. Best effort: called before a later round's records, on the copy that runs that round;
-        ids may be skipped (a higher one covers all lower), and a crash loses the call."""
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint was given up; a later one will cover its changes. Best effort as above."""
 
 
 class MapFunction(Function):

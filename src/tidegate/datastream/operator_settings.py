@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.common.arguments import expect_int, expect_text, wrong
 from tidegate.common.errors import ProgramError
+from tidegate.common.user_code import calling_line
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.graph.transformation import ChainingStrategy, Transformation
 
@@ -28,13 +29,14 @@ class OperatorSettings:
 
     def uid(self, uid: str) -> Self:
         """The operator's identity over changes of the program: state is found by it. Unique in the program."""
-        return self._change("uid", uid=expect_text("uid", uid, 'for example "count-orders"'))
+        text = expect_text("uid", uid, 'for example "count-orders"')
+        return self._change("uid", uid=text, uid_place=calling_line())
 
     def set_uid_hash(self, uid_hash: str) -> Self:
         """The identity itself, 32 hexadecimal digits, instead of one made from a uid."""
         if not isinstance(uid_hash, str) or len(uid_hash) != 32 or set(uid_hash.lower()) - set("0123456789abcdef"):
             raise wrong("set_uid_hash", "32 hexadecimal digits", uid_hash, "as a log or a checkpoint shows them")
-        return self._change("set_uid_hash", uid_hash=uid_hash.lower())
+        return self._change("set_uid_hash", uid_hash=uid_hash.lower(), uid_place=calling_line())
 
     def set_parallelism(self, parallelism: int) -> Self:
         """The number of subtasks."""

@@ -56,12 +56,12 @@ class JavaLineEncoder(LineEncoder):
         return super().encode(self._text(value))
 
     def encode_batch(self, values: list[Any]) -> bytes:
-        return super().encode_batch(list(map(self._text, values)))
+        return super().encode_batch([self._text(value) for value in values])
 
 
 def row_text(row: Row) -> str:
     """PyFlink's text of a row that is printed, with its fields as Python writes them: ``+I[a,None]``."""
-    return f"{row.get_row_kind()}[{','.join(map(str, row))}]"
+    return f"{row.get_row_kind()}[{','.join([str(value) for value in row])}]"
 
 
 def java_text(info: TypeInformation, value: Any) -> str:
@@ -69,9 +69,9 @@ def java_text(info: TypeInformation, value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(info, TupleTypeInfo):
-        return f"({','.join(map(java_text, info.get_field_types(), value))})"
+        return f"({','.join(_texts(info, value))})"
     if isinstance(info, RowTypeInfo):
-        return f"{value.get_row_kind()}[{', '.join(map(java_text, info.get_field_types(), value))}]"
+        return f"{value.get_row_kind()}[{', '.join(_texts(info, value))}]"
     if isinstance(info, ListTypeInfo):
         return f"[{', '.join(java_text(info._element_type, item) for item in value)}]"
     if isinstance(info, MapTypeInfo):
@@ -80,6 +80,10 @@ def java_text(info: TypeInformation, value: Any) -> str:
     if isinstance(value, float):
         return _number_text(value, _digits_of_float(value) if info.describe() == "FLOAT" else repr(value))
     return _scalar_text(value)
+
+
+def _texts(info: TupleTypeInfo | RowTypeInfo, value: Any) -> list[str]:
+    return [java_text(part, item) for part, item in zip(info.get_field_types(), value, strict=False)]
 
 
 def _scalar_text(value: Any) -> str:

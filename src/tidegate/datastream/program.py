@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import cloudpickle
-
 from tidegate.common.configuration import Configuration, effective
 from tidegate.common.errors import ProgramError
 from tidegate.common.options import AUTO_UIDS, CHAINING, JOB_NAME, MAX_PARALLELISM, PARALLELISM, RUNTIME_MODE
+from tidegate.common.pickling import dumps, why_not
 from tidegate.datastream.batch import resolve_mode, with_batch_semantics
 from tidegate.graph.plan import build
-from tidegate.graph.transformation import Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Program, Transformation
 
 DEFAULT_JOB_NAME = "Tidegate Streaming Job"
 
@@ -78,12 +77,12 @@ def _check_picklable(transformation: Transformation) -> None:
         ("a key selector or partitioner before it", partitionings),
     ]:
         try:
-            cloudpickle.dumps(part)
+            dumps(part)
         except Exception as error:  # pickling runs user code, which may raise anything
             raise ProgramError(
                 "What an operator runs must be picklable, because it travels to the executors",
                 where=f"operator '{transformation.name}', {what}",
-                found=f"{type(error).__name__}: {error}",
+                found=why_not(part, error),
                 cure="make connections, locks and the like in open(), not in __init__ or outside the function",
             ) from error
 
@@ -96,11 +95,11 @@ def execution_plan(program: Program) -> str:
 
 def _plan_node(t: Transformation, program: Program, parallelism: int) -> dict[str, Any]:
     degree = {each.id: each.parallelism or parallelism for each in program.transformations}
-    kinds = {SourceSpec: "Data Source", SinkSpec: "Data Sink"}
+    pact = "Data Source" if t.spec.is_source else "Data Sink" if t.spec.is_sink else "Operator"
     node: dict[str, Any] = {
         "id": t.id,
         "type": t.name,
-        "pact": kinds.get(type(t.spec), "Operator"),
+        "pact": pact,
         "contents": t.description or t.name,
         "parallelism": degree[t.id],
     }

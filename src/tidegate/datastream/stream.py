@@ -12,11 +12,12 @@ from tidegate.common.ids import new_token
 from tidegate.common.row_conversion import converter
 from tidegate.common.typeinfo import TupleTypeInfo, TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
-from tidegate.connectors.collect import CollectSink
+from tidegate.connectors.collect import CollectSink, collected
 from tidegate.connectors.function_sink import FunctionSink
 from tidegate.connectors.print import PrintSink
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.datastream.closeable_iterator import CloseableIterator
+from tidegate.datastream.connectors.base import SupportsPreprocessing
 from tidegate.datastream.freezing import pickled
 from tidegate.datastream.functions import (
     FilterFunction,
@@ -192,7 +193,9 @@ class DataStream(StreamOperatorSettings):
     def sink_to(self, sink: Sink) -> DataStreamSink:
         if not isinstance(sink, Sink):
             raise wrong("sink_to", "a Sink", sink, "for a SinkFunction use add_sink")
-        return self._sink("Writer", as_written_by_flink(sink, self._type))
+        transformer = sink.get_transformer() if isinstance(sink, SupportsPreprocessing) else None
+        stream: DataStream = self if transformer is None else transformer.apply(self)
+        return stream._sink("Writer", as_written_by_flink(sink, stream._type))
 
     def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | Callable[[Any], Any]) -> DataStreamSink:
         """A SinkFunction, a TwoPhaseCommitSinkFunction, or a callable that takes a record."""
@@ -223,8 +226,10 @@ class DataStream(StreamOperatorSettings):
         if len(self._inputs) == 1:  # as parallel as what it reads: no shuffle, and the order of one subtask is kept
             upstream = self._env._transformation(self._inputs[0].upstream)
             sink._change("execute_and_collect", parallelism=upstream.parallelism)
+        values = collected(channel)  # before the start: a job may commit at once, and what nobody waits for is dropped
         job = self._env._start(job_execution_name)
         iterator = CloseableIterator(job.collect(channel), job)
+        del values
         if limit is None:
             return iterator
         with iterator:

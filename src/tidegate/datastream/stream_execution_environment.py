@@ -40,7 +40,7 @@ from tidegate.datastream.program import build_program, execution_plan
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
 from tidegate.datastream.stream import DataStream, expect_strategy, expect_type
-from tidegate.graph.transformation import Input, OperatorSpec, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, OperatorSpec, Program, SourceSpec, Transformation
 from tidegate.operators.source import Source
 
 __all__ = ["StreamExecutionEnvironment"]
@@ -280,7 +280,7 @@ class StreamExecutionEnvironment:
     def _add(self, name: str, spec: OperatorSpec, inputs: tuple[Input, ...], **fields: Any) -> Transformation:
         """The registry outlives ``execute``: a stream of an earlier program may be read by a later one, as in Flink."""
         parallelism = fields.pop("parallelism", self.get_parallelism())
-        fixed = None if isinstance(spec, SourceSpec | SinkSpec) else pickled(spec)  # these also live in the driver
+        fixed = None if spec.is_source or spec.is_sink else pickled(spec)  # these also live in the driver
         operator = Transformation(
             len(self._registry) + 1, name, spec, inputs, parallelism=parallelism, pickled_spec=fixed, **fields
         )

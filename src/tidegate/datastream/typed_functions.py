@@ -8,33 +8,18 @@ from typing import Any
 from tidegate.common.row_conversion import Converter, converter
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.output_tag import OutputTag
+from tidegate.operators.functions import FunctionWrapper, method_of
 
 
-class _Typed:
-    """Holds the user's function and passes its life cycle on."""
+class _Typed(FunctionWrapper):
+    """Around the user's function."""
 
     _method = ""
 
     def __init__(self, function: Any, convert: Converter) -> None:
-        self._function, self._convert = function, convert
-        self._call: Callable[..., Any] = getattr(function, self._method, function)
-
-    def open(self, runtime_context: Any) -> None:
-        self._pass_on("open", runtime_context)
-
-    def close(self) -> None:
-        self._pass_on("close")
-
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        self._pass_on("notify_checkpoint_complete", checkpoint_id)
-
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        self._pass_on("notify_checkpoint_aborted", checkpoint_id)
-
-    def _pass_on(self, hook: str, *arguments: Any) -> None:
-        method = None if isinstance(self._function, type) else getattr(self._function, hook, None)
-        if method is not None:
-            method(*arguments)
+        super().__init__(function)
+        self._convert = convert
+        self._call: Callable[..., Any] = method_of(function, self._method)
 
 
 class TypedMap(_Typed):
@@ -62,13 +47,15 @@ class TypedReduce(_Typed):
 class TypedProcess(_Typed):
     """Side outputs have a type of their own and pass as they are."""
 
-    _method = "process_element"
+    def __init__(self, function: Any, convert: Converter) -> None:
+        super().__init__(function, convert)
+        self._call = function.process_element
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
         return self._each(self._call(value, ctx))
 
     def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
-        return self._each(self._function.on_timer(timestamp, ctx))
+        return self._each(self.wrapped.on_timer(timestamp, ctx))
 
     def _each(self, results: Iterable[Any] | None) -> Iterator[Any]:
         for result in results or ():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from tidegate.common.errors import ArgumentTypeError
 
@@ -14,14 +14,6 @@ class OutputTag:
     """
 
     __slots__ = ("tag_id", "type_info")
-
-    created: ClassVar[int] = 0
-    """How many tags this process has made or unpickled. None in the driver: no program of it can read a side output, and
-    loops need not look at every record for a tag (a tenth of a simple keyed loop)."""
-
-    def __new__(cls, tag_id: str = "", type_info: Any = None) -> OutputTag:  # unpickled without arguments
-        OutputTag.created += 1
-        return super().__new__(cls)
 
     def __init__(self, tag_id: str, type_info: Any = None) -> None:
         if not isinstance(tag_id, str) or not tag_id:

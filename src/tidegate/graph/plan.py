@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from tidegate.common.errors import ProgramError
@@ -16,8 +16,6 @@ from tidegate.graph.transformation import (
     Partitioning,
     Program,
     Ship,
-    SinkSpec,
-    SourceSpec,
     Transformation,
 )
 
@@ -26,7 +24,8 @@ UPPER_BOUND_MAX_PARALLELISM = 1 << 15
 
 @dataclass(frozen=True)
 class Operator:
-    """One operator with everything resolved. ``keyed``: how its input is keyed, or None. ``output_type``: as declared, or None."""
+    """One operator with everything resolved. ``keyed``: how its input is keyed, or None; of several inputs the first that is.
+    ``output_type``: as declared, or None."""
 
     id: int
     name: str
@@ -52,7 +51,7 @@ def _unpickled_operator(values: dict[str, Any], spec: OperatorSpec | bytes) -> O
 @dataclass(frozen=True)
 class Edge:
     """Records of ``source`` (operator id; its side output ``tag`` or its main output) that leave their chain for another.
-    ``record_type``: as declared, or None."""
+    ``record_type``: as declared, or None. ``input``: which of the target's inputs they are."""
 
     id: int
     source: int
@@ -60,6 +59,7 @@ class Edge:
     target: int
     partitioning: Partitioning
     record_type: Any = None
+    input: int = 0
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,26 @@ class ChainNode:
     edges: tuple[Edge, ...]
 
     def walk(self) -> Iterator[ChainNode]:
-        yield self
-        for _, child in self.children:
-            yield from child.walk()
+        """This node and all below it; every node before those that read it. Chains may be longer than Python recurses deep."""
+        waiting = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(child for _, child in reversed(node.children))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As a flat list: pickle would go down one level of the stack after the other."""
+        nodes = list(self.walk())
+        number = {id(node): n for n, node in enumerate(nodes)}
+        flat = [(n.operator, [(tag, number[id(child)]) for tag, child in n.children], n.edges) for n in nodes]
+        return _unflattened, (flat,)
+
+
+def _unflattened(flat: list[tuple[Operator, list[tuple[str | None, int]], tuple[Edge, ...]]]) -> ChainNode:
+    nodes: dict[int, ChainNode] = {}
+    for n, (operator, children, edges) in reversed(list(enumerate(flat))):  # what reads a node stands behind it
+        nodes[n] = ChainNode(operator, tuple((tag, nodes[child]) for tag, child in children), edges)
+    return nodes[0]
 
 
 @dataclass(frozen=True)
@@ -118,11 +135,11 @@ class JobGraph:
 
     @property
     def sources(self) -> list[Operator]:
-        return [operator for operator in self.operators if isinstance(operator.spec, SourceSpec)]
+        return [operator for operator in self.operators if operator.spec.is_source]
 
     @property
     def sinks(self) -> list[Operator]:
-        return [operator for operator in self.operators if isinstance(operator.spec, SinkSpec)]
+        return [operator for operator in self.operators if operator.spec.is_sink]
 
     def operator(self, operator_id: int) -> Operator:
         return next(operator for operator in self.operators if operator.id == operator_id)
@@ -150,7 +167,7 @@ def _resolve(
             raise ProgramError(
                 "Every operator needs a uid of its own",
                 where=f"operators '{by_hash[uid_hash].name}' and '{t.name}'",
-                found=f"both have uid {t.uid or uid_hash!r}",
+                found=f"both have uid {t.uid or uid_hash!r}{_set_at(by_hash[uid_hash], t)}",
                 cure="give one of them another uid(...)",
             )
         by_hash[uid_hash] = t
@@ -162,9 +179,14 @@ def _resolve(
     return operators
 
 
+def _set_at(*same: Transformation) -> str:
+    places = [t.uid_place for t in same if t.uid_place is not None]
+    return f", set at {' and at '.join(places)}" if places else ""
+
+
 def _position_hash(t: Transformation, position: int, operators: Mapping[int, Operator]) -> str:
     inputs = [operators[i.upstream].uid_hash + (i.tag or "") for i in t.inputs]
-    return stable_hash("|".join([str(position), type(t.spec).__name__, *inputs]))
+    return stable_hash("|".join([str(position), t.spec.kind, *inputs]))
 
 
 def _default_maximum(parallelism: int) -> int:
@@ -185,14 +207,18 @@ def _check_parallelism(t: Transformation, parallelism: int, limit: int) -> None:
 
 
 def _keyed(t: Transformation) -> Partitioning | None:
-    keyed = [i.partitioning for i in t.inputs if i.partitioning is not None and i.partitioning.ship is Ship.HASH]
-    return keyed[0] if keyed and len(keyed) == len(t.inputs) else None
+    """An input is keyed if all its edges are; an operator is keyed if one of its inputs is."""
+    for index in range(max(t.spec.inputs, 1)):
+        edges = [i.partitioning for i in t.inputs if i.index == index]
+        if edges and all(p is not None and p.is_keyed for p in edges):
+            return edges[0]
+    return None
 
 
 def _resolve_input(i: Input, t: Transformation, operators: Mapping[int, Operator]) -> Input:
     same = operators[i.upstream].parallelism == operators[t.id].parallelism
     if i.partitioning is None:
-        return Input(i.upstream, Partitioning(Ship.FORWARD if same else Ship.REBALANCE), i.tag)
+        return replace(i, partitioning=Partitioning(Ship.FORWARD if same else Ship.REBALANCE))
     if i.partitioning.ship is Ship.FORWARD and not same:
         raise ProgramError(
             "forward() needs the same parallelism on both sides",
@@ -232,9 +258,9 @@ def _assemble(
             for i in inputs[t.id]:
                 assert i.partitioning is not None
                 declared = operators[i.upstream].output_type if i.tag is None else None
-                edges.append(Edge(len(edges), i.upstream, i.tag, t.id, i.partitioning, declared))
+                edges.append(Edge(len(edges), i.upstream, i.tag, t.id, i.partitioning, declared, i.index))
     heads = [t.id for t in program.transformations if t.id not in chained]
-    nodes = {head: _node(head, operators, chained, edges) for head in heads}
+    nodes = _nodes(operators, chained, edges)
     chain_of = {node.operator.id: n for n, head in enumerate(heads) for node in nodes[head].walk()}
     level: dict[int, int] = {}
     for head in heads:  # ids grow along the edges, so upstream chains come first
@@ -250,10 +276,16 @@ def _assemble(
     return JobGraph(program.name, tuple(chains), tuple(map(tuple, levels)), chain_of)
 
 
-def _node(
-    operator_id: int, operators: Mapping[int, Operator], chained: Mapping[int, Input], edges: list[Edge]
-) -> ChainNode:
-    children = tuple(
-        (i.tag, _node(child, operators, chained, edges)) for child, i in chained.items() if i.upstream == operator_id
-    )
-    return ChainNode(operators[operator_id], children, tuple(e for e in edges if e.source == operator_id))
+def _nodes(operators: Mapping[int, Operator], chained: Mapping[int, Input], edges: list[Edge]) -> dict[int, ChainNode]:
+    """Of every operator, with what is fused behind it. Ids grow along the inputs, so children are made first."""
+    nodes: dict[int, ChainNode] = {}
+    children: dict[int, list[tuple[str | None, int]]] = {}
+    leaving: dict[int, list[Edge]] = {}
+    for child, i in chained.items():
+        children.setdefault(i.upstream, []).append((i.tag, child))
+    for edge in edges:
+        leaving.setdefault(edge.source, []).append(edge)
+    for operator_id in sorted(operators, reverse=True):
+        fused = tuple((tag, nodes[child]) for tag, child in children.get(operator_id, ()))
+        nodes[operator_id] = ChainNode(operators[operator_id], fused, tuple(leaving.get(operator_id, ())))
+    return nodes

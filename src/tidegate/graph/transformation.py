@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 
 class ChainingStrategy(Enum):
@@ -31,7 +31,8 @@ class Ship(Enum):
 
 @dataclass(frozen=True)
 class Partitioning:
-    """``selector``: value -> key (HASH, CUSTOM), a plain callable. ``partitioner``: (key, n) -> index (CUSTOM).
+    """``selector``: value -> key (HASH, CUSTOM), a plain callable. A FORWARD one with a selector keys records that lie with the
+    right subtask already, so they may stay in their chain. ``partitioner``: (key, n) -> index (CUSTOM).
     ``key_type``: TypeInformation of the key, or None. ``pickled``: both callables as they were when the program named them; that
     is what travels."""
 
@@ -40,6 +41,11 @@ class Partitioning:
     key_type: Any = None
     partitioner: Any = None
     pickled: bytes | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether records come with a key, which makes the receiving operator keyed."""
+        return self.ship is Ship.HASH or (self.ship is Ship.FORWARD and self.selector is not None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.pickled is None:
@@ -54,67 +60,138 @@ def _unpickled_partitioning(ship: Ship, key_type: Any, pickled: bytes) -> Partit
 
 @dataclass(frozen=True)
 class Input:
-    """One incoming edge. ``tag``: id of the side output it reads, None for the main output.
-    ``partitioning`` None: FORWARD if the parallelism is the same, else REBALANCE."""
+    """One incoming edge. ``tag``: id of the side output it reads, None for the main output. ``index``: which of the operator's
+    inputs it is, from 0. ``partitioning`` None: FORWARD if the parallelism is the same, else REBALANCE."""
 
     upstream: int
     partitioning: Partitioning | None = None
     tag: str | None = None
+    index: int = 0
 
 
 # -- what an operator does; ``function`` is what the user handed over: a callable or an object of PyFlink's function classes --
 
 
+class Emits(Enum):
+    """What an operator emits for a record."""
+
+    ONE = "one"
+    """Exactly one record, which its function returns."""
+    SAME_OR_NONE = "same or none"
+    """The record itself, if its function says so."""
+    ANY = "any"
+
+
+class OperatorSpec:
+    """What an operator does, as frozen data: a subclass for each kind.
+
+    What the graph, the driver and the API ask of a kind is answered here, by class attributes; what a subtask does for it stands
+    in the class that ``operators/registry.py`` has for it. Nobody else asks which kind it is.
+    """
+
+    is_source: ClassVar[bool] = False
+    is_sink: ClassVar[bool] = False
+    inputs: ClassVar[int] = 1
+    """How many inputs it tells apart. A union is one input with several edges."""
+    method: ClassVar[str | None] = None
+    """What a function object has to have; None: the kind has no function."""
+    takes_callables: ClassVar[bool] = True
+    """Whether a plain callable may stand for the function object."""
+    keeps_state: ClassVar[bool] = True
+    """Whether it has state and timers by key where its input is keyed."""
+    emits: ClassVar[Emits] = Emits.ANY
+    emits_batches: ClassVar[bool] = False
+    """What it takes in waits until the loop is through with a batch, and goes on as a batch of its own."""
+    emits_tagged: ClassVar[bool] = False
+    """Whether what it emits may go to a side output."""
+    is_rolling: ClassVar[bool] = False
+    """Emits a result for each record where in batch mode there is one, the last."""
+
+    # of those kinds that have them
+    source: Any
+    watermarks: Any
+    sink: Any
+    function: Any
+    value_type: Any
+
+    @property
+    def kind(self) -> str:
+        """A name that binds: ids of operators without uid are made of it."""
+        return type(self).__name__
+
+
 @dataclass(frozen=True)
-class SourceSpec:
+class SourceSpec(OperatorSpec):
+    is_source = True
+    inputs = 0
+    keeps_state = False
+
     source: Any
     watermarks: Any = None
     """A WatermarkStrategy or None."""
 
 
 @dataclass(frozen=True)
-class MapSpec:
+class MapSpec(OperatorSpec):
     """``function``: callable or object with ``map``. On a keyed input its runtime context offers keyed state (as for all specs)."""
 
+    method = "map"
+    emits = Emits.ONE
+
     function: Any
 
 
 @dataclass(frozen=True)
-class FlatMapSpec:
+class FlatMapSpec(OperatorSpec):
+    method = "flat_map"
+
     function: Any
 
 
 @dataclass(frozen=True)
-class FilterSpec:
+class FilterSpec(OperatorSpec):
+    method = "filter"
+    emits = Emits.SAME_OR_NONE
+
     function: Any
 
 
 @dataclass(frozen=True)
-class ProcessSpec:
+class ProcessSpec(OperatorSpec):
     """``function``: object with ``process_element(value, ctx)`` and maybe ``on_timer``; yields values or ``(OutputTag, value)``."""
 
+    method = "process_element"
+    takes_callables = False
+    emits_tagged = True
+
     function: Any
 
 
 @dataclass(frozen=True)
-class ReduceSpec:
+class ReduceSpec(OperatorSpec):
     """Rolling reduce per key: emits the new aggregate for every record. ``function``: (a, b) -> c, or object with ``reduce``."""
+
+    method = "reduce"
+    is_rolling = True
 
     function: Any
     value_type: Any = None
 
 
 @dataclass(frozen=True)
-class TimestampsSpec:
+class TimestampsSpec(OperatorSpec):
+    keeps_state = False
+    emits_batches = True
+
     watermarks: Any
 
 
 @dataclass(frozen=True)
-class SinkSpec:
+class SinkSpec(OperatorSpec):
+    is_sink = True
+    keeps_state = False
+
     sink: Any
-
-
-OperatorSpec = SourceSpec | MapSpec | FlatMapSpec | FilterSpec | ProcessSpec | ReduceSpec | TimestampsSpec | SinkSpec
 
 
 @dataclass(frozen=True)
@@ -129,6 +206,8 @@ class Transformation:
     """None: the environment's."""
     max_parallelism: int | None = None
     uid: str | None = None
+    uid_place: str | None = field(default=None, compare=False)
+    """``file:line`` of the program that gave the uid."""
     uid_hash: str | None = None
     """Set by the user (``set_uid_hash``), else made from the uid or the position in the graph."""
     chaining: ChainingStrategy = ChainingStrategy.ALWAYS

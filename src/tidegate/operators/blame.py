@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import reprlib
 import traceback
 from typing import Any
 
 from tidegate.common.errors import TidegateError, UserCodeError
+from tidegate.common.faults import Killed
+from tidegate.common.user_code import user_line, with_user_frame
 
-CHAIN_FILE = "<tidegate chain>"
-"""The file name of generated code."""
-_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+SEE_CAUSE = "see the cause of this error, which has the traceback of your code (tidegate run -v shows it)"
 
 
 class _Cut(reprlib.Repr):
@@ -30,7 +29,7 @@ def reprlib_repr(value: Any) -> str:
     return text if len(text) <= 500 else text[:497] + "..."
 
 
-def record_in(error: Exception, file: str, name: str) -> str | None:
+def record_in(error: BaseException, file: str, name: str) -> str | None:
     """The record a loop of ours was at when user code raised: the variable ``name`` of the frame in ``file``."""
     record = None
     for frame, _ in traceback.walk_tb(error.__traceback__):
@@ -39,26 +38,21 @@ def record_in(error: Exception, file: str, name: str) -> str | None:
     return record
 
 
-def user_line(error: Exception) -> str | None:
-    """File, line and function of the user's code the error came from; None if there is none."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_user_file(f.filename)]
-    return f"{frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else None
+def user_error(error: BaseException, where: str, record: str | None, place: str | None = None) -> Exception:
+    """Wrap what user code raised, ``sys.exit`` and the like too; errors of ours keep their class and gain the place.
 
-
-def user_error(error: Exception, where: str, record: str | None, place: str | None = None) -> Exception:
-    """Wrap what user code raised; errors of ours keep their class and gain the place. ``place``: the user's line, where the
-    traceback has no frame of the user's."""
+    ``place``: the user's line, where the user's function was inlined and has no frame.
+    """
+    if isinstance(error, Killed):
+        raise error
+    if place is not None and not (isinstance(error, TidegateError) and error.where):
+        with_user_frame(error, place)
     line = user_line(error) or place
     if line is not None:
         where += f", {line}"
     if isinstance(error, TidegateError):
-        error.__init__(error.rule, where=error.where or where, found=error.found, cure=error.cure)  # type: ignore[misc]
-        return error
+        return error.located(where)
     found = f"{type(error).__name__}: {error}"
     if record is not None:
         found += f"; record {record}"
-    return UserCodeError("A user function raised an exception", where=where, found=found, cure="see the cause above")
-
-
-def _is_user_file(name: str) -> bool:
-    return not name.startswith(_PACKAGE) and name != CHAIN_FILE
+    return UserCodeError("A user function raised an exception", where=where, found=found, cure=SEE_CAUSE)

@@ -1,35 +1,91 @@
-"""User functions: a plain callable or an object of PyFlink's function classes becomes one callable plus hooks."""
+"""User functions: what is called for a record, and the life cycle of the objects behind it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.graph.transformation import (
-    FilterSpec,
-    FlatMapSpec,
-    MapSpec,
-    OperatorSpec,
-    ProcessSpec,
-    ReduceSpec,
-)
+from tidegate.graph.transformation import OperatorSpec
 from tidegate.operators.blame import user_error
 
-_PACKAGE = __name__.partition(".")[0]
-_METHODS = {
-    MapSpec: "map",
-    FlatMapSpec: "flat_map",
-    FilterSpec: "filter",
-    ProcessSpec: "process_element",
-    ReduceSpec: "reduce",
-}
+
+class FunctionObject:
+    """The root of the function classes that users extend: the life cycle, with nothing to do. All hooks are optional.
+
+    Of an object of such a class the method of its kind is called (``map``, ``reduce``, ...), even if it is callable as well.
+    """
+
+    def open(self, runtime_context: Any) -> None:
+        """Once per copy, before its first record: ask for state, open connections."""
+
+    def close(self) -> None:
+        """At most once per copy, after its last record. Not called when a worker is killed."""
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete. Best effort: called before a later round's records, on the copy that runs that round;
+        ids may be skipped (a higher one covers all lower), and a crash loses the call."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint was given up; a later one will cover its changes. Best effort as above."""
+
+
+class FunctionWrapper(FunctionObject):
+    """A function object of ours around one of the user's: passes the life cycle on to ``wrapped``."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+
+    def open(self, runtime_context: Any) -> None:
+        self._pass_on("open", runtime_context)
+
+    def close(self) -> None:
+        self._pass_on("close")
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self._pass_on("notify_checkpoint_complete", checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self._pass_on("notify_checkpoint_aborted", checkpoint_id)
+
+    def _pass_on(self, hook: str, *arguments: Any) -> None:
+        method = hook_of(self.wrapped, hook)
+        if method is not None:
+            method(*arguments)
+
+
+def hook_of(function: Any, name: str) -> Callable[..., Any] | None:
+    """A method of the life cycle. A class stands for its constructor, and has no life of its own."""
+    found: Callable[..., Any] | None = None if isinstance(function, type) else getattr(function, name, None)
+    return found
+
+
+def method_of(function: Any, method: str) -> Callable[..., Any]:
+    """What is called for a record where a callable may stand for a function object with the method.
+
+    An object of the user's own that is callable is called, whatever methods it has besides.
+    """
+    if callable(function) and not isinstance(function, FunctionObject):
+        found: Callable[..., Any] = function
+    else:
+        found = getattr(function, method, function)
+    return found
 
 
 def callable_of(spec: OperatorSpec) -> Callable[..., Any]:
     """What the loop calls for each record."""
-    function: Any = spec.function  # type: ignore[union-attr]
-    method: Callable[..., Any] = getattr(function, _METHODS[type(spec)], function)
-    return method
+    assert spec.method is not None
+    if spec.takes_callables:
+        return method_of(spec.function, spec.method)
+    found: Callable[..., Any] = getattr(spec.function, spec.method)
+    return found
+
+
+def is_notified(function: Any) -> bool:
+    """Whether a function has a hook for complete checkpoints, other than the empty one that all function classes inherit."""
+    while isinstance(function, FunctionWrapper):
+        function = function.wrapped
+    hook = getattr(type(function), "notify_checkpoint_complete", None)
+    return hook is not None and hook is not FunctionObject.notify_checkpoint_complete
 
 
 class Hooks:
@@ -38,18 +94,15 @@ class Hooks:
     A function that was closed and is needed again, because its last round is repeated, is opened again.
     """
 
-    def __init__(self, function: Any, where: str) -> None:
-        self._function, self._where = function, where
+    def __init__(self, function: Any, where: str, context: Any) -> None:
+        """``context``: what ``open`` is given."""
+        self._function, self._where, self._context = function, where, context
         self._is_open = False
-        hook: Any = getattr(type(getattr(function, "_function", function)), "notify_checkpoint_complete", None)
-        self.listens = hook is not None and not hook.__module__.startswith(f"{_PACKAGE}.")
+        self.listens = is_notified(function)
         """Whether it wants to hear of checkpoints: then it is closed when it has heard of the last one."""
 
-    def open(self, context: Any) -> None:
-        self._context = context
-        self.reopen()
-
-    def reopen(self) -> None:
+    def open(self) -> None:
+        """Does nothing if it is open."""
         if not self._is_open:
             self._is_open = True
             self._call("open", self._context)
@@ -66,10 +119,10 @@ class Hooks:
             self._call("notify_checkpoint_aborted", checkpoint_id)
 
     def _call(self, name: str, *arguments: Any) -> None:
-        method = getattr(self._function, name, None)
-        if method is None or isinstance(self._function, type):
+        method = hook_of(self._function, name)
+        if method is None:
             return
         try:
             method(*arguments)
-        except Exception as error:
+        except BaseException as error:
             raise user_error(error, f"{name}() of {self._where}", None) from error

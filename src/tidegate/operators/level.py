@@ -11,16 +11,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
 from tidegate.common.errors import ProgramError
+from tidegate.common.pickling import dumps, why_not
 from tidegate.graph.plan import Chain, JobGraph
-from tidegate.graph.transformation import SinkSpec, SourceSpec, TimestampsSpec
-from tidegate.operators.bodies import bodies_of
-from tidegate.operators.functions import callable_of
+from tidegate.operators import rewrites
 from tidegate.operators.outputs import Target
+from tidegate.operators.rewrites.explain import log_functions, places_of
+from tidegate.operators.rewrites.rewrite import Rewrites
 from tidegate.operators.rows import ACK, RoundContext, Row, TaskPlan
-from tidegate.operators.subtask import Settings, Subtask
+from tidegate.operators.settings import Settings
+from tidegate.operators.subtask import Subtask
+from tidegate.operators.tagging import tagging_operators
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,19 @@ class JobSpec:
     main_classes: bytes
 
 
+@dataclass(frozen=True)
+class ShippedChain:
+    """A chain with what the driver has found out about functions. ``tagging``: operators that may emit to side outputs."""
+
+    chain: Chain
+    rewrites: Rewrites
+    tagging: frozenset[int]
+
+
 def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
     """Pickles the user's functions; a function that cannot be pickled is named here, before anything starts."""
+    log_functions(graph)
+    tagging = tagging_operators(graph)
     receiving = {e.id: chain for chain in graph.chains for e in chain.inputs}
     targets = {
         e: Target(c.level, c.offset, c.parallelism, c.head.operator.max_parallelism, c.head.operator.name)
@@ -50,36 +62,29 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
         settings=settings,
         widths=[graph.width(level) for level in range(len(graph.levels))],
         partitions=[[(c.id, s) for c in level for s in range(c.parallelism)] for level in graph.levels],
-        chains=[_pickle_chain(chain) for chain in graph.chains],
+        chains=[_pickle_chain(chain, tagging) for chain in graph.chains],
         senders={operator.id: operator.parallelism for operator in graph.operators},
         targets=targets,
         main_classes=_main_classes(),
     )
 
 
-def _pickle_chain(chain: Chain) -> bytes:
+def _pickle_chain(chain: Chain, tagging: frozenset[int]) -> bytes:
     try:
-        return bytes(cloudpickle.dumps((chain, bodies_of(_functions(chain)))))
+        prepared = rewrites.prepare(place.function for place in places_of(chain))
+        return dumps(ShippedChain(chain, prepared, tagging))
     except Exception:
         for operator in chain.operators:
             try:
-                cloudpickle.dumps(operator.spec)
+                dumps(operator.spec)
             except Exception as error:
                 raise ProgramError(
                     "Functions, sources and sinks must be picklable, because they travel to the executors",
                     where=f"operator '{operator.name}'",
-                    found=f"{type(error).__name__}: {error}",
+                    found=why_not(operator.spec, error),
                     cure="create connections, locks and files in open(), not in __init__ or a closure",
                 ) from error
         raise
-
-
-def _functions(chain: Chain) -> Iterator[Callable[..., Any]]:
-    """What is called for each record."""
-    for node in chain.head.walk():
-        if not isinstance(node.operator.spec, SourceSpec | SinkSpec | TimestampsSpec):
-            yield callable_of(node.operator.spec)
-        yield from (edge.partitioning.selector for edge in node.edges if edge.partitioning.selector is not None)
 
 
 def _main_classes() -> bytes:
@@ -89,11 +94,11 @@ def _main_classes() -> bytes:
     kept = {}
     for name, cls in found.items():
         try:
-            cloudpickle.dumps(cls)
+            dumps(cls)
             kept[name] = cls
         except Exception:
             continue
-    return bytes(cloudpickle.dumps(kept))
+    return dumps(kept)
 
 
 class Job:
@@ -114,9 +119,10 @@ class Job:
 
     def subtask(self, chain: int, index: int) -> Subtask:
         if (chain, index) not in self._subtasks:
-            loaded, bodies = pickle.loads(self.spec.chains[chain])
-            s = self.spec
-            self._subtasks[chain, index] = Subtask(loaded, index, s.settings, s.senders, s.targets, bodies)
+            s, shipped = self.spec, pickle.loads(self.spec.chains[chain])
+            self._subtasks[chain, index] = Subtask(
+                shipped.chain, index, s.settings, s.senders, s.targets, shipped.rewrites, shipped.tagging
+            )
         return self._subtasks[chain, index]
 
     def close(self) -> None:

@@ -1,22 +1,28 @@
-"""The leaving end of an edge: column buffers per target, cut into numbered chunks."""
+"""The leaving end of an edge: a buffer per target, cut into numbered chunks."""
 
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Ship
-from tidegate.operators.columns import KEYS, PLAIN, Column
+from tidegate.operators.column_batch import BOOL, FLOAT, INT, TEXT, Column, ColumnBatch, Int64s, pack_field
+from tidegate.operators.packing import KEYS, PLAIN, Packer
+from tidegate.operators.rewrites.rewrite import Owner
 from tidegate.operators.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
-from tidegate.operators.vectors import Int64s, IntColumns, pack_field
 from tidegate.state.key_groups import IntRouter, KeyRouter
 from tidegate.state.key_types import key_identity
 
-Columns = tuple[list[Any], list[Any], list[Any]]
+if TYPE_CHECKING:
+    from tidegate.operators.codegen import LoopSource
+
+_KEYS: dict[str, type] = {INT: int, FLOAT: float, BOOL: bool, TEXT: str}
+Buffer = tuple[list[Any], list[Any], list[Any]]
 """Values, keys, timestamps; the latter two stay empty where there are none."""
 
 
@@ -30,25 +36,39 @@ class Target:
         self.max_parallelism, self.name = max_parallelism, name
 
 
-class _Waiting:
-    """Columns on their way to one target of a keyed edge: fields, then the key unless it is a field, then timestamps."""
+class _Shape(NamedTuple):
+    """What column batches that become one chunk have in common. ``types``: of all columns, those of key and time included."""
 
-    __slots__ = ("key_field", "parts", "records", "timed", "width")
+    width: int
+    key_field: int | None
+    timed: bool
+    types: str
+
+
+class _Waiting:
+    """Column batches on their way to one target of a keyed edge: fields, then the key unless it is a field, then timestamps."""
+
+    __slots__ = ("parts", "records", "shape")
 
     def __init__(self) -> None:
-        self.parts: list[list[Int64s]] = []
-        self.records, self.width, self.timed = 0, 0, False
-        self.key_field: int | None = None
+        self.parts: list[list[Column]] = []
+        self.records = 0
+        self.shape = _Shape(0, None, False, "")
 
     def clear(self) -> None:
         self.parts, self.records = [], 0
 
     def payload(self) -> Payload:
         columns = [np.concatenate(pieces) for pieces in zip(*self.parts, strict=True)]
-        fields = max(self.width, 1)
-        keys = pack_field(self.key_field) if self.key_field is not None else IntColumns([columns[fields]], 0).pack()
-        times = IntColumns([columns[-1]], 0).pack() if self.timed else None
-        return IntColumns(columns[:fields], self.width).pack(), keys, times
+        width, key_field, timed, _ = self.shape
+        fields = max(width, 1)
+        keys = pack_field(key_field) if key_field is not None else _packed_keys(columns[fields])
+        times = ColumnBatch([columns[-1]], 0).pack() if timed else None
+        return ColumnBatch(columns[:fields], width).pack(), keys, times
+
+
+def _packed_keys(keys: Column) -> bytes:
+    return ColumnBatch([keys], 0).pack() if keys.dtype.kind == INT else KEYS.pack(keys.tolist())
 
 
 class EdgeOutput:
@@ -66,7 +86,7 @@ class EdgeOutput:
         n = target.parallelism
         ship = edge.partitioning.ship
         self.per_record = ship in (Ship.HASH, Ship.CUSTOM)
-        self.buffers: list[Columns] = [([], [], []) for _ in range(n if self.per_record else 1)]
+        self.buffers: list[Buffer] = [([], [], []) for _ in range(n if self.per_record else 1)]
         appends = [(v.append, k.append, t.append) for v, k, t in self.buffers]
         self.router: Any = None
         self.identity = key_identity(edge.partitioning.key_type)
@@ -78,10 +98,12 @@ class EdgeOutput:
         self._spread = self._targets_of(ship, senders, n)
         self._next = subtask % len(self._spread)
         self._numbers = [0] * n
-        self._column = Column(edge.record_type)
+        self._packer = Packer(edge.record_type)
         self._waiting = [_Waiting() for _ in range(n)] if ship is Ship.HASH else []
         self._int_router = IntRouter(n, target.max_parallelism)
+        self._other_router = KeyRouter(range(n), target.max_parallelism)
         self._watermark = MIN_WATERMARK
+        self._timed = False
 
     def _targets_of(self, ship: Ship, senders: int, n: int) -> list[int]:
         if ship is Ship.GLOBAL:
@@ -99,39 +121,85 @@ class EdgeOutput:
         self._drop()
         self._numbers = [0] * self.target.parallelism
         self._watermark = MIN_WATERMARK
+        self._timed = False
         self.records = 0
 
     def _drop(self) -> None:
-        for columns in self.buffers:
-            for column in columns:
-                column.clear()
+        for buffer in self.buffers:
+            for part in buffer:
+                part.clear()
         for waiting in self._waiting:
             waiting.clear()
 
-    def carries(self, columns: IntColumns) -> bool:
-        """Whether columns, and ints as keys, are what the edge is declared to carry."""
-        return int in self.identity.safe and self._column.is_of_ints(columns.width)
+    def write(self, source: LoopSource, value: str, depth: int, name: str) -> None:
+        """Write the code that adds the record in the variable ``value``; ``name``: of the operator that has emitted it."""
+        e, partitioning = self.edge.id, self.edge.partitioning
+        owner = Owner(f"partitioning of the output of operator '{name}'", value)
+        add_value, add_key, add_time = f"tg_a{e}_", f"tg_b{e}_", f"tg_t{e}_"
+        key = ""
+        if partitioning.selector is not None:
+            key = source.key(f"s{e}_", partitioning, value, depth, owner)
+        if self.per_record:
+            where = key
+            if partitioning.ship is Ship.CUSTOM:
+                where = f"{source.bind(f'p{e}_', partitioning.partitioner)}({key}, {self.target.parallelism})"
+            router = source.bind(f"r{e}_", self.router)
+            source.line(depth, f"{add_value}, {add_key}, {add_time} = {router}[{where}]", owner)
+        else:
+            for variable, append in zip((add_value, add_key, add_time), self.appends, strict=True):
+                source.bind(variable.removeprefix("tg_"), append)
+        source.line(depth, f"{add_value}({value})", owner)
+        if partitioning.is_keyed:
+            source.line(depth, f"{add_key}({key})", owner)
+        if source.timed:
+            source.line(depth, f"{add_time}(tg_t)", owner)
 
-    def extend(self, columns: IntColumns, keys: Int64s, key_field: int | None, times: Int64s | None) -> None:
-        """Add records as columns. ``key_field``: the key is this field of the record."""
+    def carry(self, timed: bool) -> None:
+        """What comes next has timestamps, or has none: a chunk has them for all of its records or for none."""
+        if timed is not self._timed:
+            self.cut(self._watermark, everything=True)
+            self._timed = timed
+
+    def carries(self, batch: ColumnBatch) -> bool:
+        """Whether a column batch is what the edge is declared to carry."""
+        return self._packer.carries(batch.schema, batch.width)
+
+    def _identified(self, keys: Column, key_field: int | None) -> tuple[Column, int | None]:
+        """The keys in the engine's form, and the field that is the same, if there is one."""
+        if _KEYS[keys.dtype.kind] in self.identity.safe:
+            return keys, key_field
+        identified = np.empty(len(keys), object)
+        identified[:] = list(map(self.identity.identify, keys.tolist()))
+        return identified, None
+
+    def _subtasks(self, keys: Column) -> npt.NDArray[np.uint16]:
+        """The target of each key."""
+        if keys.dtype.kind == INT:
+            return self._int_router.subtasks(keys)
+        return np.fromiter(map(self._other_router.__getitem__, keys.tolist()), np.uint16, len(keys))
+
+    def extend(self, batch: ColumnBatch, keys: Column, key_field: int | None, times: Int64s | None) -> None:
+        """Add records as columns. ``keys``: as the key selector gives them. ``key_field``: they are this field of the record.
+        Raises for a key that is not of the declared type; then nothing is added."""
         n = len(self._waiting)
+        keys, key_field = self._identified(keys, key_field)
         if any(values for values, _, _ in self.buffers):
             self.cut(self._watermark, everything=True)
-        every = [*columns.columns, *([] if key_field is not None else [keys]), *([] if times is None else [times])]
+        every = [*batch.columns, *([] if key_field is not None else [keys]), *([] if times is None else [times])]
         if n == 1:
             ends = [len(keys)]
         else:
-            subtasks = self._int_router.subtasks(keys)
+            subtasks = self._subtasks(keys)
             order = np.argsort(subtasks, kind="stable")
             every = [column[order] for column in every]
             ends = np.bincount(subtasks, minlength=n).cumsum().tolist()
+        shape = _Shape(batch.width, key_field, times is not None, "".join(column.dtype.kind for column in every))
         start = 0
         for index, (waiting, end) in enumerate(zip(self._waiting, ends, strict=True)):
             if end > start:
-                shape = (columns.width, key_field, times is not None)
-                if waiting.parts and shape != (waiting.width, waiting.key_field, waiting.timed):
+                if waiting.parts and shape != waiting.shape:
                     self._cut_waiting(index, self._watermark)
-                waiting.width, waiting.key_field, waiting.timed = shape
+                waiting.shape = shape
                 waiting.parts.append([column[start:end] for column in every])
                 waiting.records += end - start
             start = end
@@ -152,24 +220,25 @@ class EdgeOutput:
             elif waiting.records >= least:
                 self._cut_waiting(index, watermark)
         if self.per_record:
-            for index, columns in enumerate(self.buffers):
-                if len(columns[0]) >= least:
-                    self._chunk(index, self._dump(*columns), watermark)
-                    self._count(columns)
+            for index, buffer in enumerate(self.buffers):
+                if len(buffer[0]) >= least:
+                    self._chunk(index, self._dump(*buffer), watermark)
+                    self._count(buffer)
             if self.edge.partitioning.ship is Ship.HASH:
                 self.router.trim()
+                self._other_router.trim()
         elif len(self.buffers[0][0]) >= (least if everything else least * len(self._spread)):
             self._divide(watermark)
 
     def _divide(self, watermark: int) -> None:
-        values, _, times = self.buffers[0]
+        values, keys, times = self.buffers[0]
         ship, spread = self.edge.partitioning.ship, self._spread
         if ship is Ship.BROADCAST:
             payload = self._dump(values, [], times)
             for index in spread:
                 self._chunk(index, payload, watermark)
         elif len(spread) == 1:
-            self._chunk(spread[0], self._dump(values, [], times), watermark)
+            self._chunk(spread[0], self._dump(values, keys, times), watermark)
         else:
             if ship is Ship.SHUFFLE:
                 order = random.sample(range(len(values)), len(values))
@@ -182,14 +251,14 @@ class EdgeOutput:
             self._next = (self._next + len(values)) % n
         self._count(self.buffers[0])
 
-    def _count(self, columns: Columns) -> None:
-        self.records += len(columns[0])
-        for column in columns:
-            column.clear()
+    def _count(self, buffer: Buffer) -> None:
+        self.records += len(buffer[0])
+        for part in buffer:
+            part.clear()
 
     def _dump(self, values: list[Any], keys: list[Any], times: list[Any]) -> Payload:
         try:
-            return self._column.pack(values), KEYS.pack(keys) if keys else None, PLAIN.pack(times) if times else None
+            return self._packer.pack(values), KEYS.pack(keys) if keys else None, PLAIN.pack(times) if times else None
         except Exception as error:
             raise UserCodeError(
                 "Records that travel to another subtask must be picklable",

@@ -8,14 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tidegate.operators.sink import Prepared
+from tidegate.common.watermarks import MAX_WATERMARK as MAX_WATERMARK
+from tidegate.common.watermarks import MIN_WATERMARK as MIN_WATERMARK
 from tidegate.operators.source import SplitInterval
-from tidegate.state.refs import StateFile, StateSchema
+from tidegate.state.snapshot import OperatorSnapshot
 
 DATA, BARRIER, ACK = 0, 1, 2
-
-MIN_WATERMARK = -(1 << 63)
-MAX_WATERMARK = (1 << 63) - 1
 
 Row = tuple[int, int, int, int, int, int, int, Any]
 """(level, partition, kind, edge, sending subtask, number in the channel, watermark behind it, payload).
@@ -68,19 +66,16 @@ class RoundContext:
 
 @dataclass(frozen=True)
 class TaskPlan:
-    """What one subtask has to do in one round. The dicts are keyed by operator id, ``splits`` by split."""
+    """What one subtask has to do in one round. The dicts are keyed by operator id."""
 
-    files: list[StateFile] = field(default_factory=list)
-    replaced: tuple[str, ...] = ()
-    """Paths of files that merges have lately taken out of the list."""
-    schemas: list[StateSchema] = field(default_factory=list)
-    """How the states in the files were declared when they were written."""
-    compact: tuple[int, int] | None = None
+    snapshots: dict[int, OperatorSnapshot] = field(default_factory=dict)
+    """Each operator of the chain as the last accepted round has left it."""
+    compact: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The run of an operator's state files to merge."""
+    replaced: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Paths of files that merges have lately taken out of an operator's list."""
     intervals: list[SplitInterval] = field(default_factory=list)
     source_finished: bool = False
-    splits: dict[str, Generator] = field(default_factory=dict)
-    generators: dict[int, Generator] = field(default_factory=dict)
-    writers: dict[int, list[Any]] = field(default_factory=dict)
 
 
 @dataclass
@@ -97,13 +92,9 @@ class Ack:
     inputs: dict[tuple[int, int], str] = field(default_factory=dict)
     error: Exception | None = None
     declined: str | None = None
-    segment: StateFile | None = None
-    compacted: StateFile | None = None
-    schemas: list[StateSchema] = field(default_factory=list)
-    statuses: dict[int, Status] = field(default_factory=dict)
-    splits: dict[str, Generator] = field(default_factory=dict)
-    generators: dict[int, Generator] = field(default_factory=dict)
-    prepared: dict[int, Prepared] = field(default_factory=dict)
+    snapshots: dict[int, OperatorSnapshot] = field(default_factory=dict)
+    """Each operator of the chain as it is now; the driver takes them over as they are if it accepts the round."""
+    committables: dict[int, list[Any]] = field(default_factory=dict)
     wake_up_ms: int | None = None
     records_in: int = 0
     records_out: int = 0

@@ -65,6 +65,8 @@ class CommitterContext:
     staging: str
     check_lease: Callable[[], None] = _always_ours
     """Raises FencedError if a newer attempt has taken the job over."""
+    root: str | None = None
+    """The job's directory on checkpoint storage; None outside of a job."""
 
 
 @dataclass(frozen=True)

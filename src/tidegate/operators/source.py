@@ -6,13 +6,15 @@ A position is plain data (None, bool, int, float, str, list, dict), because it g
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-Batch = tuple[Sequence[Any], list[int] | None]
-"""Values, a list or a range, and, if the source knows them, their event timestamps (same length)."""
+from tidegate.operators.column_batch import Values
+
+Batch = tuple[Values, list[int] | None]
+"""Values, a list, a range or a ``ColumnBatch``, and, if the source knows them, their event timestamps (same length)."""
 
 
 class Boundedness(Enum):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
+from tidegate.common.errors import UserCodeError
+from tidegate.operators.blame import reprlib_repr
+from tidegate.operators.column_batch import Values
 from tidegate.operators.rows import MIN_WATERMARK, Generator, Status
 
 
@@ -21,14 +25,14 @@ class Domain:
 class Strategy:
     """What a WatermarkStrategy means for the engine; None means: no timestamps of its own, no watermarks."""
 
-    def __init__(self, strategy: Any, batch: bool = False) -> None:
-        self.emits = strategy is not None and strategy.kind != "none" and not batch
+    def __init__(self, strategy: Any, batch_mode: bool = False) -> None:
+        self.emits = strategy is not None and strategy.kind != "none" and not batch_mode
         self.delay = int(strategy.out_of_orderness_ms or 0) + 1 if self.emits else 0
         self.idleness_ms: int | None = strategy.idleness_ms if strategy is not None else None
         assigner = strategy.timestamp_assigner if strategy is not None else None
         self.extract: Callable[[Any, int], int] | None = getattr(assigner, "extract_timestamp", assigner)
 
-    def timestamps(self, values: Sequence[Any], timestamps: list[int] | None) -> list[int] | None:
+    def timestamps(self, values: Iterable[Any], timestamps: list[int] | None) -> list[int] | None:
         """The event timestamps of a batch; the assigner sees the record's former timestamp, or MIN."""
         if self.extract is None:
             return timestamps
@@ -37,10 +41,27 @@ class Strategy:
             return [extract(value, MIN_WATERMARK) for value in values]
         return [extract(value, MIN_WATERMARK if t is None else t) for value, t in zip(values, timestamps, strict=True)]
 
-    def seen(self, generator: Generator, timestamps: list[int] | None, now_ms: int) -> Generator:
+    def seen(self, generator: Generator, timestamps: list[int] | None, now_ms: int, values: Values = ()) -> Generator:
+        """``values``: the records of the timestamps, to name the one that has none."""
         if not timestamps:
             return Generator(generator.greatest, now_ms)
-        return Generator(max(generator.greatest, max(timestamps)), now_ms)
+        try:
+            return Generator(max(generator.greatest, max(timestamps)), now_ms)
+        except TypeError:
+            if self.extract is None:
+                raise
+            raise self._refused(timestamps, values) from None
+
+    def _refused(self, timestamps: list[Any], values: Values) -> UserCodeError:
+        wrong = next((n for n, moment in enumerate(timestamps) if not isinstance(moment, int)), 0)
+        code = getattr(self.extract, "__code__", None)
+        place = f", {code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
+        return UserCodeError(
+            "A timestamp assigner returns the record's event time in milliseconds, an int",
+            where=f"timestamp assigner{place}",
+            found=f"{reprlib_repr(timestamps[wrong])}; record {reprlib_repr(next(islice(values, wrong, None), 'not known'))}",
+            cure="return a time for every record, or filter records without one before",
+        )
 
     def watermark(self, generator: Generator) -> int:
         if not self.emits or generator.greatest == MIN_WATERMARK:
@@ -64,8 +85,8 @@ class SplitWatermarks:
     def start(self, split: str, now_ms: int) -> None:
         self.splits.setdefault(split, Generator(active_ms=now_ms))
 
-    def seen(self, split: str, timestamps: list[int] | None, now_ms: int) -> None:
-        self.splits[split] = self.strategy.seen(self.splits[split], timestamps, now_ms)
+    def seen(self, split: str, timestamps: list[int] | None, now_ms: int, values: Values = ()) -> None:
+        self.splits[split] = self.strategy.seen(self.splits[split], timestamps, now_ms, values)
 
     def finish(self, split: str) -> None:
         self.splits.pop(split, None)

@@ -1,119 +1,164 @@
-"""One execution attempt of a job: rounds, and checkpoints riding on them, until the end of input, a failure or a stop."""
+"""One execution attempt of a job: rounds, and checkpoints riding on them, until the end of input, a failure or a stop.
+
+The job's thread takes events from the inbox, one after the other, and is the only one that changes anything here. Rounds run
+in one lane; steps 7 to 9 in the other (``checkpoint_lane.py`` says why that is safe).
+"""
 
 from __future__ import annotations
 
+import functools
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from tidegate.checkpoint.coordinator import CheckpointCoordinator
-from tidegate.checkpoint.failures import CheckpointFailureReason
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.common import faults
-from tidegate.common.clock import Clock, SystemClock
-from tidegate.common.errors import JobCancelledError, RoundError
+from tidegate.common.clock import FOREVER, Clock, Timer
+from tidegate.common.errors import FencedError, JobCancelledError, RoundError
 from tidegate.operators.rows import Ack, RoundContext
 from tidegate.operators.source import SourcePlan
-from tidegate.runtime.commits import SinkCommitters
+from tidegate.runtime.attempt_checkpoints import AttemptCheckpoints
+from tidegate.runtime.checkpoint_lane import (
+    CheckpointLane,
+    Committed,
+    Discarded,
+    Failed,
+    NotStored,
+    Stored,
+    Through,
+    WorkEnded,
+)
+from tidegate.runtime.commands import Cancel, TriggerCheckpoint
 from tidegate.runtime.engine import Engine, RoundPlan
+from tidegate.runtime.inbox import Event, Inbox, LaneBroken, Lanes, LeaseLost, RoundEnded, Woken
+from tidegate.runtime.life_cycle import Restored
 from tidegate.runtime.notifications import is_notified
-from tidegate.runtime.planner import SourcePlanner
-from tidegate.runtime.progress import Progress
-from tidegate.runtime.watchdog import cut_off
+from tidegate.runtime.progress import written_paths
+from tidegate.runtime.round_lane import RoundLane, RunningRound
+from tidegate.runtime.statistics import Listener, RoundStatistics, busy_seconds, statistics_of, tell
+from tidegate.runtime.view import JobRecorder
 
 log = logging.getLogger(__name__)
 
 _KEPT_STATISTICS = 5_000
 
 
-@dataclass(frozen=True)
-class RoundStatistics:
-    """What a round did, for listeners and the benchmark."""
-
-    round: int
-    checkpoint_id: int | None
-    started_ms: int
-    seconds: float
-    records_in: int
-    """Records the sources read."""
-    records_out: int
-    """Records that crossed an edge."""
-    commit_seconds: float
-
-
-Listener = Callable[[RoundStatistics], None]
-
-
 class Attempt:
-    """Runs from a restored (or empty) ``progress``. Raises what ended it; returns at the end of input."""
+    """Runs from what was ``restored``. Raises what ended it, with both lanes at rest; returns at the end of input."""
 
     def __init__(
         self,
         *,
         token: str,
-        progress: Progress,
-        planner: SourcePlanner,
+        restored: Restored,
         engine: Engine,
-        committers: SinkCommitters,
-        coordinator: CheckpointCoordinator | None,
+        inbox: Inbox,
+        lanes: Lanes,
         clock: Clock,
         stop: threading.Event,
         first_round: int,
         poll_ms: int,
+        recorder: JobRecorder,
         listeners: list[Listener],
     ) -> None:
-        self._token, self.progress, self._planner, self._engine = token, progress, planner, engine
-        self._committers, self._coordinator = committers, coordinator
+        self._token, self._inbox, self._lanes = token, inbox, lanes
+        self.progress, self._planner = restored.progress, restored.planner
+        self._lease, self._committers = restored.claimed.lease.token, restored.committers
         self._clock, self._stop, self._poll_ms = clock, stop, poll_ms
-        self._listeners = listeners
+        self._recorder, self._listeners = recorder, listeners
         self.round = first_round
         self.statistics: deque[RoundStatistics] = deque(maxlen=_KEPT_STATISTICS)
-        self._unsaved = True  # something since the last checkpoint; the first one after a start is always wanted
-        self._completed: list[int] = []
-        self._aborted: list[int] = []
+        self._rounds = RoundLane(lanes, engine, clock)
+        self._lane = CheckpointLane(lanes, restored.committers, restored.coordinator, clock)
+        self._checkpoints = AttemptCheckpoints(restored.coordinator, self._lane, recorder, clock)
+        self._sources: dict[int, SourcePlan] | None = None  # planned, and not yet run
+        self._timer: Timer | None = None
+        self._resting = self._ending = self._over = False
+        self._stray: dict[int, list[Any]] = {}  # prepared in a round that did not count
+
+    # -- the loop --------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Rounds until all sources have ended and everything is committed."""
-        while True:
-            self.check_stopped()
-            now = self._clock.now_ms()
-            sources = self._planner.plan(now)
-            ending = all(plan.finished for plan in sources.values())
-            pending = self._trigger(sources, ending)
-            works = self._has_work(sources, pending, now)
-            if works:
-                self._run_round(sources, pending, now)
-            if self._planner.finished and not self._unsaved:
-                return self._notify_last()
-            if self._planner.finished and self._coordinator is None:
-                return self._commit_at_end()
-            if not works:  # also at the end, when storage gave no id for the last checkpoint
-                self._wait(sources, now)
+        """Events until all sources have ended and everything is committed."""
+        try:
+            self._go_on()
+            while not self._over:
+                self._handle(self._inbox.take(self._lanes))
+                self._go_on()
+        except Exception as error:
+            instead = self._wind_up(error)
+            if instead is error:
+                raise
+            raise instead from error
+        finally:
+            self._be_woken(None)
+            self._checkpoints.refuse_requests()
 
-    def check_stopped(self) -> None:
+    def _check_stopped(self) -> None:
         if self._stop.is_set():
             raise JobCancelledError("The job was cancelled")
 
-    # -- when ----------------------------------------------------------------------------------------------------------
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, WorkEnded):
+            self._lane.ended(event)
+        match event:
+            case RoundEnded():
+                self._round_ended(event)
+            case Stored():
+                self._checkpoints.stored(event)
+            case NotStored():
+                self._checkpoints.not_stored(event)
+            case Committed():
+                self.progress = self._checkpoints.committed(event, self.progress)
+            case Through():
+                self._checkpoints.through(event)
+            case Discarded():
+                self._resting = True
+                self._be_woken(self._poll_ms)
+            case Woken():
+                self._resting = False
+            case TriggerCheckpoint():
+                self._checkpoints.ask(event)
+            case Cancel():  # a round that ends well all the same counts, with its checkpoint
+                self._rounds.cut()
+            case Failed() | LaneBroken():
+                raise event.error
+            case LeaseLost() if event.lease == self._lease:  # else it was that of an earlier attempt
+                raise event.error
 
-    def _trigger(self, sources: dict[int, SourcePlan], ending: bool) -> PendingCheckpoint | None:
-        """Step 1. The last round always carries a barrier: it commits the last output."""
-        if self._coordinator is None:
-            return None
-        wanted = self._unsaved or self._keeps_writers or any(plan.intervals for plan in sources.values())
-        # Rounds are the grid checkpoints lie on: the one nearest to the beat carries it, be it a little early.
-        early_ms = self.statistics[-1].seconds * 500 if self.statistics else 0.0
-        if (ending and self._unsaved) or (wanted and self._coordinator.due(early_ms)):
-            return self._coordinator.trigger(self._subtasks())
-        return None
+    # -- when ------------------------------------------------------------------------------------------------------------
 
-    @property
-    def _keeps_writers(self) -> bool:
-        """Sinks with open parts may want to roll them at a checkpoint even when nothing new came."""
-        return any(self.progress.writers.values())
+    def _go_on(self) -> None:
+        """Begin what can begin now: the next round, the end; else be woken when it is time to look again."""
+        if self._over or not self._rounds.at_rest:
+            return
+        self._check_stopped()
+        if self._lane.holds_rounds or self._resting:
+            return
+        if self._planner.finished and self._checkpoints.all_saved:
+            return self._finish()
+        now = self._clock.now_ms()
+        sources = self._sources = self._sources or self._planner.plan(now)
+        state = self._state(sources)
+        hold_ms = self._checkpoints.hold_ms(**state)
+        if hold_ms > 0:
+            return self._be_woken(hold_ms)
+        pending = self._checkpoints.trigger(self._subtasks(), **state)
+        if self._has_work(sources, pending, now):
+            self._start_round(sources, pending, now)
+        else:  # also at the end, when storage gave no id for the last checkpoint
+            self._sources = None
+            self._wait(sources, now)
+
+    def _state(self, sources: dict[int, SourcePlan]) -> dict[str, Any]:
+        """What decides whether the next round should carry a checkpoint."""
+        news = self._checkpoints.unsaved or any(plan.intervals for plan in sources.values())
+        return {
+            "wanted": news or self.progress.keeps_writers,  # which may want to roll their parts though nothing new came
+            "ending": all(plan.finished for plan in sources.values()),
+            "half_round_ms": self.statistics[-1].seconds * 500 if self.statistics else 0.0,
+        }
 
     def _subtasks(self) -> set[tuple[str, int]]:
         return {(o.uid_hash, s) for o in self.progress.graph.operators for s in range(o.parallelism)}
@@ -130,50 +175,42 @@ class Attempt:
     def _wait(self, sources: dict[int, SourcePlan], now: int) -> None:
         moments = [plan.wake_up_ms for plan in sources.values() if plan.wake_up_ms is not None]
         moments += [m for m in (self.progress.next_wake_up_ms,) if m is not None]
-        delay = min([self._poll_ms, *(max(1, moment - now) for moment in moments)])
-        self._clock.wait(self._stop, delay / 1000)
+        self._be_woken(min([self._poll_ms, *(max(1, moment - now) for moment in moments)]))
 
-    # -- steps 3 to 6 ----------------------------------------------------------------------------------------------------
+    def _be_woken(self, delay_ms: float | None) -> None:
+        """After so long, and not earlier; None, or ``FOREVER``: not at all."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        if delay_ms is not None and delay_ms < FOREVER:
+            moment = self._clock.monotonic() + delay_ms / 1000
+            self._timer = self._clock.call_at(moment, lambda: self._inbox.post(Woken()))
 
-    def _run_round(self, sources: dict[int, SourcePlan], pending: PendingCheckpoint | None, now: int) -> None:
+    def _finish(self) -> None:
+        """All sources have ended. What waits without checkpoints is published, then nothing is left to do but to tell."""
+        waiting = {sink: items for sink, items in self.progress.committables.items() if items}
+        if waiting and not self._checkpoints.enabled:
+            self._lane.publish(waiting)
+            self.progress = self.progress.without_pending(waiting)
+        if not self._lane.at_rest:
+            return
+        if self._checkpoints.completed and any(is_notified(o.spec) for o in self.progress.graph.operators):
+            # Notifications ride on the next round, and behind the last checkpoint there is none: functions that ask for them
+            # get a round of their own.
+            now = self._clock.now_ms()
+            return self._start_round(self._planner.plan(now), None, now, only_tells=True)
+        self._over = True
+
+    # -- steps 2 to 6 ----------------------------------------------------------------------------------------------------
+
+    def _start_round(
+        self, sources: dict[int, SourcePlan], pending: PendingCheckpoint | None, now: int, *, only_tells: bool = False
+    ) -> None:
+        self._sources = None
         plan = self._plan(sources, pending, now)
-        started = self._clock.monotonic()
+        patience_ms = self._checkpoints.round_begins(pending)
         faults.point("C2.cut", round=self.round, checkpoint_id=plan.context.checkpoint_id)
-        try:
-            acks = self._run_bounded(plan, pending)
-            faults.point("C3.acks-in", round=self.round, checkpoint_id=plan.context.checkpoint_id)
-            self.progress.check(acks)
-            self._raise_first_error(acks)
-            self.progress.check_prepared(acks)
-        except Exception as error:
-            if pending is not None and self._coordinator is not None:
-                self._coordinator.abort(pending, CheckpointFailureReason.ROUND_FAILED, str(error))
-            self.check_stopped()
-            raise
-        seconds = self._clock.monotonic() - started
-        declined = next((ack for ack in acks if ack.declined is not None), None)
-        if declined is not None:
-            return self._discard(acks, declined, pending)
-        self._accept(acks, plan, seconds, pending)
-
-    def _run_bounded(self, plan: RoundPlan, pending: PendingCheckpoint | None) -> list[Ack]:
-        """A round that hangs must not outlive the rules of failed checkpoints. First it is cancelled, so that none of its
-        tasks goes on below the restart; then its checkpoint has expired, which fails the attempt: its tasks may have hung
-        in user code or outside, and a restart is the way known to be safe."""
-        if self._coordinator is None or not isinstance(
-            self._clock, SystemClock
-        ):  # simulated time passes between rounds
-            return self._engine.run(plan)
-        patience = self._coordinator.patience_ms(pending)
-        with cut_off(self._engine, patience / 1000) as cut:
-            try:
-                return self._engine.run(plan)
-            except RoundError as error:
-                failed = error
-        self.check_stopped()
-        if cut.is_set() and failed.restart_helps:
-            self._coordinator.expire(pending, f"round {self.round} had not ended after {patience:.0f} ms")
-        raise failed
+        self._rounds.start(plan, pending, patience_ms, only_tells=only_tells)
 
     def _plan(self, sources: dict[int, SourcePlan], pending: PendingCheckpoint | None, now: int) -> RoundPlan:
         self.round += 1
@@ -182,123 +219,132 @@ class Attempt:
             version=f"{self._token}-{self.round}",
             checkpoint_id=pending.checkpoint_id if pending is not None else None,
             now_ms=now,
-            completed=tuple(self._completed),
-            aborted=tuple(self._aborted),
-            statuses=self.progress.statuses,
+            completed=tuple(self._checkpoints.completed),
+            aborted=tuple(self._checkpoints.aborted),
+            statuses=self.progress.statuses(),
         )
         return self.progress.plan(context, sources)
 
-    @staticmethod
-    def _raise_first_error(acks: list[Ack]) -> None:
-        """Upstream first: what follows below is a consequence."""
-        for ack in sorted(acks, key=lambda a: (a.chain, a.subtask)):
-            if ack.error is not None:
-                raise ack.error
+    def _round_ended(self, event: RoundEnded) -> None:
+        running, cut_off = self._rounds.ended()
+        if running.only_tells:
+            return self._told(event)
+        if self._ending:
+            self._stray = _prepared_by(event.acks)
+            return
+        try:
+            if event.error is not None:
+                self._fail_round(event.error, running, cut_off)
+            faults.point("C3.acks-in", round=running.number, checkpoint_id=running.plan.context.checkpoint_id)
+            self.progress.check(event.acks)
+            _raise_first_error(event.acks)
+        except Exception as error:
+            self._stray = _prepared_by(event.acks)
+            self._checkpoints.round_failed(running.pending, error)
+            self._check_stopped()
+            raise
+        declined = next((ack for ack in event.acks if ack.declined is not None), None)
+        if declined is not None:
+            return self._discard(event.acks, declined, running.pending)
+        self._accept(event, running)
+
+    def _fail_round(self, error: Exception, running: RunningRound, cut_off: bool) -> None:
+        """A round that hangs must not outlive the rules of failed checkpoints. First it was cancelled, so that none of its
+        tasks goes on below the restart; now its checkpoint has expired, which fails the attempt: its tasks may have hung
+        in user code or outside, and a restart is the way known to be safe."""
+        self._check_stopped()
+        if cut_off and getattr(error, "restart_helps", True):
+            message = f"round {running.number} had not ended after {running.patience_ms:.0f} ms"
+            self._checkpoints.round_hung(running.pending, message)
+        raise error
 
     def _discard(self, acks: list[Ack], ack: Ack, pending: PendingCheckpoint | None) -> None:
         """Nothing of the round happened; it is planned again. A checkpoint it carried has failed."""
         reason = ack.declined or ""
         log.warning("round %d declined: %s", self.round, reason)
         self._planner.discard()
-        written = (file for each in acks for file in (each.segment, each.compacted) if file is not None)
-        self.progress.replaced.update(file.path for file in written)
-        # Other subtasks may have prepared; whatever neither the pending committables nor the writers' states name goes.
-        self._committers.abort_lingering(self.progress.committables, self.progress.writer_states())
-        if self._coordinator is None:
+        self._checkpoints.released |= written_paths(acks)
+        self._lane.discard(_prepared_by(acks), self.progress.committables, self.progress.writer_states())
+        if not self._checkpoints.enabled:
             raise RoundError(
                 "A round could not store its results, and without checkpoints it cannot go on", found=reason
             )
-        # A round without a barrier that could not be stored counts too: otherwise it would be tried for ever.
-        failed = pending or self._coordinator.trigger(())
-        if failed is not None:
-            self._aborted.append(failed.checkpoint_id)
-            self._coordinator.abort(failed, CheckpointFailureReason.DECLINED, reason)
-        self._clock.wait(self._stop, self._poll_ms / 1000)
+        self._checkpoints.round_declined(pending, reason)
 
-    def _accept(self, acks: list[Ack], plan: RoundPlan, seconds: float, pending: PendingCheckpoint | None) -> None:
-        prepared = self.progress.accept(acks, plan)
-        self._planner.accept(self._busy_seconds(acks))
-        self._unsaved = True
-        self._completed.clear()
-        self._aborted.clear()
-        at_once: dict[int, list[Any]] = {}
-        for operator_id, items in prepared.items():
-            if self._committers.waits_for_checkpoint(operator_id, self._coordinator is not None):
-                self.progress.committables.setdefault(operator_id, []).extend(items)
-            else:
-                at_once[operator_id] = items
-        committing = self._clock.monotonic()
-        self._committers.commit(at_once)
-        if pending is not None:
-            self._complete(pending, acks)
-        self._report(acks, plan, seconds, self._clock.monotonic() - committing)
+    def _accept(self, event: RoundEnded, running: RunningRound) -> None:
+        before, context = self.progress, running.plan.context
+        accepted, prepared = before.accept(event.acks)
+        self._planner.accept(busy_seconds(event.acks, accepted.graph))
+        self._checkpoints.round_accepted(context, before, accepted)
+        waits = functools.partial(self._committers.waits_for_checkpoint, checkpointing=self._checkpoints.enabled)
+        later = {sink: items for sink, items in prepared.items() if waits(sink)}
+        at_once = {sink: items for sink, items in prepared.items() if items and sink not in later}
+        self.progress = accepted.with_pending(later)
+        if at_once:
+            self._lane.publish(at_once)
+        if running.pending is not None:
+            self._checkpoints.cut(running.pending, event.acks, self.progress, self._planner, context.round)
+        self._report(event, context)
 
-    def _busy_seconds(self, acks: list[Ack]) -> float:
-        """The round's time that grows with its records: the slowest subtask of each level. Starting workers does not count."""
-        slowest: dict[int, float] = {}
-        for ack in acks:
-            level = self.progress.graph.chains[ack.chain].level
-            slowest[level] = max(slowest.get(level, 0.0), ack.seconds)
-        return sum(slowest.values())
-
-    # -- steps 7 to 9 ----------------------------------------------------------------------------------------------------
-
-    def _complete(self, pending: PendingCheckpoint, acks: list[Ack]) -> None:
-        assert self._coordinator is not None
-        for ack in acks:
-            for operator in self.progress.graph.chains[ack.chain].operators:
-                pending.acknowledge(operator.uid_hash, ack.subtask, duration_ms=ack.snapshot_seconds * 1000)
-        if self._coordinator.is_expired(pending):
-            # The round itself is fine: its state stays, and what its sinks prepared goes into the next checkpoint.
-            self._coordinator.abort(pending, CheckpointFailureReason.EXPIRED, f"round {self.round}")
-            self._aborted.append(pending.checkpoint_id)
-            return
-        operators = self.progress.operator_states(self._planner.snapshots())
-        finished = self._planner.finished
-        completed = self._coordinator.complete(pending, operators, round=self.round, finished=finished)
-        if completed is None:
-            self._aborted.append(pending.checkpoint_id)
-            return
-        # Step 8 only behind step 7: from here on a restore would commit the same again, so a crash in between loses nothing.
-        self._committers.commit(self.progress.committables)
-        faults.point("C6.all-committed", checkpoint_id=pending.checkpoint_id)
-        self.progress.committables.clear()
-        self._unsaved = False
-        self._completed.append(pending.checkpoint_id)
-        self._coordinator.subsume(self.progress.paths(), self.progress.take_replaced())
-
-    def _commit_at_end(self) -> None:
-        self._committers.commit(self.progress.committables)
-        self.progress.committables.clear()
-
-    def _report(self, acks: list[Ack], plan: RoundPlan, seconds: float, commit_seconds: float) -> None:
-        sources = {self.progress.graph.chain_of[o.id] for o in self.progress.graph.sources}
-        statistics = RoundStatistics(
-            round=self.round,
-            checkpoint_id=plan.context.checkpoint_id,
-            started_ms=plan.context.now_ms,
-            seconds=seconds,
-            records_in=sum(ack.records_in for ack in acks if ack.chain in sources),
-            records_out=sum(ack.records_out for ack in acks),
-            commit_seconds=commit_seconds,
-        )
+    def _report(self, event: RoundEnded, context: RoundContext) -> None:
+        statistics = statistics_of(context, event.seconds, event.acks, self.progress.graph, self._lane.seconds)
+        self._lane.seconds = 0.0
         self.statistics.append(statistics)
-        for listener in list(self._listeners):
-            try:
-                listener(statistics)
-            except Exception as error:  # it looks on: what it cannot cope with is no failure of the job
-                log.warning("round %d: listener %r failed: %r", self.round, listener, error)
+        self._recorder.round(statistics, event.acks)
+        tell(self._listeners, statistics)
 
-    def _notify_last(self) -> None:
-        """Notifications ride on the next round, and behind the last checkpoint there is none: functions that ask for them
-        get a round of their own. Nobody takes its results. All output is committed, so what fails in it is only logged."""
-        if not self._completed or not any(is_notified(o.spec) for o in self.progress.graph.operators):
-            return
-        now = self._clock.now_ms()
+    def _told(self, event: RoundEnded) -> None:
+        """All output is committed, so what failed in the round that only tells is logged."""
+        self._over = not self._ending
         try:
-            acks = self._run_bounded(self._plan(self._planner.plan(now), None, now), None)
-            self._raise_first_error(acks)
+            if event.error is not None:
+                raise event.error
+            _raise_first_error(event.acks)
         except Exception as error:
-            log.warning(
-                "checkpoint %d is complete, and not all functions could be told: %s", self._completed[-1], error
-            )
+            text = "checkpoint %d is complete, and not all functions could be told: %s"
+            log.warning(text, self._checkpoints.completed[-1], error)
+
+    # -- the end of an attempt -------------------------------------------------------------------------------------------
+
+    def _wind_up(self, error: Exception) -> Exception:
+        """Bring both lanes to rest before anybody claims a new lease: the running round is cut off and counts for nothing, what
+        the checkpoint lane has begun comes to its end (if the job is cancelled, also what waits in it). Gives what to raise."""
+        self._ending = True
+        if not isinstance(error, JobCancelledError):
+            self._lane.drop()
+        self._rounds.drop()
+        later: list[Exception] = []
+        while not (self._rounds.at_rest and self._lane.at_rest):
+            _collect(later, lambda: self._handle(self._inbox.take(self._lanes)))
+        _collect(later, lambda: self._committers.abort(self._stray))
+        _collect(later, self._checkpoints.write_history)
+        cancelled = isinstance(error, JobCancelledError)
+        fenced = next((worse for worse in later if isinstance(worse, FencedError)), None)
+        if fenced is not None and not cancelled:
+            return fenced
+        # A checkpoint that is stored and could not be committed: cancelled, the job might delete it and lose what it has promised.
+        return later[0] if cancelled and self._committers.owes and later else error
+
+
+def _collect(errors: list[Exception], act: Any) -> None:
+    try:
+        act()
+    except Exception as error:
+        log.warning("while an attempt ends: %s", error)
+        errors.append(error)
+
+
+def _raise_first_error(acks: list[Ack]) -> None:
+    """Upstream first: what follows below is a consequence."""
+    for ack in sorted(acks, key=lambda a: (a.chain, a.subtask)):
+        if ack.error is not None:
+            raise ack.error
+
+
+def _prepared_by(acks: list[Ack]) -> dict[int, list[Any]]:
+    """What the sinks of a round have prepared."""
+    prepared: dict[int, list[Any]] = {}
+    for ack in acks:
+        for sink, items in ack.committables.items():
+            prepared.setdefault(sink, []).extend(items)
+    return prepared

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tidegate.common import faults
 from tidegate.common.clock import Clock
 from tidegate.common.errors import CommitError, RetryableCommitError
 from tidegate.graph.plan import Operator
-from tidegate.graph.transformation import SinkSpec
 from tidegate.operators.sink import Committer, CommitterContext, Publication, Sink
 
 log = logging.getLogger(__name__)
@@ -20,7 +19,11 @@ _NEVER = threading.Event()
 
 
 class SinkCommitters:
-    """The committers of a job. ``check_lease`` is called before every commit: an attempt that lost it must not commit."""
+    """The committers of a job. ``check_lease``: an attempt that lost it must not commit or abort.
+
+    They belong to the checkpoint lane while rounds run, so a committer is called by one thread at a time, and its calls keep
+    their order.
+    """
 
     def __init__(
         self,
@@ -30,15 +33,15 @@ class SinkCommitters:
         *,
         check_lease: Callable[[], None],
         clock: Clock,
-        attempts: int = 10,
-        backoff_ms: int = 200,
+        attempts: int,
+        backoff_ms: int,
     ) -> None:
         self._names = {operator.id: operator.name for operator in sinks}
-        self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks if isinstance(o.spec, SinkSpec)}
+        self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks}
         self._committers: dict[int, Committer] = {}
         for operator in sinks:
             staging = f"{root}/taskowned/{operator.uid_hash}"
-            context = CommitterContext(job_id, operator.uid_hash, staging, check_lease)
+            context = CommitterContext(job_id, operator.uid_hash, staging, check_lease, root)
             committer = self._sinks[operator.id].create_committer(context)
             if committer is not None:
                 self._committers[operator.id] = committer
@@ -54,17 +57,29 @@ class SinkCommitters:
             publication is Publication.CHECKPOINT_OR_ROUND and checkpointing
         )
 
-    def commit(self, committables: dict[int, list[Any]], *, recovering: bool = False) -> None:
+    def commit(self, committables: Mapping[int, Sequence[Any]], *, recovering: bool = False) -> None:
         """Commit per sink, in the order of rounds. Returns when every one is confirmed; raises CommitError otherwise."""
+        for _ in self.commit_by_sink(committables, recovering=recovering):
+            pass
+
+    def commit_by_sink(
+        self, committables: Mapping[int, Sequence[Any]], *, recovering: bool = False, checked: bool = False
+    ) -> Iterator[None]:
+        """As ``commit``, sink by sink. ``checked``: step 7 has just looked at the lease, and what it has stored may be committed
+        by anybody (``checkpoint/lease.py``)."""
+        waiting = {o: list(items) for o, items in committables.items() if items and o in self._committers}
+        if not waiting:
+            return
         self.owes = True
-        for done, (operator_id, items) in enumerate(committables.items()):
-            committer = self._committers.get(operator_id)
-            if committer is not None and items:
-                self._check_lease()
-                faults.point("C6.before-commit", sink=self._names[operator_id], done=done)
-                self._retry(operator_id, committer.recover if recovering else committer.commit, items)
-                faults.point("C6.sink-committed", sink=self._names[operator_id], done=done)
-        self.owes = False
+        if not checked:
+            self._check_lease()
+        for done, (operator_id, items) in enumerate(waiting.items()):
+            committer = self._committers[operator_id]
+            faults.point("C6.before-commit", sink=self._names[operator_id], done=done)
+            self._retry(operator_id, committer.recover if recovering else committer.commit, items)
+            faults.point("C6.sink-committed", sink=self._names[operator_id], done=done)
+            self.owes = done + 1 < len(waiting)
+            yield
 
     def _retry(self, operator_id: int, commit: Callable[[list[Any]], None], items: list[Any]) -> None:
         delay = self._backoff_ms
@@ -84,7 +99,15 @@ class SinkCommitters:
             cure="bring the outside system back; the restarted job commits it again",
         )
 
-    def abort_lingering(self, committables: dict[int, list[Any]], states: dict[int, list[Any]]) -> None:
+    def abort(self, prepared: Mapping[int, Sequence[Any]]) -> None:
+        """What was prepared in a round that did not count. Nobody will ever commit it: it is in no checkpoint."""
+        waiting = {o: list(items) for o, items in prepared.items() if items and o in self._committers}
+        if waiting:
+            self._check_lease()
+        for operator_id, items in waiting.items():
+            self._committers[operator_id].abort(items)
+
+    def abort_lingering(self, committables: Mapping[int, Sequence[Any]], states: Mapping[int, list[Any]]) -> None:
         """Whatever was prepared and is in neither: after a restore, after a declined round, at the end of the job.
 
         Attempts of a task that Spark tried again may have prepared too. That is invisible, and waits for one of the three:
@@ -92,7 +115,7 @@ class SinkCommitters:
         """
         for operator_id, committer in self._committers.items():
             self._check_lease()
-            committer.abort_lingering(committables.get(operator_id, []), states.get(operator_id, []))
+            committer.abort_lingering(list(committables.get(operator_id, ())), states.get(operator_id, []))
 
     def close(self) -> None:
         for committer in self._committers.values():

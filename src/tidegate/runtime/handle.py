@@ -12,12 +12,12 @@ from tidegate.common.job_execution_result import JobExecutionResult
 from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
 from tidegate.connectors.collect import collected
-from tidegate.graph.transformation import SinkSpec
-from tidegate.runtime.attempt import Listener, RoundStatistics
-from tidegate.runtime.master import JobMaster
+from tidegate.runtime.master import C, JobMaster
+from tidegate.runtime.statistics import Listener, RoundStatistics
+from tidegate.runtime.view import JobView
 
 
-class JobHandle:
+class StartedJob:
     """Starts the job at once. The checks of ``JobMaster.prepare`` run in the caller's thread, so their errors surface there."""
 
     def __init__(self, master: JobMaster, listeners: list[Listener]) -> None:
@@ -40,7 +40,6 @@ class JobHandle:
         try:
             self._failure = self._describe_failure()
             for operator in self._master.graph.sinks:
-                assert isinstance(operator.spec, SinkSpec)
                 channel = getattr(operator.spec.sink, "channel_id", None)
                 if channel is not None:
                     collected(channel).close(self._failure)
@@ -92,6 +91,14 @@ class JobHandle:
     def rounds(self) -> list[RoundStatistics]:
         """Statistics of the latest rounds."""
         return self._master.statistics()
+
+    def view(self) -> JobView:
+        """The job as it is now, for whoever shows it."""
+        return self._master.view()
+
+    def submit(self, command: C) -> C:
+        """Tell the job something: see ``commands.py``."""
+        return self._master.submit(command)
 
     def add_listener(self, listener: Listener) -> None:
         """Call ``listener`` after every accepted round, in the job's thread."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.graph.plan import Operator
-from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.source import Source, SourcePlan, SplitEnumerator
 
 _LEAST_LIMIT, _MOST_LIMIT = 256, 1 << 40
@@ -43,7 +42,6 @@ class SourcePlanner:
         self._sources = [self._create(operator, restored.get(operator.id)) for operator in operators]
 
     def _create(self, operator: Operator, restored: Any) -> _PlannedSource:
-        assert isinstance(operator.spec, SourceSpec)
         source: Source = operator.spec.source
         enumerator = source.create_enumerator(operator.parallelism, restored)
         most = min((limit for limit in (self._most, source.maximum_limit) if limit), default=None)

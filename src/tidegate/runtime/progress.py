@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.checkpoint.assign import assign_round_robin, assign_watermarks
-from tidegate.checkpoint.metadata import OperatorState, SubtaskState
-from tidegate.checkpoint.plain_data import find_other
-from tidegate.common.errors import ArgumentTypeError, RoundError
+from tidegate.checkpoint.metadata import OperatorState
+from tidegate.common.errors import RoundError
 from tidegate.graph.plan import Chain, JobGraph, Operator
-from tidegate.graph.transformation import SourceSpec
-from tidegate.operators.rows import Ack, Generator, RoundContext, Status, TaskPlan
-from tidegate.operators.sink import Prepared
+from tidegate.operators.rows import Ack, RoundContext, Status, TaskPlan
 from tidegate.operators.source import SourcePlan
 from tidegate.runtime.engine import RoundPlan
 from tidegate.state import compaction
-from tidegate.state.key_groups import range_for
-from tidegate.state.refs import StateFile, StateSchema
+from tidegate.state.snapshot import (
+    EMPTY,
+    SPLITS,
+    WRITER,
+    ListPart,
+    OperatorSnapshot,
+    Redistribution,
+    in_use,
+    redistribute,
+)
 
 Place = tuple[int, int]
 """Operator id, subtask."""
@@ -29,62 +33,102 @@ REPLACED_PATHS = 64
 """So many a task is told. A worker that is further behind reads its state from the local store again."""
 
 
-@dataclass
+class Accepted(NamedTuple):
+    """``prepared``: what the round's sinks prepared, per sink in subtask order."""
+
+    progress: Progress
+    prepared: dict[int, list[Any]]
+
+
+@dataclass(frozen=True)
 class Progress:
-    """State of a job between two rounds, all of it small: files are references, records never come here."""
+    """State of a job between two rounds, all of it small: files are references, records never come here.
+
+    It never changes. A round that is accepted gives a new one, and a round that is not leaves the old one as it was; so whoever
+    stores a checkpoint may hold on to the one it was cut at while rounds go on.
+    """
 
     graph: JobGraph
-    files: dict[Place, list[StateFile]] = field(default_factory=dict)
-    schemas: dict[int, list[StateSchema]] = field(default_factory=dict)
-    statuses: dict[int, list[Status]] = field(default_factory=dict)
-    splits: dict[Place, dict[str, Generator]] = field(default_factory=dict)
-    generators: dict[Place, Generator] = field(default_factory=dict)
-    writers: dict[Place, list[Any]] = field(default_factory=dict)
-    committables: dict[int, list[Any]] = field(default_factory=dict)
+    snapshots: Mapping[Place, OperatorSnapshot] = field(default_factory=dict)
+    committables: Mapping[int, tuple[Any, ...]] = field(default_factory=dict)
     """Per sink, prepared and not confirmed, in the order of rounds."""
-    wake_ups: dict[Place, int] = field(default_factory=dict)
-    replaced: set[str] = field(default_factory=set)
-    """Paths of state files that a merge has replaced since they were last taken."""
-    lately_replaced: dict[Place, tuple[str, ...]] = field(default_factory=dict)
-    """Of each list, so that a worker knows that what it holds of them was accepted. A new attempt begins without."""
+    wake_ups: Mapping[Place, int] = field(default_factory=dict)
+    lately_replaced: Mapping[Place, tuple[str, ...]] = field(default_factory=dict)
+    """Paths of state files that merges have taken out of a list, so that a worker knows that what it holds of them was accepted.
+    A new attempt begins without."""
+
+    @staticmethod
+    def restored(graph: JobGraph, states: Mapping[str, OperatorState], *, root: str = "") -> Progress:
+        """From a checkpoint, at this program's parallelism. ``states``: by uid hash. ``root``: where the files are, if not in the
+        job's own directory."""
+        snapshots: dict[Place, OperatorSnapshot] = {}
+        committables: dict[int, tuple[Any, ...]] = {}
+        for o in graph.operators:
+            state = states.get(o.uid_hash)
+            if state is not None:
+                shared = redistribute(state.subtasks, o.parallelism, o.max_parallelism, root=root)
+                snapshots.update({(o.id, subtask): snapshot for subtask, snapshot in enumerate(shared)})
+                committables[o.id] = tuple(map(_unpack, state.committables))
+        wake_ups = {place: 0 for place, snapshot in snapshots.items() if snapshot.files()}
+        # which timers wait in the files the first round tells
+        return Progress(graph, snapshots, committables, wake_ups)
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
     def plan(self, context: RoundContext, sources: Mapping[int, SourcePlan]) -> RoundPlan:
-        self._follow_splits(sources)
+        snapshots = self._with_moved_splits(sources)
         tasks = [
-            [self._task(chain, subtask, sources) for chain in level for subtask in range(chain.parallelism)]
+            [self._task(chain, subtask, sources, snapshots) for chain in level for subtask in range(chain.parallelism)]
             for level in self.graph.levels
         ]
         return RoundPlan(context, tasks)
 
-    def _follow_splits(self, sources: Mapping[int, SourcePlan]) -> None:
-        """After a rescale the enumerator gives splits to other subtasks: their watermark generators go with them."""
-        for operator_id, plan in sources.items():
-            for interval in plan.intervals:
-                split, place = interval.split, (operator_id, interval.subtask)
-                if split not in self.splits.get(place, {}):
-                    owners = [p for p, held in self.splits.items() if p[0] == operator_id and split in held]
-                    for owner in owners:
-                        held = dict(self.splits[owner])
-                        self.splits[place] = {**self.splits.get(place, {}), split: held.pop(split)}
-                        self.splits[owner] = held
+    def statuses(self) -> dict[int, list[Status]]:
+        """Per operator the status of each of its subtasks."""
+        return {
+            o.id: [self._status(o.id, subtask) for subtask in range(o.parallelism)]
+            for o in self.graph.operators
+            if (o.id, 0) in self.snapshots
+        }
 
-    def _task(self, chain: Chain, subtask: int, sources: Mapping[int, SourcePlan]) -> TaskPlan:
-        head = chain.head.operator
-        files = self.files.get((head.id, subtask), [])
-        plan = sources.get(head.id)
-        places = [(operator.id, (operator.id, subtask)) for operator in chain.operators]
+    def _status(self, operator_id: int, subtask: int) -> Status:
+        snapshot = self.snapshots.get((operator_id, subtask), EMPTY)
+        return Status(snapshot.watermark, snapshot.idle)
+
+    def _with_moved_splits(self, sources: Mapping[int, SourcePlan]) -> Mapping[Place, OperatorSnapshot]:
+        """After a rescale the enumerator gives splits to other subtasks: their watermark generators go with them."""
+        moved = dict(self.snapshots)
+        for operator_id, plan in sources.items():
+            places = [place for place in self.snapshots if place[0] == operator_id]
+            held = {place: {item[0]: item for item in moved[place].values(SPLITS)} for place in places}
+            changed = set()
+            for interval in plan.intervals:
+                place = (operator_id, interval.subtask)
+                owners = [other for other in places if other != place and interval.split in held[other]]
+                for owner in owners:
+                    held.setdefault(place, {})[interval.split] = held[owner].pop(interval.split)
+                    changed |= {owner, place}
+            for place in changed:
+                part = ListPart.of(Redistribution.EVEN_SPLIT, held[place].values())
+                moved[place] = moved.get(place, EMPTY).with_part(SPLITS, part)
+        return moved
+
+    def _task(
+        self,
+        chain: Chain,
+        subtask: int,
+        sources: Mapping[int, SourcePlan],
+        snapshots: Mapping[Place, OperatorSnapshot],
+    ) -> TaskPlan:
+        own = {o.id: snapshots[o.id, subtask] for o in chain.operators if (o.id, subtask) in snapshots}
+        merges = {operator_id: run for operator_id, s in own.items() if (run := _run_to_merge(s)) is not None}
+        plan = sources.get(chain.head.operator.id)
         return TaskPlan(
-            files=files,
-            replaced=self.lately_replaced.get((head.id, subtask), ()),
-            schemas=self.schemas.get(head.id, []),
-            compact=(0, len(files)) if any(f.root for f in files) else compaction.plan(files),
+            snapshots=own,
+            compact=merges,
+            replaced={o: self.lately_replaced[o, subtask] for o in own if (o, subtask) in self.lately_replaced},
             intervals=[i for i in plan.intervals if i.subtask == subtask] if plan else [],
             source_finished=plan.finished if plan else False,
-            splits=self.splits.get((head.id, subtask), {}),
-            generators={o: self.generators[place] for o, place in places if place in self.generators},
-            writers={o: self.writers[place] for o, place in places if self.writers.get(place)},
         )
 
     @property
@@ -117,67 +161,42 @@ class Progress:
                         cure="the round is run again from the last checkpoint",
                     )
 
-    def check_prepared(self, acks: list[Ack]) -> None:
-        """What sinks hand over goes into checkpoints: a sink that hands over something else is told so, in its own name."""
-        for ack in acks:
-            for operator_id, prepared in ack.prepared.items():
-                problem = _not_plain(prepared)
-                if problem is not None:
-                    sink = next(o for o in self.graph.chains[ack.chain].operators if o.id == operator_id)
-                    raise ArgumentTypeError(
-                        "prepare_commit returns a Prepared with two lists of plain data "
-                        "(None, bool, int of 64 bits, float, str, bytes, list, dict).",
-                        where=f"sink '{sink.name}', subtask {ack.subtask}",
-                        found=problem,
-                        cure="turn what commit needs into plain data in prepare_commit, and back in the committer",
-                    )
-
-    def accept(self, acks: list[Ack], plan: RoundPlan) -> dict[int, list[Any]]:
-        """The round has happened. Returns what its sinks prepared, per sink in subtask order."""
+    def accept(self, acks: Iterable[Ack]) -> Accepted:
+        """The round has happened: what its subtasks have become is what they are now."""
+        snapshots, wake_ups = dict(self.snapshots), dict(self.wake_ups)
+        replaced = dict(self.lately_replaced)
         prepared: dict[int, list[Any]] = {}
         for ack in sorted(acks, key=lambda a: (a.chain, a.subtask)):
             chain = self.graph.chains[ack.chain]
-            self._accept_state(ack, chain, plan.tasks[chain.level][chain.offset + ack.subtask])
-            place = (chain.head.operator.id, ack.subtask)
-            self.splits[place] = ack.splits
-            if ack.wake_up_ms is None:
-                self.wake_ups.pop(place, None)
-            else:
-                self.wake_ups[place] = ack.wake_up_ms
-            for operator_id, generator in ack.generators.items():
-                self.generators[operator_id, ack.subtask] = generator
-            for operator_id, status in ack.statuses.items():
-                row = self.statuses.setdefault(operator_id, [Status()] * chain.parallelism)
-                row[ack.subtask] = status
-            for operator_id, result in ack.prepared.items():
-                self.writers[operator_id, ack.subtask] = result.state
-                prepared.setdefault(operator_id, []).extend(result.committables)
-        return prepared
+            for operator in chain.operators:  # what a restore knew of it; the ack tells the next one, if there is any
+                wake_ups.pop((operator.id, ack.subtask), None)
+            if ack.wake_up_ms is not None:
+                wake_ups[chain.head.operator.id, ack.subtask] = ack.wake_up_ms
+            for operator_id, snapshot in ack.snapshots.items():
+                place = (operator_id, ack.subtask)
+                now = {file.path for file in snapshot.files()}
+                gone = [f.path for f in self.snapshots.get(place, EMPTY).files() if f.path not in now]
+                if gone:
+                    replaced[place] = (*replaced.get(place, ()), *gone)[-REPLACED_PATHS:]
+                snapshots[place] = snapshot
+            for operator_id, items in ack.committables.items():
+                prepared.setdefault(operator_id, []).extend(items)
+        after = replace(self, snapshots=snapshots, wake_ups=wake_ups, lately_replaced=replaced)
+        return Accepted(after, prepared)
 
-    def _accept_state(self, ack: Ack, chain: Chain, task: TaskPlan) -> None:
-        place = (chain.head.operator.id, ack.subtask)
-        files = list(task.files)
-        if ack.compacted is not None and task.compact is not None:
-            first, end = task.compact
-            self.replaced.update(f.path for f in files[first:end] if not f.root)
-            paths = [*task.replaced, *(f.path for f in files[first:end])]
-            self.lately_replaced[place] = tuple(paths[-REPLACED_PATHS:])
-            files[first:end] = [ack.compacted]
-        if ack.segment is not None:
-            files.append(ack.segment)
-        self.files[place] = files
-        if ack.schemas:
-            known = {schema.name: schema for schema in self.schemas.get(place[0], [])}
-            known.update({schema.name: schema for schema in ack.schemas})
-            self.schemas[place[0]] = list(known.values())
+    def with_pending(self, prepared: Mapping[int, Iterable[Any]]) -> Progress:
+        """More output that waits for a checkpoint, behind what waits already."""
+        more = {sink: (*self.committables.get(sink, ()), *items) for sink, items in prepared.items()}
+        return replace(self, committables={**self.committables, **more})
 
-    def take_replaced(self) -> set[str]:
-        replaced, self.replaced = self.replaced - self.paths(), set()
-        return replaced
+    def without_pending(self, confirmed: Mapping[int, Iterable[Any]]) -> Progress:
+        """These are committed. They are the oldest: output is committed in the order of rounds."""
+        rest = {sink: self.committables.get(sink, ())[len(tuple(items)) :] for sink, items in confirmed.items()}
+        return replace(self, committables={**self.committables, **rest})
 
     def paths(self) -> set[str]:
         """Files the running job needs."""
-        return {f.path for files in self.files.values() for f in files if not f.root}
+        return in_use(self.snapshots)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -186,71 +205,42 @@ class Progress:
         return [self._operator_state(operator, sources) for operator in self.graph.operators]
 
     def _operator_state(self, o: Operator, sources: Mapping[int, Any]) -> OperatorState:
-        subtasks = range(o.parallelism)
-        keyed = [
-            SubtaskState(range_for(s, o.parallelism, o.max_parallelism), self.files[o.id, s])
-            for s in subtasks
-            if self.files.get((o.id, s))
-        ]
-        splits = {
-            split: [generator.greatest, generator.active_ms, s]
-            for s in subtasks
-            for split, generator in self.splits.get((o.id, s), {}).items()
-        }
-        generators = [self.generators[o.id, s] for s in subtasks if (o.id, s) in self.generators]
         return OperatorState(
             uid_hash=o.uid_hash,
             uid=o.uid,
             name=o.name,
             parallelism=o.parallelism,
             max_parallelism=o.max_parallelism,
-            keyed=keyed,
-            schemas=self.schemas.get(o.id, []),
+            subtasks=[self.snapshots.get((o.id, subtask), EMPTY) for subtask in range(o.parallelism)],
             source=sources.get(o.id),
-            splits=splits,
-            generators=[list(generator) for generator in generators],
-            watermarks=[status.watermark for status in self.statuses.get(o.id, [])],
-            writer_states=[_pack(state) for s in subtasks for state in self.writers.get((o.id, s), [])],
-            committables=[_pack(item) for item in self.committables.get(o.id, [])],
+            committables=list(map(_pack, self.committables.get(o.id, ()))),
         )
 
-    def restore(self, operator: Operator, state: OperatorState, keyed: list[SubtaskState]) -> None:
-        """Take over one operator's state at this program's parallelism; ``keyed``: per new subtask, clipped to its range."""
-        n = operator.parallelism
-        for subtask, part in enumerate(keyed):
-            if part.files:
-                self.files[operator.id, subtask] = part.files
-                self.wake_ups[operator.id, subtask] = 0  # which timers wait in the files the first round tells
-        self.schemas[operator.id] = list(state.schemas)
-        if state.watermarks:
-            self.statuses[operator.id] = [Status(w) for w in assign_watermarks(state.watermarks, n)]
-        if isinstance(operator.spec, SourceSpec):
-            for split, (greatest, active, subtask) in state.splits.items():
-                self.splits.setdefault((operator.id, subtask % n), {})[split] = Generator(greatest, active)
-        if len(state.generators) == n:
-            for subtask, (greatest, active) in enumerate(state.generators):
-                self.generators[operator.id, subtask] = Generator(greatest, active)
-        for subtask, row in enumerate(assign_round_robin(state.writer_states, n)):
-            self.writers[operator.id, subtask] = [_unpack(packed) for packed in row]
-        self.committables[operator.id] = [_unpack(item) for item in state.committables]
+    @property
+    def keeps_writers(self) -> bool:
+        """Whether a sink has something open that it carries from round to round."""
+        return any(WRITER in snapshot.parts for snapshot in self.snapshots.values())
 
     def writer_states(self) -> dict[int, list[Any]]:
+        """Per sink what its writers have handed over to those of the next round."""
         states: dict[int, list[Any]] = {}
-        for (operator_id, _), row in self.writers.items():
-            states.setdefault(operator_id, []).extend(row)
-        return states
+        for (operator_id, _), snapshot in self.snapshots.items():
+            states.setdefault(operator_id, []).extend(snapshot.values(WRITER))
+        return {operator_id: rows for operator_id, rows in states.items() if rows}
 
 
-def _not_plain(prepared: Any) -> str | None:
-    if not isinstance(prepared, Prepared):
-        return f"{prepared!r:.200} instead of a Prepared"
-    for name, items in (("committables", prepared.committables), ("state", prepared.state)):
-        if type(items) is not list:
-            return f"{name} is of type {type(items).__name__}"
-        other = find_other(items, allow_bytes=True)
-        if other is not None:
-            return f"{other!r:.200} of type {type(other).__name__} in its {name}"
-    return None
+def written_paths(acks: Iterable[Ack]) -> set[str]:
+    """State files that the acks of a round name."""
+    return {path for ack in acks for path in in_use(ack.snapshots)}
+
+
+def _run_to_merge(snapshot: OperatorSnapshot) -> tuple[int, int] | None:
+    if snapshot.keyed is None:
+        return None
+    files = list(snapshot.keyed.files)
+    if any(file.root for file in files):  # files of another job's directory may not get into a checkpoint of this one
+        return 0, len(files)
+    return compaction.plan(files)
 
 
 _pack = msgspec.msgpack.Encoder().encode

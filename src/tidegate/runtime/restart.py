@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from tidegate.common import options
 from tidegate.common.errors import ConfigurationError, TidegateError
 
 PREFIX = "restart-strategy."
-UNLIMITED = 2**31 - 1
+UNLIMITED: int = options.EXPONENTIAL_ATTEMPTS.default
 
 N = TypeVar("N", int, float)
 
@@ -47,7 +48,9 @@ class NoRestart(RestartStrategy):
 class FixedDelayRestart(RestartStrategy):
     """A number of restarts in all, the same delay before each."""
 
-    def __init__(self, attempts: int = 1, delay_ms: int = 1_000) -> None:
+    def __init__(
+        self, attempts: int = options.FIXED_ATTEMPTS.default, delay_ms: int = options.FIXED_DELAY.default
+    ) -> None:
         self._attempts = _at_least("fixed-delay.attempts", attempts, 0)
         self._delay_ms = _at_least("fixed-delay.delay", delay_ms, 0)
         self._used = 0
@@ -68,11 +71,11 @@ class ExponentialDelayRestart(RestartStrategy):
     def __init__(
         self,
         *,
-        initial_ms: int = 1_000,
-        maximum_ms: int = 60_000,
-        multiplier: float = 1.5,
-        reset_threshold_ms: int = 3_600_000,
-        jitter: float = 0.1,
+        initial_ms: int = options.EXPONENTIAL_INITIAL.default,
+        maximum_ms: int = options.EXPONENTIAL_MAX.default,
+        multiplier: float = options.EXPONENTIAL_MULTIPLIER.default,
+        reset_threshold_ms: int = options.EXPONENTIAL_RESET.default,
+        jitter: float = options.EXPONENTIAL_JITTER.default,
         attempts: int = UNLIMITED,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -108,7 +111,12 @@ class ExponentialDelayRestart(RestartStrategy):
 class FailureRateRestart(RestartStrategy):
     """So many failures within an interval are tolerated, the next one is not."""
 
-    def __init__(self, max_failures: int = 1, interval_ms: int = 60_000, delay_ms: int = 1_000) -> None:
+    def __init__(
+        self,
+        max_failures: int = options.RATE_FAILURES.default,
+        interval_ms: int = options.RATE_INTERVAL.default,
+        delay_ms: int = options.RATE_DELAY.default,
+    ) -> None:
         self._maximum = _at_least("failure-rate.max-failures-per-interval", max_failures, 1)
         self._interval = _at_least("failure-rate.failure-rate-interval", interval_ms, 1)
         self._delay_ms = _at_least("failure-rate.delay", delay_ms, 0)

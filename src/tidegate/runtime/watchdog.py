@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
+from tidegate.common.clock import Clock, Timer
 from tidegate.runtime.engine import Engine
 
 log = logging.getLogger(__name__)
@@ -14,29 +14,41 @@ log = logging.getLogger(__name__)
 _AGAIN_S = 1.0
 
 
-@contextmanager
-def cut_off(engine: Engine, seconds: float) -> Iterator[threading.Event]:
-    """Cancel the round that runs inside if it takes longer than ``seconds``; the event says whether that was tried.
+class Watchdog:
+    """Of one round: from ``watch`` to ``end``. ``aside``: where a cancellation, which may block, is made."""
 
-    When this returns nothing is cancelled any more: a cancellation that came late would hit the next round.
-    """
-    over, cut = threading.Event(), threading.Event()
+    def __init__(self, engine: Engine, clock: Clock, aside: Callable[[Callable[[], None]], None]) -> None:
+        self._engine, self._clock, self._aside = engine, clock, aside
+        self._lock = threading.Lock()
+        self._timer: Timer | None = None
+        self._over = False
+        self._cut = False
 
-    def watch() -> None:
-        if over.wait(min(seconds, threading.TIMEOUT_MAX)):
-            return
-        cut.set()
-        while not over.is_set():  # the engine may have been between two jobs, and have had nothing to cancel
+    def watch(self, patience_s: float) -> None:
+        """Cancel the round if it has not ended after so long."""
+        self._arm(patience_s)
+
+    def cut(self) -> None:
+        """Cancel the round now, and again until it has ended: the engine may have been between two jobs, and have had nothing
+        to cancel."""
+        with self._lock:
+            if self._over:
+                return
+            self._cut = True
             try:
-                engine.cancel()
+                self._engine.cancel()
             except Exception as error:
-                log.warning("a round that takes too long could not be cancelled: %s", error)
-            over.wait(_AGAIN_S)
+                log.warning("a round could not be cancelled: %s", error)
+        self._arm(_AGAIN_S)
 
-    watcher = threading.Thread(target=watch, name="tidegate-watchdog", daemon=True)
-    watcher.start()
-    try:
-        yield cut
-    finally:
-        over.set()
-        watcher.join()
+    def end(self) -> bool:
+        """The round has ended; whether it was cut off. When this returns nothing is cancelled any more: a cancellation that came
+        late would hit the next round."""
+        with self._lock:
+            self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        return self._cut
+
+    def _arm(self, seconds: float) -> None:
+        self._timer = self._clock.call_at(self._clock.monotonic() + seconds, lambda: self._aside(self.cut))

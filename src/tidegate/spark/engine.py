@@ -138,14 +138,30 @@ class SparkEngine:
 
 
 def _cause(error: Exception) -> str:
-    """The useful line of a failed Spark job: the Python exception if there is one, else Spark's first line."""
+    """The useful part of a failed Spark job: what the Python traceback in it ends with, else Spark's first line."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    for index, line in enumerate(lines):
-        if line.startswith("Traceback"):
-            inner = [item for item in lines[index + 1 :] if item and not item.startswith((" ", "\t"))]
-            if inner:
-                return inner[0]
+    raised = _raised_in_python(lines)
+    if raised:
+        return "\n".join(raised)
     for line in lines:
         if line.startswith(": "):  # py4j: behind the name of the called method, the Java exception
             return line.removeprefix(": ")
     return lines[0] if lines else repr(error)
+
+
+def _raised_in_python(lines: list[str]) -> list[str]:
+    """Of the first tracebacks in Spark's message (several, if exceptions are chained), the text behind the last one's frames."""
+    raised: list[str] = []
+    inside = False
+    for line in lines:
+        if line.startswith((" SQLSTATE", "\tat ", "Driver stacktrace")):
+            if raised:
+                break
+        elif line.endswith(_TRACEBACK):
+            inside, raised = True, []
+        elif inside and (raised or not line.startswith((" ", "\t"))):
+            raised.append(line)
+    return raised
+
+
+_TRACEBACK = "Traceback (most recent call last):"

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from tidegate.graph.transformation import Program
-from tidegate.runtime.attempt import Listener
-from tidegate.runtime.handle import JobHandle
+from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
+from tidegate.runtime.statistics import Listener
 from tidegate.spark.engine import SparkEngine
-from tidegate.spark.session import spark_context
+from tidegate.spark.session import check_settings, spark_context
 
 
 class SparkExecutor:
     """Runs jobs in the active Spark context, or in one it creates. Several jobs may run at once."""
 
-    def execute_async(self, program: Program) -> JobHandle:
+    def execute_async(self, program: Program) -> StartedJob:
         """Everything wrong with the program or its configuration is raised here; the job then runs in the background."""
+        check_settings(program.configuration)
         listeners: list[Listener] = []
         engine = SparkEngine(lambda: spark_context(program.configuration))
-        return JobHandle(JobMaster(program, engine, listeners=listeners), listeners)
+        return StartedJob(JobMaster(program, engine, listeners=listeners), listeners)

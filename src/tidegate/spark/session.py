@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -10,6 +11,8 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 
 from tidegate.common.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
 
 _SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",  # halves the cost of a Python stage
@@ -40,11 +43,18 @@ def spark_context(configuration: Mapping[str, Any]) -> SparkContext:
     A context and no session: a session costs more than half as much again at the start, and rounds are RDD jobs.
     ``spark.master`` defaults to ``local[*,4]``: plain ``local[N]`` never retries a task.
     """
+    check_settings(configuration)
     active = SparkContext._active_spark_context
     if active is None or active._jsc is None:
-        active = _create(configuration)
-    _check(active)
+        return _create(configuration)
+    _check_speculation(active.getConf().get("spark.speculation", "false"))
+    _warn_of_ignored(active, configuration)
     return active
+
+
+def check_settings(configuration: Mapping[str, Any]) -> None:
+    """Refuse before Spark starts: a context that has started with a wrong setting keeps it, for every later job too."""
+    _check_speculation(configuration.get("spark.speculation", "false"))
 
 
 def _create(configuration: Mapping[str, Any]) -> SparkContext:
@@ -60,10 +70,22 @@ def _create(configuration: Mapping[str, Any]) -> SparkContext:
     return context
 
 
-def _check(context: SparkContext) -> None:
-    if context.getConf().get("spark.speculation", "false") == "true":
+def _check_speculation(value: Any) -> None:
+    if str(value).strip().lower() == "true":
         raise ConfigurationError(
             "Speculative execution must be off: two attempts of the same task would write at once",
             found="spark.speculation=true",
             cure="set spark.speculation=false",
+        )
+
+
+def _warn_of_ignored(context: SparkContext, configuration: Mapping[str, Any]) -> None:
+    conf = context.getConf()
+    wanted = {key: str(value) for key, value in configuration.items() if key.startswith("spark.")}
+    ignored = [f"{key}={value}" for key, value in sorted(wanted.items()) if conf.get(key) != value]
+    if ignored:
+        log.warning(
+            "Spark runs already in this process, with the settings it was started with: %s cannot take effect. "
+            "Set it before the first job, or stop the Spark context first",
+            ", ".join(ignored),
         )

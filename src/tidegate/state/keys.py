@@ -86,7 +86,7 @@ def encode_keys(keys: Collection[Any]) -> list[bytes]:
             pass
     elif kinds == {EncodedKey}:
         return list(keys)
-    return list(map(encode_key, keys))
+    return [encode_key(key) for key in keys]  # with map, a StopIteration of user code would end it
 
 
 def pack_all(keys: Iterable[Any]) -> list[bytes]:

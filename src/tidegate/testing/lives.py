@@ -14,20 +14,25 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.checkpoint.owner import Owner
 from tidegate.common import faults
+from tidegate.common.clock import ManualClock
+from tidegate.common.errors import RoundError
 from tidegate.operators.level import JobSpec
 from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
+from tidegate.runtime.inbox import Inbox
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import Inside, SimulatedEngine, WorkerDied
+from tidegate.testing.simulated_lanes import SimulatedLanes
 
 if TYPE_CHECKING:
     from tidegate.testing.simulation import Simulation
 
+MOST_WAITS = 10_000
 MOST_ROUNDS = 150
 """A life that needs more is not getting on (I9)."""
 
 
-class SimulatedCrash(BaseException):
+class SimulatedCrash(faults.Killed):
     """The driver's process ends here: nothing of it runs any more."""
 
 
@@ -69,6 +74,8 @@ class Life:
         self.passed: Counter[str] = Counter()
         self.order: list[str] = []
         self.in_tasks: set[str] = set()
+        self.overlaps: list[tuple[str, int]] = []
+        """Points, with their passing, that the checkpoint lane came to while a round ran."""
         self.fired: list[Fault] = []
         self.error: Exception | None = None
         self.crashed = self.finished = False
@@ -86,6 +93,9 @@ class Life:
         self._broken: BaseException | None = None
         self.violation: AssertionError | None = None
         self._worker_died = False
+        self.lanes: SimulatedLanes | None = None
+        self.clock = ManualClock(same_as=simulation.clock)
+        """With the timers of this driver, which end with it."""
         self.engine = _ObservedEngine(self, simulation)
 
     def run(self) -> None:
@@ -95,9 +105,10 @@ class Life:
             self.master = JobMaster(
                 program,
                 self.engine,
-                clock=simulation.clock,
+                clock=self.clock,
                 liveness=self._is_alive,
                 local_root=simulation.place.local,
+                lanes=self._new_lanes,
             )
             self.master.run()
             self.finished = True
@@ -107,6 +118,11 @@ class Life:
             self.error = error
         if self.violation is not None:
             raise self.violation
+
+    def _new_lanes(self, inbox: Inbox, name: str) -> SimulatedLanes:
+        self.lanes = SimulatedLanes(inbox, self.simulation.seed * 103 + self.number)
+        self.engine.between_tasks = self.lanes.between_tasks
+        return self.lanes
 
     def run_until(self, point: int) -> None:
         """Run in a thread of its own and stop at the n-th point passed, as if the process were stopped."""
@@ -164,6 +180,8 @@ class Life:
         self.order.append(name)
         if inside is Inside.TASK:
             self.in_tasks.add(name)
+        elif self.lanes is not None and self.lanes.overlap:
+            self.overlaps.append((name, self.passed[name]))
         if self.passed["*"] == self.pause_at:
             self._is_waiting = True
             self._paused.release()
@@ -240,8 +258,21 @@ class _ObservedEngine(SimulatedEngine):
         self._life.rounds += 1
         with self._life.checking():
             assert self._life.rounds <= MOST_ROUNDS, f"I9: {MOST_ROUNDS} rounds and no end"
-        self._simulation.clock.advance(self._random.choice((5, 30, 60)))
+        self._life.clock.advance(self._random.choice((5, 30, 60)))
+        if self._maybe(self._chances.hang, "hang"):
+            self._hang()
         return super().run(plan)
+
+    def _hang(self) -> None:
+        """Time passes, and the checkpoint lane goes on, until somebody cancels the round."""
+        self.cancelled = False
+        for _ in range(MOST_WAITS):
+            if self.cancelled:
+                raise RoundError("A simulated round was cancelled")
+            self.between_tasks()
+            self._life.clock.advance(100)
+        with self._life.checking():
+            raise AssertionError("I9: a round hangs and nobody cuts it off")
 
     def _run_attempt(self, *arguments: Any) -> list[tuple[int, Any]]:
         try:

@@ -13,6 +13,8 @@ BASE_SETTINGS: dict[str, Any] = {
     "execution.checkpointing.interval": 100,
     "execution.checkpointing.tolerable-failed-checkpoints": 2,
     "execution.checkpointing.num-retained": 2,
+    "execution.checkpointing.timeout": 2_000,
+    "tidegate.checkpoint.lease-timeout": 900,
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": 30,
     "restart-strategy.fixed-delay.delay": 10,

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from tidegate.common import faults
 from tidegate.common.errors import RoundError
 from tidegate.operators.level import Job, JobSpec
 from tidegate.operators.rows import Ack, Row, TaskPlan
@@ -25,7 +26,7 @@ _ATTEMPTS = 4
 Rows = Iterator[tuple[int, Any]]
 
 
-class WorkerDied(BaseException):
+class WorkerDied(faults.Killed):
     """Raised by a fault hook inside a task: the worker's process is gone, Spark tries the task again elsewhere."""
 
 
@@ -51,6 +52,8 @@ class Chances:
     """A finished task is run again and some receivers read the second run: tokens disagree, the round must fail."""
     lose_store: float = 0.0
     """The host's local state is gone: the next task rebuilds it."""
+    hang: float = 0.0
+    """Per round: it does not end until it is cancelled. For engines with a clock (``lives.py``)."""
 
 
 class SimulatedEngine:
@@ -69,7 +72,10 @@ class SimulatedEngine:
         self._spec: JobSpec | None = None
         self._zombies = zombies if zombies is not None else []
         self.inside = Inside.DRIVER
+        self.between_tasks: Callable[[], None] = lambda: None
+        """What else the driver does while a round runs: called before each task."""
         self.fired: dict[str, int] = {}
+        self.cancelled = False
 
     def start(self, spec: JobSpec) -> None:
         self._spec = spec
@@ -109,6 +115,7 @@ class SimulatedEngine:
 
     def _task(self, level: int, partition: int, plan: RoundPlan, rows: list[Row]) -> list[tuple[int, Any]]:
         self._haunt()
+        self.between_tasks()
         if self._maybe(self._chances.zombie, "zombie"):
             with self._as(Inside.ZOMBIE):
                 list(self._attempt(level, partition, plan, rows))
@@ -185,7 +192,8 @@ class SimulatedEngine:
         return False
 
     def cancel(self) -> None:
-        return None
+        """A round that hangs ends; any other runs to its end, as one whose cancellation came too late."""
+        self.cancelled = True
 
     def stop(self) -> None:
         if self._spec is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.graph.transformation import Program
-from tidegate.runtime.handle import JobHandle
+from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 
@@ -14,5 +14,5 @@ class SimulatedExecutor:
     def __init__(self, seed: int = 1) -> None:
         self._seed = seed
 
-    def execute_async(self, program: Program) -> JobHandle:
-        return JobHandle(JobMaster(program, SimulatedEngine(seed=self._seed), listeners=[]), [])
+    def execute_async(self, program: Program) -> StartedJob:
+        return StartedJob(JobMaster(program, SimulatedEngine(seed=self._seed), listeners=[]), [])

@@ -8,14 +8,14 @@ from typing import Any
 
 import cloudpickle
 
-from tidegate.checkpoint.plain_data import find_other
 from tidegate.common import faults
+from tidegate.common.plain_data import find_other
 from tidegate.operators.sink import Committer, CommitterContext, Prepared, Sink, WriterContext
 
 START_MS = 1_700_000_000_000
 
 
-class Crash(BaseException):
+class Crash(faults.Killed):
     """The process is gone at this point: nothing may catch it."""
 
 

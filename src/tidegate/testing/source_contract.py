@@ -17,7 +17,7 @@ from typing import Any
 
 import cloudpickle
 
-from tidegate.checkpoint.plain_data import find_other
+from tidegate.common.plain_data import find_other
 from tidegate.operators.source import Boundedness, Source, SourcePlan, SplitEnumerator, SplitInterval
 
 START_MS = 1_700_000_000_000

@@ -13,12 +13,13 @@ import msgspec
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.history import CheckpointHistory
-from tidegate.checkpoint.lease import Lease, acquire
+from tidegate.checkpoint.lease import acquire
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import Located, locate_own
-from tidegate.checkpoint.metadata import OperatorState, SubtaskState
+from tidegate.checkpoint.metadata import OperatorState
 from tidegate.checkpoint.owner import Owner
+from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import Recovery, decide
 from tidegate.common import faults
@@ -26,9 +27,24 @@ from tidegate.common.clock import ManualClock
 from tidegate.common.errors import CheckpointError, FencedError, StorageError
 from tidegate.common.files import FileHandle, Files
 from tidegate.state.refs import KeyGroupRange, StateFile
+from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot
 
 FINISHED_AT = 6
 GROUPS = KeyGroupRange(0, 127)
+
+
+def complete(
+    coordinator: CheckpointCoordinator, pending: PendingCheckpoint, operators: list[OperatorState], **options: Any
+) -> CompletedCheckpoint | None:
+    """Step 7 as the runtime does it, in one thread."""
+    metadata = coordinator.cut(pending, operators, **options)
+    try:
+        done = coordinator.completed.add(metadata)
+    except StorageError as error:
+        coordinator.not_stored(pending, error)
+        return None
+    coordinator.stored(pending, done)
+    return done
 
 
 class Crash(BaseException):
@@ -89,8 +105,8 @@ class Attempt:
     """The input ends at this position: the job finishes."""
     explicit: str | None = None
     ids: list[int] = field(default_factory=list)
-    lease: Lease | None = None
-    completed: CompletedCheckpoints | None = None
+    lease: Any = None
+    completed: Any = None
     state: ModelState = field(default_factory=ModelState)
     previous: AttemptStatus | None = None
     outcome: str = "not run"
@@ -157,14 +173,17 @@ class Attempt:
         self.ids.append(pending.checkpoint_id)
         released = self.round(pending.checkpoint_id)
         pending.acknowledge("count", 0, duration_ms=1)
-        done = coordinator.complete(pending, [self.operator()], round=self.state.position, finished=self.state.finished)
+        operators, finished = [self.operator()], self.state.finished
+        done = complete(coordinator, pending, operators, round=self.state.position, finished=finished)
         if done is None:
             return
         for transaction in self.state.committables:
             faults.point("model.commit")
             self.sink.commit(transaction)
         self.state.committables = []
-        coordinator.subsume(self.state.paths, released)
+        self.completed.subsume(self.state.paths, released)
+        coordinator.write_history()
+        coordinator.through()
 
     def round(self, number: int) -> list[str]:
         """One more position, one more segment; every third round all segments become one. Gives what it released."""
@@ -189,7 +208,7 @@ class Attempt:
             name="count",
             parallelism=1,
             max_parallelism=128,
-            keyed=[SubtaskState(GROUPS, self.state.files)],
+            subtasks=[OperatorSnapshot({KEYED: KeyedPart(GROUPS, tuple(self.state.files))})],
             source={"position": self.state.position},
             committables=[msgspec.msgpack.encode(item) for item in self.state.committables],
         )
@@ -198,7 +217,7 @@ class Attempt:
 def restored_state(located: Located) -> ModelState:
     """Reads every file: a checkpoint that cannot be restored raises."""
     (operator,) = located.metadata.operators
-    files = operator.keyed[0].files
+    files = operator.state_files()
     contents = [located.root.read(FileHandle(file.path, file.size, file.hash)) for file in files]
     position = operator.source["position"]
     assert int(contents[-1]) == position, "the last segment holds the position"

@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.checkpoint.assign import (
     ProgramOperator,
-    assign_keyed,
-    assign_round_robin,
-    assign_watermarks,
     match_operators,
-    schema_mismatch,
 )
-from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState, SubtaskState
+from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.common.errors import RestoreError
 from tidegate.state.key_groups import range_for
-from tidegate.state.refs import StateFile, StateSchema
+from tidegate.state.refs import StateFile, StateSchema, schema_mismatch
+from tidegate.state.snapshot import KEYED, KeyedPart, ListPart, OperatorSnapshot, Redistribution, redistribute
 
 
-def operator_state(parallelism: int, maximum: int, files: int = 2, name: str = "op", **fields: object) -> OperatorState:
-    keyed = []
+def operator_state(
+    parallelism: int,
+    maximum: int,
+    files: int = 2,
+    name: str = "op",
+    schemas: tuple[StateSchema, ...] = (),
+    **fields: Any,
+) -> OperatorState:
+    subtasks = []
     for subtask in range(parallelism):
         groups = range_for(subtask, parallelism, maximum)
-        refs = [StateFile(f"shared/{name}-{subtask}-{n}", 1, "", f"{n}", groups) for n in range(files)]
-        keyed.append(SubtaskState(groups, refs))
+        refs = tuple(StateFile(f"shared/{name}-{subtask}-{n}", 1, "", f"{n}", groups) for n in range(files))
+        subtasks.append(OperatorSnapshot({KEYED: KeyedPart(groups, refs, schemas, fields.get("key_type", ""))}))
+    fields.pop("key_type", None)
     return OperatorState(
-        uid_hash=name, name=name, parallelism=parallelism, max_parallelism=maximum, keyed=keyed, **fields
+        uid_hash=name, name=name, parallelism=parallelism, max_parallelism=maximum, subtasks=subtasks, **fields
     )
 
 
-def content(subtasks: list[SubtaskState]) -> dict[int, list[str]]:
+def keyed(snapshots: list[OperatorSnapshot]) -> list[KeyedPart]:
+    return [snapshot.keyed for snapshot in snapshots if snapshot.keyed is not None]
+
+
+def content(snapshots: list[OperatorSnapshot]) -> dict[int, list[str]]:
     """Which files each key group is read from, in order."""
     groups: dict[int, list[str]] = {}
-    for subtask in subtasks:
-        for file in subtask.files:
+    for part in keyed(snapshots):
+        for file in part.files:
             for group in range(file.groups.first, file.groups.last + 1):
-                assert group in subtask.groups
+                assert group in part.groups
                 groups.setdefault(group, []).append(file.path)
     return groups
 
@@ -47,39 +58,67 @@ def test_every_group_is_read_once_from_its_files_in_order(maximum: int, data: st
     old = data.draw(st.integers(1, maximum))
     first = data.draw(st.integers(1, maximum))
     second = data.draw(st.integers(1, maximum))
-    state = operator_state(old, maximum)
-    rescaled = assign_keyed(state, first)
-    assert content(rescaled) == content(state.keyed)
+    stored = operator_state(old, maximum).subtasks
+    rescaled = redistribute(stored, first, maximum)
+    assert content(rescaled) == content(stored)
     # A rescale of a rescale, as after two restores without a new segment in between.
-    again = OperatorState(uid_hash="x", name="x", parallelism=first, max_parallelism=maximum, keyed=rescaled)
-    assert content(assign_keyed(again, second)) == content(state.keyed)
-    assert [subtask.groups for subtask in rescaled] == [range_for(n, first, maximum) for n in range(first)]
+    assert content(redistribute(rescaled, second, maximum)) == content(stored)
+    assert [part.groups for part in keyed(rescaled)] == [range_for(n, first, maximum) for n in range(first)]
 
 
 def test_the_same_parallelism_is_the_same_list() -> None:
-    state = operator_state(3, 128)
-    assert assign_keyed(state, 3) == state.keyed
+    stored = operator_state(3, 128).subtasks
+    assert redistribute(stored, 3, 128) == stored
 
 
 def test_files_of_another_directory_say_so() -> None:
-    assigned = assign_keyed(operator_state(1, 128), 2, root="s3://old/job")
-    assert {file.root for subtask in assigned for file in subtask.files} == {"s3://old/job"}
+    assigned = redistribute(operator_state(1, 128).subtasks, 2, 128, root="s3://old/job")
+    assert {file.root for snapshot in assigned for file in snapshot.files()} == {"s3://old/job"}
 
 
 def test_an_operator_without_state_starts_empty() -> None:
-    state = OperatorState(uid_hash="x", name="x", parallelism=1, max_parallelism=128)
-    assert assign_keyed(state, 2) == [SubtaskState(range_for(0, 2, 128)), SubtaskState(range_for(1, 2, 128))]
+    empty = [OperatorSnapshot({KEYED: KeyedPart(range_for(0, 1, 128))})]
+    assert keyed(redistribute(empty, 2, 128)) == [KeyedPart(range_for(0, 2, 128)), KeyedPart(range_for(1, 2, 128))]
 
 
-def test_round_robin() -> None:
-    assert assign_round_robin(["a", "b", "c"], 2) == [["a", "c"], ["b"]]
-    assert assign_round_robin(["a"], 3) == [["a"], [], []]
+def test_schemas_and_key_type_reach_every_new_subtask() -> None:
+    total, last = StateSchema("total", "value", "LONG"), StateSchema("last", "value", "STRING")
+    one = operator_state(1, 128, schemas=(total,), key_type="LONG").subtasks
+    other = operator_state(1, 128, schemas=(last,)).subtasks
+    for part in keyed(redistribute([*one, *other], 3, 128)):
+        assert part.schemas == (total, last)
+        assert part.key_type == "LONG"
 
 
-def test_watermarks() -> None:
-    assert assign_watermarks([5, 9], 2) == [5, 9]
-    assert assign_watermarks([5, 9], 3) == [5, 5, 5]
-    assert assign_watermarks([], 3) == []
+def lists(how: Redistribution, *held: list[str]) -> list[OperatorSnapshot]:
+    return [OperatorSnapshot({"x": ListPart.of(how, items)} if items else {}) for items in held]
+
+
+@pytest.mark.parametrize(
+    ("how", "to", "expected"),
+    [
+        (Redistribution.EVEN_SPLIT, 1, [["a", "b", "c"]]),
+        (Redistribution.EVEN_SPLIT, 2, [["a", "b"], ["c"]]),
+        (Redistribution.EVEN_SPLIT, 3, [["a"], ["b"], ["c"]]),
+        (Redistribution.EVEN_SPLIT, 4, [["a"], ["b"], ["c"], []]),
+        (Redistribution.UNION, 1, [["a", "b", "c"]]),
+        (Redistribution.UNION, 2, [["a", "b", "c"], ["a", "b", "c"]]),
+        (Redistribution.BROADCAST, 3, [["a", "b"], ["c"], ["a", "b"]]),
+        (Redistribution.BROADCAST, 1, [["a", "b"]]),
+        (Redistribution.SUBTASK, 2, [["a", "b"], ["c"]]),
+        (Redistribution.SUBTASK, 3, [[], [], []]),
+    ],
+)
+def test_lists_are_redistributed_as_their_part_says(how: Redistribution, to: int, expected: list[list[str]]) -> None:
+    found = redistribute(lists(how, ["a", "b"], ["c"]), to, 128)
+    assert [snapshot.values("x") for snapshot in found] == expected
+
+
+def test_the_lowest_watermark_counts_after_a_rescale_and_nobody_starts_idle() -> None:
+    stored = [OperatorSnapshot({}, 5), OperatorSnapshot({}, 9, True)]
+    assert redistribute(stored, 2, 128) == [OperatorSnapshot({}, 5), OperatorSnapshot({}, 9)]
+    assert [snapshot.watermark for snapshot in redistribute(stored, 3, 128)] == [5, 5, 5]
+    assert [snapshot.watermark for snapshot in redistribute([], 2, 128)] == [-(2**63)] * 2
 
 
 # -- matching --
@@ -99,33 +138,38 @@ def test_matching_operators_and_new_ones() -> None:
 
 
 def test_removed_operator_without_state_is_no_loss() -> None:
-    empty = OperatorState(uid_hash="map", name="map", parallelism=1, max_parallelism=128, watermarks=[3])
+    empty = OperatorState(
+        uid_hash="map", name="map", parallelism=1, max_parallelism=128, subtasks=[OperatorSnapshot({}, 3)]
+    )
     assert match_operators(metadata_of(empty), [], where="chk-1") == {}
 
 
 def test_all_mismatches_are_reported_together() -> None:
     total = StateSchema("total", "value", "LONG")
     metadata = metadata_of(
-        operator_state(1, 128, name="totals", schemas=[total, StateSchema("last", "value", "STRING")]),
-        operator_state(1, 128, name="gone", uid="gone-uid", schemas=[total]),
+        operator_state(1, 128, name="totals", schemas=(total, StateSchema("last", "value", "STRING"))),
+        operator_state(1, 128, name="gone", uid="gone-uid", schemas=(total,)),
         OperatorState(uid_hash="out", name="out", parallelism=1, max_parallelism=1, committables=[b"1", b"2"]),
         OperatorState(uid_hash="in", name="in", parallelism=1, max_parallelism=1, source=[1]),
         operator_state(1, 128, name="wide"),
+        operator_state(1, 128, name="by", key_type="LONG"),
     )
     operators = [
         ProgramOperator("totals", "totals", 1, 128, schemas=(StateSchema("total", "list", "LONG"),)),
         ProgramOperator("wide", "wide", 1, 256),
         ProgramOperator("in", "in", 1, 1),
+        ProgramOperator("by", "by", 1, 128, key_type="STRING"),
     ]
     with pytest.raises(RestoreError) as caught:
         match_operators(metadata, operators, where="/job/chk-1")
     found = str(caught.value.found)
     assert "'totals' (uid totals): state 'total' is stored as value of LONG and declared as list of LONG" in found
     assert "'wide' (uid wide) is stored with maximum parallelism 128 and now has 256" in found
+    assert "'by' (uid by) is stored with keys of type LONG and now has STRING" in found
     assert "'in' (uid in) is stored as a source and is none now" in found
     assert "operator 'gone' (uid gone-uid; states: total) is not in the program" in found
     assert "operator 'out' (uid out; 2 outputs not yet committed) is not in the program" in found
-    assert found.count("\n    - ") == 5
+    assert found.count("\n    - ") == 6
     assert caught.value.where == "/job/chk-1"
     assert "ignore-unclaimed-state" in str(caught.value.cure)
 
@@ -133,7 +177,7 @@ def test_all_mismatches_are_reported_together() -> None:
 def test_dropping_state_can_be_allowed_changing_types_cannot() -> None:
     metadata = metadata_of(
         operator_state(1, 128, name="gone"),
-        operator_state(1, 128, name="totals", schemas=[StateSchema("total", "value", "LONG")]),
+        operator_state(1, 128, name="totals", schemas=(StateSchema("total", "value", "LONG"),)),
     )
     same = ProgramOperator("totals", "totals", 1, 128)
     matched = match_operators(metadata, [same], where="chk-1", allow_non_restored_state=True)

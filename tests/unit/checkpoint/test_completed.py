@@ -12,12 +12,13 @@ from tidegate.checkpoint.completed import CompletedCheckpoints, OutcomeUnknownEr
 from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
 from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState, SubtaskState
+from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.common import faults
 from tidegate.common.clock import ManualClock
 from tidegate.common.errors import FencedError, StorageError
 from tidegate.common.files import Files
 from tidegate.state.refs import StateFile
+from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot
 
 
 @pytest.fixture
@@ -62,8 +63,8 @@ def metadata(files: Files, lease: Lease, *names: str) -> CheckpointMetadata:
         if not files.exists(f"shared/{name}"):
             files.write(f"shared/{name}", name.encode())
         refs.append(StateFile(f"shared/{name}", len(name), "", name, GROUPS))
-    keyed = [SubtaskState(GROUPS, refs)]
-    operator = OperatorState(uid_hash="x", name="x", parallelism=1, max_parallelism=128, keyed=keyed)
+    held = [OperatorSnapshot({KEYED: KeyedPart(GROUPS, tuple(refs))})]
+    operator = OperatorState(uid_hash="x", name="x", parallelism=1, max_parallelism=128, subtasks=held)
     return CheckpointMetadata(
         checkpoint_id=lease.take_id(), job_id="job", job_name="n", token=lease.token, trigger_ms=0, complete_ms=0,
         round=0, operators=[operator],
@@ -193,10 +194,13 @@ def test_failed_deletes_are_made_up_for(
 def test_subsume_waits_for_its_record(
     files: Files, lease: Lease, completed: CompletedCheckpoints, fail: Callable[..., list[str]]
 ) -> None:
+    """Step 7 writes it; if storage fails that, step 9 does, before it deletes anything."""
     completed.add(metadata(files, lease, "a"))
-    completed.add(metadata(files, lease, "b"))
-    fail("storage.replace", on="live")
+    ready = metadata(files, lease, "b")
+    fired = fail("storage.replace", on="live")
+    completed.add(ready)
     assert completed.subsume(in_use=["shared/b"]) == []
+    assert len(fired) == 2
     assert shared(files) == ["a", "b"]
     faults.install(None)
     assert completed.subsume(in_use=["shared/b"]) == [1]

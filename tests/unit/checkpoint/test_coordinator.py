@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pytest
+from attempt_model import complete
 
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
@@ -219,8 +220,10 @@ class Bench:
         pending = self.trigger()
         self.clock.advance(7)
         pending.acknowledge("a", 0, duration_ms=4)
-        done = self.coordinator.complete(pending, [], round=5)
+        done = complete(self.coordinator, pending, [], round=5)
         assert done is not None
+        self.coordinator.write_history()
+        self.coordinator.through()
         return done.checkpoint_id
 
 
@@ -236,7 +239,7 @@ def test_a_checkpoint_from_trigger_to_subsume(bench: Bench, caplog: pytest.LogCa
     assert bench.coordinator.due()
     assert bench.checkpoint() == 1
     assert bench.checkpoint() == 2
-    bench.coordinator.subsume(in_use=[])
+    bench.coordinator.completed.subsume(in_use=[])
     assert bench.files.list_names() == ["chk-2", "history.json", "lease"]
     assert "job job: checkpoint 2: step 1 triggered" in caplog.text
     assert "job job: checkpoint 2: step 7 complete, round 5" in caplog.text
@@ -250,7 +253,7 @@ def test_a_checkpoint_from_trigger_to_subsume(bench: Bench, caplog: pytest.LogCa
 def test_completing_too_early_is_a_bug(bench: Bench) -> None:
     pending = bench.trigger()
     with pytest.raises(InternalError, match=r"missing \[\('a', 0\)\]"):
-        bench.coordinator.complete(pending, [], round=1)
+        complete(bench.coordinator, pending, [], round=1)
 
 
 def test_abort_is_in_the_history_with_its_reason(bench: Bench) -> None:
@@ -258,6 +261,7 @@ def test_abort_is_in_the_history_with_its_reason(bench: Bench) -> None:
     with pytest.raises(CheckpointError, match="At most 0 checkpoints"):
         bench.coordinator.abort(pending, CheckpointFailureReason.DECLINED, "disk full")
     bench.coordinator.abort(pending, CheckpointFailureReason.DECLINED, "again")
+    bench.coordinator.write_history()
     (item,) = read_history(bench.files)
     assert (item.status, item.reason, item.message) == (CheckpointStatus.FAILED, "DECLINED", "disk full")
 
@@ -280,7 +284,7 @@ def test_disk_full_at_trigger_and_at_publish_fails_checkpoints_not_the_job(files
     assert pending.checkpoint_id == 2
     pending.acknowledge("a", 0)
     faults.install(_disk_full)
-    assert bench.coordinator.complete(pending, [], round=1) is None
+    assert complete(bench.coordinator, pending, [], round=1) is None
     faults.install(None)
     assert bench.checkpoint() == 3
     assert [item.reason for item in bench.coordinator.history.entries] == ["TRIGGER_FAILED", "STORAGE_FAILED", ""]
@@ -297,7 +301,7 @@ def test_a_fenced_coordinator_stops(bench: Bench, files: Files) -> None:
     pending.acknowledge("a", 0)
     assert Bench(files).checkpoint() == 2
     with pytest.raises(FencedError):
-        bench.coordinator.complete(pending, [], round=1)
+        complete(bench.coordinator, pending, [], round=1)
     with pytest.raises(FencedError):
         bench.coordinator.trigger([])
     with pytest.raises(FencedError):

@@ -97,7 +97,7 @@ def test_a_directory_deleted_and_made_again_fences_too(files: Files, clock: Manu
     files.delete_tree("")
     assert take(files, clock).token == old.token
     with pytest.raises(FencedError, match="own claim is gone or changed"):
-        old.check()
+        old.renew()
 
 
 def test_ids_grow_over_attempts_even_if_nothing_else_was_written(files: Files, clock: ManualClock) -> None:
@@ -133,8 +133,12 @@ def test_damaged_live_record_does_not_bring_ids_back(files: Files, clock: Manual
     files.replace(live_path(1), b"tidegate-live torn")
     following = take(files, clock)
     assert following.take_id() == 2
-    with pytest.raises(CorruptFileError, match=r"00000001\.live\.json"):
-        read_lineage(files, below=following.token)
+    for damaged in (b"tidegate-live torn", b"", b"something else"):
+        files.replace(live_path(1), damaged)
+        with pytest.raises(CorruptFileError, match=r"00000001\.live\.json") as refused:
+            read_lineage(files, below=following.token)
+        # another checkpoint would not help: the record of the job itself is gone
+        assert refused.value.cure is not None and "another tidegate.job-id" in refused.value.cure
 
 
 def test_the_restore_decision_is_recorded_once(files: Files, clock: ManualClock) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,6 @@ from tidegate.checkpoint.metadata import (
     MAGIC,
     CheckpointMetadata,
     OperatorState,
-    SubtaskState,
     decode_metadata,
     encode_metadata,
     metadata_path,
@@ -20,25 +20,36 @@ from tidegate.checkpoint.metadata import (
 from tidegate.common.errors import CorruptFileError, InternalError, RestoreError, StorageError
 from tidegate.common.files import Files
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
+from tidegate.state.snapshot import (
+    GENERATOR,
+    KEYED,
+    SPLITS,
+    WRITER,
+    KeyedPart,
+    ListPart,
+    OperatorSnapshot,
+    Part,
+    Redistribution,
+)
 
 WHERE = "/job/chk-7/_metadata"
 
 
 def example(root: str = "") -> CheckpointMetadata:
     groups = KeyGroupRange(0, 63)
+    files = (StateFile("shared/1-1.seg", 10, "ab", "1-1", groups, 3, root),)
+    keyed = KeyedPart(groups, files, (StateSchema("total", "value", "LONG"),), "STRING")
     operator = OperatorState(
         uid_hash="a" * 32,
         uid="totals",
         name="running totals",
         parallelism=2,
         max_parallelism=128,
-        keyed=[SubtaskState(groups, [StateFile("shared/1-1.seg", 10, "ab", "1-1", groups, 3, root)])],
-        schemas=[StateSchema("total", "value", "LONG")],
+        subtasks=[
+            OperatorSnapshot({KEYED: keyed, GENERATOR: ListPart.of(Redistribution.SUBTASK, [12, 5])}, 12),
+            OperatorSnapshot({WRITER: ListPart(Redistribution.EVEN_SPLIT, (b"\x00\xff",))}, -(2**63), True),
+        ],
         source={"splits": [1, 2.5, None, "x"]},
-        splits={"s-0": [12, 5, 0]},
-        generators=[[12, 5], [11, 6]],
-        watermarks=[12, -(2**63)],
-        writer_states=[b"\x00\xff"],
         committables=[b"\x93\x01\x02\x03"],
     )
     return CheckpointMetadata(
@@ -53,8 +64,8 @@ def test_round_trip() -> None:
 
 def test_the_body_is_plain_indented_json() -> None:
     header, _, body = encode_metadata(example()).partition(b"\n")
-    assert header.startswith(b"tidegate-metadata version=1 bytes=")
-    assert json.loads(body)["operators"][0]["keyed"][0]["files"][0]["path"] == "shared/1-1.seg"
+    assert header.startswith(b"tidegate-metadata version=2 bytes=")
+    assert json.loads(body)["operators"][0]["subtasks"][0]["parts"]["keyed"]["files"][0]["path"] == "shared/1-1.seg"
     assert body.count(b"\n") > 20
 
 
@@ -87,8 +98,8 @@ def test_truncated_names_file_expected_and_found() -> None:
 
 def test_newer_version() -> None:
     with pytest.raises(RestoreError) as caught:
-        decode_metadata(WHERE, seal(MAGIC, 2, {"anything": 1}))
-    assert caught.value.found == "tidegate-metadata version 2; this Tidegate reads 1"
+        decode_metadata(WHERE, seal(MAGIC, 3, {"anything": 1}))
+    assert caught.value.found == "tidegate-metadata version 3; this Tidegate reads 2"
     assert "version that wrote it" in str(caught.value.cure)
     assert not isinstance(caught.value, StorageError)
 
@@ -100,7 +111,7 @@ def test_another_kind_of_file() -> None:
 
 def test_missing_fields_are_damage() -> None:
     with pytest.raises(CorruptFileError, match="checkpoint_id"):
-        decode_metadata(WHERE, seal(MAGIC, 1, {"job_id": "x"}))
+        decode_metadata(WHERE, seal(MAGIC, 2, {"job_id": "x"}))
 
 
 def test_references_into_another_directory_are_refused() -> None:
@@ -116,11 +127,18 @@ def test_read_from_storage(files: Files) -> None:
 
 
 def test_has_state() -> None:
-    def operator(**fields: object) -> OperatorState:
+    def operator(**fields: Any) -> OperatorState:
         return OperatorState(uid_hash="x", name="x", parallelism=1, max_parallelism=1, **fields)
 
-    assert not operator(watermarks=[1]).has_state
-    assert not operator(keyed=[SubtaskState(KeyGroupRange(0, 1))]).has_state
+    def holding(name: str, part: Part) -> OperatorState:
+        return operator(subtasks=[OperatorSnapshot({name: part}, 1)])
+
+    assert not operator(subtasks=[OperatorSnapshot({}, 1)]).has_state
+    assert not holding(KEYED, KeyedPart(KeyGroupRange(0, 1))).has_state
+    assert not holding(GENERATOR, ListPart.of(Redistribution.SUBTASK, [1, 2])).has_state
+    assert not holding(SPLITS, ListPart.of(Redistribution.EVEN_SPLIT, [["a", 1, 2]])).has_state
+    assert holding(WRITER, ListPart.of(Redistribution.EVEN_SPLIT, [1])).has_state
+    assert holding("rules", ListPart.of(Redistribution.BROADCAST, [1])).has_state
     assert operator(source=0).has_state
     assert operator(committables=[b""]).has_state
     assert example().operators[0].has_state

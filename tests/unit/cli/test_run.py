@@ -112,9 +112,10 @@ def test_other_errors_and_exit_codes_of_the_script_pass(tmp_path: Path) -> None:
 
 
 def test_definitions() -> None:
-    assert parse_definitions(["a=b=c", "flag"]) == {"a": "b=c", "flag": "true"}
-    with pytest.raises(ConfigurationError, match="-D takes KEY=VALUE"):
-        parse_definitions(["=x"])
+    assert parse_definitions(["a=b=c", "pipeline.object-reuse"]) == {"a": "b=c", "pipeline.object-reuse": "true"}
+    for wrong in ("=x", "foo", "parallelism.default"):  # a key alone is the key of a switch
+        with pytest.raises(ConfigurationError, match=f"-D takes KEY=VALUE\n  found: '{wrong}'"):
+            parse_definitions([wrong])
 
 
 def test_the_options_are_listed() -> None:

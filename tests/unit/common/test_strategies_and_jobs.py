@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -139,6 +140,9 @@ class EndedJob:
 
     def cancel(self) -> None:
         self.cancelled = True
+
+    def add_listener(self, listener: Any) -> None:
+        raise NotImplementedError
 
     def result(self, timeout: float | None = None) -> JobExecutionResult:
         if self.error:

@@ -214,6 +214,12 @@ def test_values_become_the_rows_their_type_promises() -> None:
         convert(5)
 
 
+def test_a_list_declared_as_a_tuple_stays_a_list() -> None:
+    convert = converter(Types.TUPLE([Types.LONG(), Types.DOUBLE()]))
+    assert convert is not None
+    assert convert([1, 2]) == [1, 2.0] and convert((1, 2)) == (1, 2.0)
+
+
 def test_rows_inside_other_types_are_found_and_the_kind_stays() -> None:
     inner = Types.ROW([Types.INT()])
     row = Row(f0=1)

@@ -47,7 +47,8 @@ class StoppingEngine(SimulatedEngine):
 
     def __init__(self, clock: ManualClock, last: int | None) -> None:
         super().__init__(1)
-        self._clock, self._last, self.rounds, self.master = clock, last, 0, None
+        self._clock, self._last, self.rounds = clock, last, 0
+        self.master: JobMaster | None = None
 
     def run(self, plan: RoundPlan) -> list[Ack]:
         self.rounds += 1
@@ -203,7 +204,8 @@ class CancellingClock(ManualClock):
 
     def __init__(self, patience_ms: int) -> None:
         super().__init__()
-        self._left_ms, self.master = float(patience_ms), None
+        self._left_ms = float(patience_ms)
+        self.master: JobMaster | None = None
 
     def wait(self, event: threading.Event, seconds: float) -> bool:
         self._left_ms -= seconds * 1000

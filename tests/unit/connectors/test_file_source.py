@@ -237,8 +237,9 @@ def test_wrong_use_is_refused(tmp_path: Path) -> None:
         builder.monitor_continuously(Duration.of_seconds(0))
     with pytest.raises(ArgumentTypeError, match=r"FileSource\.monitor_continuously takes"):
         builder.monitor_continuously("10 s")
-    with pytest.raises(ProgramError, match="split size must be above zero"):
-        builder.with_split_size(0)
+    for size in (0, 1, 15):
+        with pytest.raises(ProgramError, match="split size must be at least 16 bytes"):
+            builder.with_split_size(size)
 
 
 def test_files_of_other_file_systems() -> None:

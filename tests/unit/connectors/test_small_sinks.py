@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tidegate.common.errors import ArgumentTypeError
-from tidegate.connectors.collect import CollectSink, collected, release
+from tidegate.connectors.collect import CollectSink, collected
 from tidegate.connectors.discard import DiscardingSink
 from tidegate.connectors.function_sink import FunctionSink, SinkContext, SinkRuntimeContext
 from tidegate.connectors.once import Once
@@ -35,6 +36,7 @@ class TestCollectContract(SinkContract):
     survives_restart = False
 
     def make_sink(self, directory: Path) -> Sink:
+        self.reader = collected(str(directory))
         return CollectSink(str(directory))
 
     def visible(self, directory: Path) -> list[Any]:
@@ -51,7 +53,6 @@ class TestCollect:
         channel.close()
         reader.join(timeout=60)
         assert sorted(value["n"] for value in found) == [0, 1, 2, 3]
-        release("waiting")
 
     def test_an_error_is_raised_behind_the_last_value(self) -> None:
         channel = collected("broken")
@@ -62,14 +63,17 @@ class TestCollect:
             next(channel)
         with pytest.raises(StopIteration):
             next(channel)
-        release("broken")
 
-    def test_channels_are_found_by_id_until_released(self) -> None:
+    def test_a_channel_lives_as_long_as_its_reader_and_what_comes_then_is_dropped(self) -> None:
         channel = collected("x")
+        channel.put("a", [1])
         assert collected("x") is channel
-        release("x")
-        assert collected("x") is not channel
-        release("x")
+        seen = weakref.ref(channel)
+        del channel
+        assert seen() is None
+        run = SinkRun(CollectSink("x"), "unused", lambda n: {"n": n})
+        run.step(4, checkpoint=True)
+        assert list(collected("x")._values) == []
 
     def test_it_waits_for_checkpoints_only_if_there_are_any(self) -> None:
         assert CollectSink.publication is Publication.CHECKPOINT_OR_ROUND
@@ -153,14 +157,14 @@ def test_the_discarding_sink_keeps_nothing() -> None:
 @pytest.mark.parametrize("count", [1, 25_000])
 def test_a_commit_that_is_repeated_has_no_effect_however_large_it_is(count: int) -> None:
     """A long checkpoint interval with short rounds makes many committables; a restart commits all of them again."""
+    reader = collected("large")
     prepared = write(CollectSink("large"), ["x"]).committables[0]
     committables = [{**prepared, "id": f"attempt {n}"} for n in range(count)]
     committer = CollectSink("large").create_committer(CommitterContext("job", "sink", "unused"))
     committer.commit(committables[: count // 2])
     committer.commit(committables)
     committer.recover(committables)
-    assert len(collected("large")._values) == count
-    release("large")
+    assert len(reader._values) == count
 
 
 def test_ids_of_earlier_commits_are_forgotten() -> None:

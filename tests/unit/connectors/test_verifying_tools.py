@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.checkpoint.plain_data import find_other
 from tidegate.common.errors import CommitError
+from tidegate.common.plain_data import find_other
 from tidegate.operators.sink import CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.operators.source import Boundedness, Source, SplitInterval
 from tidegate.testing.sink_contract import SinkContract

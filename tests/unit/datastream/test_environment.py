@@ -42,6 +42,7 @@ from tidegate.datastream.batch import LastReduction
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.graph.transformation import ProcessSpec, Program, ReduceSpec, SinkSpec, SourceSpec
 from tidegate.operators.source import Boundedness
+from waiting import eventually
 
 # -- configuration
 
@@ -234,8 +235,11 @@ def test_a_duplicate_uid_names_both_operators(env: StreamExecutionEnvironment) -
     numbers = env.from_collection([1])
     numbers.map(str).uid("same").name("Left").print()
     numbers.map(str).uid("same").name("Right").print()
-    with pytest.raises(ProgramError, match="operators 'Left' and 'Right'\n  found: both have uid 'same'"):
+    with pytest.raises(ProgramError, match="operators 'Left' and 'Right'\n  found: both have uid 'same'") as refused:
         env.execute()
+    lines = Path(__file__).read_text().splitlines()
+    left, right = (n for n, line in enumerate(lines, 1) if line.strip().startswith('numbers.map(str).uid("same")'))
+    assert f"set at {__file__}:{left} and at {__file__}:{right}" in str(refused.value)
 
 
 def test_parallelism_above_the_maximum(env: StreamExecutionEnvironment) -> None:
@@ -408,3 +412,12 @@ def test_closing_cancels_a_running_job_once(env: StreamExecutionEnvironment, rec
     records.close()
     assert list(records) == []
     assert recorder.jobs[0].cancelled == 1
+
+
+def test_an_iterator_nobody_holds_any_more_cancels_its_job(env: StreamExecutionEnvironment, recorder: Any) -> None:
+    recorder.collected, recorder.running = [1, 2], True
+    records = env.from_collection([0]).execute_and_collect()
+    assert isinstance(records, CloseableIterator)
+    assert next(records) == 1
+    del records
+    eventually(lambda: recorder.jobs[0].cancelled == 1)

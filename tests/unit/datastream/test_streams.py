@@ -27,6 +27,7 @@ from tidegate.datastream import (
     StreamExecutionEnvironment,
     TwoPhaseCommitSinkFunction,
 )
+from tidegate.datastream.connectors.base import StreamTransformer, SupportsPreprocessing
 from tidegate.graph.transformation import (
     ChainingStrategy,
     FilterSpec,
@@ -428,3 +429,18 @@ def test_the_partitioning_of_a_keyed_stream_stays(numbers: DataStream, method: s
 def test_a_keyed_stream_is_no_operator(numbers: DataStream, method: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(ProgramError, match=rf"{method}\(\) belongs to an operator, and key_by\(\) is none"):
         getattr(numbers.key_by(str), method)(*arguments)
+
+
+class Doubling(PrintSink, SupportsPreprocessing):
+    def get_transformer(self) -> StreamTransformer:
+        class Double(StreamTransformer):
+            def apply(self, ds: DataStream) -> DataStream:
+                return ds.map(lambda value: value * 2).name("Double")
+
+        return Double()
+
+
+def test_a_sink_with_steps_of_its_own_gets_them(env: StreamExecutionEnvironment, numbers: DataStream) -> None:
+    numbers.sink_to(Doubling())
+    assert [t.name for t in env._registry.values()] == ["Collection Source", "Double", "Sink: Writer"]
+    assert last(env).inputs[0].upstream == list(env._registry)[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -80,6 +81,13 @@ def test_chaining_controls_cut_chains(upstream: ChainingStrategy, own: ChainingS
 
 def test_chaining_can_be_switched_off() -> None:
     assert len(graph(source(1), step(2, 1), chaining=False).chains) == 2
+
+
+def test_a_chain_of_any_length_walks_and_pickles() -> None:
+    g = graph(source(1), *[step(n, n - 1) for n in range(2, 3_001)])
+    (chain,) = g.chains
+    copy = pickle.loads(pickle.dumps(chain))
+    assert [o.id for o in copy.operators] == [o.id for o in chain.operators] == list(range(1, 3_001))
 
 
 def test_duplicate_uids_are_refused_and_both_operators_named() -> None:

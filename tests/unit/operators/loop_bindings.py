@@ -1,45 +1,52 @@
-"""Chains without a subtask around them: nodes, and bindings whose sinks collect into lists."""
+"""Chains without a subtask around them: nodes, and their operators; what sinks are handed stays with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tidegate.graph.plan import ChainNode, Operator
-from tidegate.operators.bodies import bodies_of
+from tidegate.operators import registry
+from tidegate.operators.collecting import CollectingOperator
+from tidegate.operators.function_operator import FunctionOperator
 from tidegate.operators.functions import callable_of
+from tidegate.operators.operator import Site, StreamOperator
+from tidegate.operators.rewrites import prepare
+from tidegate.operators.rewrites.rewrite import Rewrites
+from tidegate.operators.settings import Settings
+from tidegate.operators.watermarks import Domain
 
 
 class Bindings:
-    """Functions are taken from the specs. ``inline`` False: every function is called."""
+    """What a loop is made of. ``inline`` False: every function is called. ``tags``: outputs may be tagged."""
 
-    backend = None
     object_reuse = False
 
-    def __init__(self, root: ChainNode, side_outputs: bool = True, inline: bool = True) -> None:
-        self.side_outputs, self._inline = side_outputs, inline
-        self.nodes = {node.operator.id: node for node in root.walk()}
-        self.values: dict[int, list[Any]] = {n: [] for n in self.nodes}
-        self.times: dict[int, list[Any]] = {n: [] for n in self.nodes}
-        self.contexts: dict[int, Any] = {n: type("Context", (), {"ts": None})() for n in self.nodes}
+    def __init__(self, root: ChainNode, tags: bool = True, inline: bool = True) -> None:
+        self.rewrites = prepare(functions(root)) if inline else Rewrites()
+        site = Site(0, Settings("job", "storage", "local"), Domain(), emit=lambda values, times: None, tags=tags)
+        self.operators = {node.operator.id: registry.create(node, site) for node in root.walk()}
+        collecting = {n: o for n, o in self.operators.items() if isinstance(o, CollectingOperator)}
+        self.values = {n: operator.values for n, operator in collecting.items()}
+        self.times = {n: operator.timestamps for n, operator in collecting.items()}
+
+    def operator(self, operator_id: int) -> StreamOperator:
+        return self.operators[operator_id]
 
     def function(self, operator_id: int) -> Callable[..., Any]:
-        return callable_of(self.nodes[operator_id].operator.spec)
-
-    def context(self, operator_id: int) -> Any:
-        return self.contexts[operator_id]
-
-    def reduce_state(self, operator_id: int) -> Any:
-        raise AssertionError
-
-    def collector(self, operator_id: int) -> Any:
-        return self.values[operator_id].append, self.times[operator_id].append
+        operator = self.operators[operator_id]
+        assert isinstance(operator, FunctionOperator)
+        return operator.function
 
     def output(self, edge_id: int) -> Any:
         raise AssertionError
 
-    def body(self, function: Callable[..., Any]) -> Any:
-        return next(iter(bodies_of([function]).values()), None) if self._inline else None
+
+def functions(root: ChainNode) -> Iterator[Callable[..., Any]]:
+    for node in root.walk():
+        if node.operator.spec.method is not None:
+            yield callable_of(node.operator.spec)
+        yield from (edge.partitioning.selector for edge in node.edges if edge.partitioning.selector is not None)
 
 
 def node(n: int, spec: Any, *children: ChainNode | tuple[str, ChainNode], name: str = "") -> ChainNode:

@@ -17,7 +17,7 @@ from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.runtime.handle import JobHandle
+from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import Chances, SimulatedEngine
 
@@ -29,8 +29,8 @@ class Executor:
 
     chances = Chances()
 
-    def execute_async(self, program: Any) -> JobHandle:
-        return JobHandle(JobMaster(program, SimulatedEngine(seed=3, chances=self.chances), listeners=[]), [])
+    def execute_async(self, program: Any) -> StartedJob:
+        return StartedJob(JobMaster(program, SimulatedEngine(seed=3, chances=self.chances), listeners=[]), [])
 
 
 class FaultyExecutor(Executor):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from loop_bindings import Bindings, node
 
-from tidegate.common.errors import ProgramError, StateAccessError, UserCodeError
+from tidegate.common.errors import StateAccessError, UserCodeError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
@@ -16,8 +16,8 @@ from tidegate.operators.codegen import Loop
 LATE = OutputTag("late")
 
 
-def run(root: ChainNode, values: list[Any], times: list[Any] | None = None, side_outputs: bool = True) -> Bindings:
-    bindings = Bindings(root, side_outputs)
+def run(root: ChainNode, values: list[Any], times: list[Any] | None = None) -> Bindings:
+    bindings = Bindings(root)
     Loop(root, bindings, into=False)(values, times)
     return bindings
 
@@ -69,7 +69,8 @@ def test_a_record_stays_as_it_was_emitted() -> None:
 
 
 def test_a_function_that_is_the_only_reader_is_handed_the_object_itself() -> None:
-    emitted, seen = [], []
+    emitted: list[Any] = []
+    seen: list[Any] = []
 
     def make(value: Any) -> list[Any]:
         emitted.append([value])
@@ -149,12 +150,12 @@ def test_errors_of_ours_keep_their_class_and_gain_the_place() -> None:
         run(root, [1])
 
 
-def test_tags_made_on_the_way_are_refused_where_no_side_output_can_be_read() -> None:
+def test_a_tag_made_on_the_way_works_like_any_other() -> None:
     class Sneaky:
         def process_element(self, value: int, ctx: Any) -> Any:
             yield OutputTag("made here"), value
 
-    root = node(0, SourceSpec(None), node(1, ProcessSpec(Sneaky()), node(2, SinkSpec(None)), name="sneaky"))
-    with pytest.raises(ProgramError, match=r"Side outputs nobody can read[\s\S]*get_side_output"):
-        run(root, [1], side_outputs=False)
-    assert run(root, [1]).values[2] == []
+    unread = node(0, SourceSpec(None), node(1, ProcessSpec(Sneaky()), node(2, SinkSpec(None))))
+    assert run(unread, [1]).values[2] == []
+    read = node(1, ProcessSpec(Sneaky()), node(2, SinkSpec(None)), ("made here", node(3, SinkSpec(None))))
+    assert run(node(0, SourceSpec(None), read), [1]).values[3] == [1]

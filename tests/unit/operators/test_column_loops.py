@@ -1,4 +1,4 @@
-"""Subtasks whose input comes as columns of ints: they do what they do with the same records one by one."""
+"""Subtasks whose input comes as columns: they do what they do with the same records one by one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from tidegate.graph.transformation import (
     ReduceSpec,
     Ship,
 )
-from tidegate.operators.bodies import bodies_of
-from tidegate.operators.columns import PLAIN
+from tidegate.operators.column_batch import ColumnBatch, pack_field
 from tidegate.operators.functions import callable_of
 from tidegate.operators.outputs import Target
+from tidegate.operators.packing import PLAIN
+from tidegate.operators.rewrites import prepare
 from tidegate.operators.rows import ACK, BARRIER, DATA, Ack, Barrier, Payload, RoundContext, Row, TaskPlan
-from tidegate.operators.subtask import Settings, Subtask
-from tidegate.operators.vectors import IntColumns, pack_field
+from tidegate.operators.settings import Settings
+from tidegate.operators.subtask import Subtask
 from tidegate.state import segments
 from tidegate.state.descriptors import (
     ListStateDescriptor,
@@ -46,7 +47,7 @@ KEYED = Partitioning(Ship.HASH, selector=lambda record: record[0])
 class Outcome:
     """What a round of a subtask leaves behind, in a form that can be compared."""
 
-    def __init__(self, rows: list[Row], files: Files) -> None:
+    def __init__(self, rows: list[Row], files: Files, known: int) -> None:
         [ack] = [pickle.loads(row[7]) for row in rows if row[2] == ACK]
         assert isinstance(ack, Ack) and ack.declined is None
         self.error = None if ack.error is None else str(ack.error)
@@ -57,12 +58,13 @@ class Outcome:
                 self.records.extend(
                     (edge, exact(v), t) for v, t in zip(values, times or [None] * len(values), strict=True)
                 )
-        self.segment = ack.segment
-        batches = [] if ack.segment is None else list(segments.read(files, ack.segment))
-        # inside a key group a segment has no order
-        self.state = sorted(
-            repr((b.table, b.deletes, pair)) for b in batches for pair in zip(b.flat[::2], b.flat[1::2], strict=True)
-        )
+        self.snapshots = ack.snapshots
+        keyed = ack.snapshots[1].keyed if ack.snapshots else None
+        self.files = [] if keyed is None else keyed.files
+        written = self.files[known:]
+        batches = [batch for file in written for batch in segments.read(files, file)]
+        pairs = ((b.table, *pair) for b in batches for pair in zip(b.flat[::2], b.flat[1::2], strict=True))
+        self.state = sorted(map(repr, pairs))  # inside a group entries are in no order
 
     def told(self) -> tuple[Any, ...]:
         return self.error, self.records, self.state
@@ -82,14 +84,14 @@ def chain_of(specs: list[Any], tags: list[str | None]) -> Chain:
 def subtask_of(directory: Path, specs: list[Any], tags: list[str | None], inline: bool) -> Subtask:
     settings = Settings("job", str(directory / "storage"), str(directory / "local"), inline=inline, now_ms=lambda: 1)
     targets = {10 + n: Target(2, 0, 1, 128, "below") for n in range(len(tags))}
-    bodies = bodies_of(map(callable_of, specs))
-    return Subtask(chain_of(specs, tags), 0, settings, {0: 1}, targets, bodies)
+    rewrites = prepare(map(callable_of, specs))
+    return Subtask(chain_of(specs, tags), 0, settings, {0: 1}, targets, rewrites, range(len(specs) + 1))
 
 
 def columns(records: list[Record], key_field: int | None, times: list[int] | None) -> Payload:
-    made = IntColumns([np.array(column, dtype=np.int64) for column in zip(*records, strict=True)], len(records[0]))
-    keys = IntColumns([made.columns[0]], 0).pack() if key_field is None else pack_field(key_field)
-    return made.pack(), keys, None if times is None else IntColumns([np.array(times, dtype=np.int64)], 0).pack()
+    made = ColumnBatch([np.array(column, dtype=np.int64) for column in zip(*records, strict=True)], len(records[0]))
+    keys = ColumnBatch([made.columns[0]], 0).pack() if key_field is None else pack_field(key_field)
+    return made.pack(), keys, None if times is None else ColumnBatch([np.array(times, dtype=np.int64)], 0).pack()
 
 
 def one_by_one(records: list[Record], times: list[int] | None) -> Payload:
@@ -100,15 +102,15 @@ def one_by_one(records: list[Record], times: list[int] | None) -> Payload:
 def rounds(subtask: Subtask, payloads: list[list[Payload]], watermarks: list[int], files: Files) -> list[Outcome]:
     """One round for each list of chunks; the last one ends the input."""
     outcomes: list[Outcome] = []
-    accepted: list[Any] = []
+    accepted = TaskPlan()
     for n, chunks in enumerate(payloads):
         finished = n == len(payloads) - 1
         rows: list[Row] = [(1, 0, DATA, 0, 0, i, watermarks[i], payload) for i, payload in enumerate(chunks)]
         rows.append((1, 0, BARRIER, 0, 0, len(rows), watermarks[-1], Barrier("token", False, finished, False)))
         context = RoundContext(n, f"version-{n}", None, 1, completed=(n,) if n else ())
-        outcomes.append(Outcome(list(subtask.run(context, TaskPlan(files=list(accepted)), iter(rows))), files))
-        if outcomes[-1].segment is not None:
-            accepted.append(outcomes[-1].segment)
+        known = len(outcomes[-1].files) if outcomes else 0
+        outcomes.append(Outcome(list(subtask.run(context, accepted, iter(rows))), files, known))
+        accepted = TaskPlan(snapshots=outcomes[-1].snapshots or accepted.snapshots)
     subtask.close()
     return outcomes
 

@@ -10,8 +10,8 @@ import pytest
 from tidegate.common import Configuration, Types
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.operators.bodies import bodies_of
-from tidegate.operators.inlining import state_attributes
+from tidegate.operators.rewrites.bodies import body_of
+from tidegate.operators.rewrites.inline import state_attributes
 from tidegate.testing.simulated_executor import SimulatedExecutor
 
 RECORDS = [(n % 7, n) for n in range(500)]
@@ -42,7 +42,7 @@ class Swaps(Function):
     """A method of its own exchanges the states: nothing may be taken for granted."""
 
     def swap(self) -> None:
-        self.count, self.other = self.other, self.count
+        self.count, self.other = self.other, self.count  # type: ignore[has-type]
 
     def open(self, runtime_context: Any) -> None:
         super().open(runtime_context)
@@ -70,7 +70,7 @@ class SwappedByTimer(Function):
         yield value[0], n
 
     def on_timer(self, timestamp: int, ctx: Any) -> Any:
-        self.count, self.other = self.other, self.count
+        self.count, self.other = self.other, self.count  # type: ignore[has-type]
         yield -1, self.count.value()
 
 
@@ -102,8 +102,7 @@ def test_inlined_and_called_functions_give_the_same(function: type[Function], tm
 
 
 def attributes(function: type[Function]) -> set[str]:
-    [body] = bodies_of([function().process_element]).values()
-    return state_attributes(body)
+    return state_attributes(body_of(function().process_element))
 
 
 def test_states_are_inlined_where_nothing_can_exchange_them() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from loop_bindings import Bindings, node
+from written_functions import is_inlined
 
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
-from tidegate.operators.bodies import bodies_of
 from tidegate.operators.codegen import Loop
 
 FACTOR = 3
@@ -38,10 +38,6 @@ def outcome(specs: list[Any], values: list[Any], inline: bool) -> tuple[list[Any
     except UserCodeError as error:
         return reached, str(error)
     return reached, ""
-
-
-def is_inlined(function: Callable[..., Any]) -> bool:
-    return bool(bodies_of([function]))
 
 
 def same(specs: list[Any], values: list[Any]) -> list[Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
-from tidegate.common.errors import RoundError
+from tidegate.common.errors import RoundError, UserCodeError
 from tidegate.operators.inputs import ChannelInput
 from tidegate.operators.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Generator, Row, Status
 from tidegate.operators.watermarks import ChannelWatermarks, SplitWatermarks, Strategy
@@ -94,3 +95,20 @@ def test_split_watermarks_trail_by_the_bound_and_skip_idle_splits() -> None:
     assert marks.status(46, 150) == Status(120 - 4, False)  # b is idle
     assert marks.status(116, 400) == Status(116, True)
     assert marks.next_idle_ms(150) == 250
+
+
+@pytest.mark.parametrize("moments", [[None], [5, None], [5, "later"]])
+def test_an_assigner_without_a_time_is_named_with_its_line_and_the_record(moments: list[Any]) -> None:
+    class Assigning:
+        kind, out_of_orderness_ms, idleness_ms = "monotonous", 0, None
+
+        def timestamp_assigner(self, value: Any, former: int) -> Any:
+            return moments[value]
+
+    strategy = Strategy(Assigning())
+    values = list(range(len(moments)))
+    with pytest.raises(UserCodeError) as refused:
+        strategy.seen(Generator(), strategy.timestamps(values, None), 0, values)
+    assert refused.value.found == f"{moments[-1]!r}; record {values[-1]}"
+    assert refused.value.where is not None and f"{__file__}:" in refused.value.where
+    assert "in timestamp_assigner" in refused.value.where

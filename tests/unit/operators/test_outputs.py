@@ -9,8 +9,8 @@ import pytest
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Partitioning, Ship
-from tidegate.operators.columns import PLAIN
 from tidegate.operators.outputs import EdgeOutput, Target
+from tidegate.operators.packing import PLAIN
 from tidegate.operators.rows import BARRIER, Barrier
 from tidegate.state.key_groups import group_of, subtask_for
 
@@ -39,7 +39,7 @@ def received(edge: EdgeOutput) -> dict[int, list[Any]]:
         assert (level, edge_id, watermark) == (1, 5, 7)
         assert number == numbers.get(partition, 0), "chunks of a channel are numbered from 0"
         numbers[partition] = number + 1
-        got.setdefault(partition - 10, []).extend(PLAIN.unpack(payload[0]))
+        got.setdefault(partition - 10, []).extend(PLAIN.unpack_list(payload[0]))
     return got
 
 
@@ -82,7 +82,7 @@ def test_hash_routes_by_key_group_and_ships_the_keys() -> None:
         append_key(key)
     edge.cut(7, everything=True)
     for row in edge.rows:
-        values, keys, times = (column and PLAIN.unpack(column) for column in row[7])
+        values, keys, times = (column and PLAIN.unpack_list(column) for column in row[7])
         assert [str(k) for k in keys] == values
         assert times is None
         owners = {subtask_for(group_of(k, 128), 3, 128) for k in keys}

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
+from tidegate.operators.rewrites.inline import Inline
+from tidegate.operators.rewrites.rewrite import Refused
+
 _NUMBERS = count()
 
 
@@ -20,6 +23,14 @@ def written(text: str, names: Mapping[str, Any] | None = None, **closure: Any) -
     exec(compile(source, file, "exec"), scope)
     made: Callable[..., Any] = scope["outer"](**closure)
     return made
+
+
+def is_inlined(function: Callable[..., Any]) -> bool:
+    try:
+        Inline().prepare(function)
+    except Refused:
+        return False
+    return True
 
 
 def exact(value: Any) -> Any:

@@ -67,7 +67,7 @@ def test_a_function_that_listens_hears_of_the_last_checkpoint_before_it_is_close
 
 
 def test_a_function_whose_last_round_is_repeated_is_opened_again(tmp_path: Path) -> None:
-    snapshots = []
+    snapshots: list[Any] = []
 
     def disk_full_at_first(name: str, where: dict[str, Any]) -> None:
         if name == "T2.before-segment" and not snapshots:

@@ -11,6 +11,7 @@ import tempfile
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from simulated_programs import SCENARIOS
 
@@ -22,6 +23,8 @@ from tidegate.testing.simulated_engine import Chances
 from tidegate.testing.simulation import Simulation, seeded_tokens, simulate
 
 NO_CHANCES = Chances()
+INTERVAL = 100
+"""Between checkpoints, in milliseconds; rounds take 5, 30 or 60."""
 FIRST_CRASH = Fault(0, "*", 150, Kind.CRASH)
 """Ends the first life of a case early: faults of the second hit the restore as well as the run."""
 
@@ -35,25 +38,31 @@ class Case:
     faults: tuple[Fault, ...] = ()
     chances: Chances = NO_CHANCES
     parallelism: tuple[int, ...] = (2,)
+    concurrent: int = 1
+    """How many checkpoints may be under way."""
+    interval: int = INTERVAL
     pause: int = 0
     """A driver is stopped at this point of its second life and wakes up when its successor has ended."""
 
     def __str__(self) -> str:
         rates = [f"{name}={rate}" for name, rate in vars(self.chances).items() if rate]
         widths = ",".join(map(str, self.parallelism))
-        pause = [f"pause={self.pause}"] if self.pause else []
-        return " ".join(
-            [self.scenario, str(self.seed), *map(str, self.faults), *rates, *pause, f"parallelism={widths}"]
-        )
+        rest = [f"{name}={getattr(self, name)}" for name in ("concurrent", "interval", "pause")]
+        return " ".join([self.scenario, str(self.seed), *map(str, self.faults), *rates, *rest, f"parallelism={widths}"])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        prefix = "execution.checkpointing."
+        return {prefix + "max-concurrent-checkpoints": self.concurrent, prefix + "interval": self.interval}
 
     @staticmethod
     def parse(words: list[str]) -> Case:
         given = dict(word.split("=") for word in words[2:] if ":" not in word)
         widths = tuple(int(width) for width in given.pop("parallelism", "2").split(","))
-        pause = int(given.pop("pause", 0))
+        rest = {name: int(given.pop(name)) for name in ("concurrent", "interval", "pause") if name in given}
         faults = tuple(Fault.parse(word) for word in words[2:] if ":" in word)
         rates = Chances(**{name: float(rate) for name, rate in given.items()})
-        return Case(words[0], int(words[1]), faults, rates, widths, pause)
+        return Case(words[0], int(words[1]), faults, rates, widths, **rest)
 
 
 def run_case(case: Case, root: str) -> Simulation:
@@ -61,7 +70,15 @@ def run_case(case: Case, root: str) -> Simulation:
     scenario = SCENARIOS[case.scenario]
     if case.pause:
         return _run_two_drivers(case, root)
-    simulation = simulate(scenario, root, case.seed, case.faults, chances=case.chances, parallelism=case.parallelism)
+    simulation = simulate(
+        scenario,
+        root,
+        case.seed,
+        case.faults,
+        chances=case.chances,
+        parallelism=case.parallelism,
+        settings=case.settings,
+    )
     _check_failed_lives(simulation)
     return simulation
 
@@ -72,7 +89,7 @@ def _run_two_drivers(case: Case, root: str) -> Simulation:
     dice = random.Random(case.seed)
     Outside.forget_all()
     with seeded_tokens(case.seed):
-        simulation = Simulation(SCENARIOS[case.scenario], root, case.seed, chances=case.chances)
+        simulation = Simulation(SCENARIOS[case.scenario], root, case.seed, chances=case.chances, settings=case.settings)
         simulation.live(case.faults, case.parallelism[0])
         old = simulation.new_life(parallelism=case.parallelism[0])
         old.run_until(case.pause)

@@ -202,7 +202,8 @@ class KeyedCount(Scenario):
         self.source = source_of("s", splits=2, records=14, limit=4)
         self.main, self.side = [], []
         for key, values in by_key(inputs_of(self.source)).items():
-            total, windows = 0, defaultdict(int)
+            total = 0
+            windows: dict[Any, int] = defaultdict(int)
             for count, value in enumerate(values, start=1):
                 total += value[AMOUNT]
                 windows[window_end(value)] += value[AMOUNT]
@@ -233,7 +234,10 @@ class KeyedCount(Scenario):
 
     def _counts(self, coverage: Coverage) -> dict[Any, Any]:
         grouped = by_key(inputs_of(self.source)).items()
-        return {key: sum(covers(coverage, cause_of(v)) for v in values) or None for key, values in grouped}
+        return {
+            key: sum(covers(coverage, c) for v in values if (c := cause_of(v)) is not None) or None
+            for key, values in grouped
+        }
 
 
 # -- two sources, union, fan-out to two sinks -------------------------------------------------------------------------------
@@ -411,7 +415,8 @@ class ReducedWindows(Scenario):
         self.source = source_of("s", splits=3, records=9, limit=6)
         self.expected = []
         for key, values in by_key([v for v in inputs_of(self.source) if v[AMOUNT] != 5]).items():
-            total, windows = 0, defaultdict(int)
+            total = 0
+            windows: dict[Any, int] = defaultdict(int)
             for value in values:
                 total += value[AMOUNT]
                 windows[window_end(value)] = max(windows[window_end(value)], total)

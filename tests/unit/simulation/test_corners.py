@@ -169,7 +169,11 @@ def flip(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
-DAMAGES = {"flipped": flip, "truncated": lambda path: os.truncate(path, path.stat().st_size - 1), "missing": os.unlink}
+DAMAGES: dict[str, Any] = {
+    "flipped": flip,
+    "truncated": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "missing": os.unlink,
+}
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

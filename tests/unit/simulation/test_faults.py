@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from cases import FIRST_CRASH, Case, run_all
+from cases import FIRST_CRASH, INTERVAL, Case, run_all
 from simulated_programs import SCENARIOS
 
 import tidegate
@@ -28,12 +28,13 @@ NOT_PASSED = {
 
 
 @functools.cache
-def second_life(scenario: str, seed: int = 1) -> Life:
+def second_life(scenario: str, seed: int = 1, interval: int = INTERVAL) -> Life:
     """A life without faults behind one that was killed early: the points it passes are those to inject faults at."""
     root = tempfile.mkdtemp(dir="/dev/shm")
     Outside.forget_all()
     with seeded_tokens(seed):
-        simulation = Simulation(SCENARIOS[scenario], root, seed)
+        settings = {"execution.checkpointing.interval": interval}
+        simulation = Simulation(SCENARIOS[scenario], root, seed, settings=settings)
         assert simulation.live([FIRST_CRASH]).crashed
         life = simulation.live()
         simulation.check_end()

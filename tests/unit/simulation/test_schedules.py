@@ -24,8 +24,10 @@ def random_case(seed: int) -> Case:
         if dice.random() < 0.3:
             faults.append(Fault(life, "*", dice.randrange(1, 700), Kind.ERROR))
     names = ("die", "zombie", "late", "rerun", "lose_store")
-    chances = Chances(**{name: dice.choice((0, 0.02, 0.06)) for name in names})
-    return Case(scenario, seed, tuple(faults), chances, tuple(dice.choice((1, 2, 3)) for _ in range(4)))
+    rates = {name: dice.choice((0, 0.02, 0.06)) for name in names}
+    widths = tuple(dice.choice((1, 2, 3)) for _ in range(4))
+    chances = Chances(**rates, hang=dice.choice((0, 0, 0.03)))
+    return Case(scenario, seed, tuple(faults), chances, widths, concurrent=dice.choice((1, 1, 2, 3)))
 
 
 def paused_cases(scenario: str, every: int) -> list[Case]:

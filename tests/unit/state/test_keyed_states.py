@@ -12,7 +12,8 @@ from state_subtask import Subtask
 from tidegate.common.errors import InternalError, StateAccessError, StateFormatError
 from tidegate.common.typeinfo import Types
 from tidegate.common.types import Row
-from tidegate.state.backend import NO_KEY, KeyedBackend
+from tidegate.state.backend import KeyedBackend
+from tidegate.state.context import NO_KEY
 from tidegate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -210,7 +211,7 @@ def test_states_of_one_operator_do_not_mix(subtask: Subtask) -> None:
                 state.put("entry", (name, key))
 
     def read(backend: KeyedBackend) -> Any:
-        return [at(backend, key, lambda s=state: s.items()) for state in states for key in ("k", "kk", "b")]
+        return [at(backend, key, lambda s=state: s.items()) for state in states for key in ("k", "kk", "b")]  # type: ignore[misc]
 
     subtask.round(write)
     assert subtask.round(read) == [[("entry", (name, key))] for name in names for key in ("k", "kk", "b")]
@@ -255,7 +256,7 @@ def test_what_python_cannot_hash_is_a_key_by_its_bytes(subtask: Subtask) -> None
 
     def write(backend: KeyedBackend) -> None:
         for number, key in enumerate(keys):
-            at(backend, identity(key), lambda n=number: state.update(n))
+            at(backend, identity(key), lambda n=number: state.update(n))  # type: ignore[misc]
 
     subtask.round(write)
     subtask.backend = subtask.new_backend()

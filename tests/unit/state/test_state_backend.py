@@ -130,7 +130,7 @@ def test_a_store_is_brought_up_when_it_is_read(subtask: Subtask, applied: list[t
 def test_a_store_is_brought_up_before_a_merge(subtask: Subtask, applied: list[tuple[str, bool]]) -> None:
     """Else the merge would swallow its place, and the next one to read it would have to build it anew."""
     for number in range(4):
-        subtask.round(lambda b, number=number: count(b, "a", number))
+        subtask.round(lambda b, number=number: count(b, "a", number))  # type: ignore[misc]
     subtask.begin()
     subtask.compact((0, 4))
     subtask.finish()
@@ -506,7 +506,7 @@ def test_a_store_moved_by_another_process_is_looked_at_again(subtask: Subtask) -
         subtask.round(lambda b: count(b, "a"))
     shutil.rmtree(subtask.local)
     other, subtask.backend = subtask.new_backend(), subtask.new_backend()
-    moved = []
+    moved: list[Any] = []
 
     def race(point: str, where: dict[str, Any]) -> None:
         if point == "T2.apply" and not moved:
@@ -606,7 +606,7 @@ def test_compaction_changes_nothing_but_the_list(subtask: Subtask, run: tuple[in
             backend.state(COUNT).clear()
 
     for number in range(4):
-        subtask.round(lambda b, number=number: work(b, number))
+        subtask.round(lambda b, number=number: work(b, number))  # type: ignore[misc]
 
     def observe(backend: KeyedBackend) -> Any:
         found = read(backend, "all", *range(4))
@@ -679,7 +679,7 @@ def test_rescales_split_and_merge_by_key_group(make_subtask: Make) -> None:
             expected += 1
             for subtask in subtasks:
                 own = [key for key in keys if subtask.owns(key)]
-                assert subtask.round(lambda b, own=own: count(b, *own)) == [expected] * len(own)
+                assert subtask.round(lambda b, own=own: count(b, *own)) == [expected] * len(own)  # type: ignore[misc]
         for subtask in subtasks:  # a base of the new range
             backend = subtask.begin()
             run = (0, len(subtask.accepted))
@@ -740,7 +740,7 @@ def test_a_tag_tells_the_version_of_every_group() -> None:
 def test_merged_files_of_mixed_versions_get_a_new_one(make_subtask: Make) -> None:
     halves = [make_subtask(number, 2) for number in range(2)]
     for half in halves:
-        half.round(lambda b, half=half: count(b, *(key for key in range(20) if half.owns(key))))
+        half.round(lambda b, half=half: count(b, *(key for key in range(20) if half.owns(key))))  # type: ignore[misc]
     whole = make_subtask(0, 1, [*halves[0].accepted, *halves[1].accepted])
     backend = whole.begin()
     merged = backend.compact(whole.accepted, (0, 2), "shared/mixed")

@@ -14,11 +14,13 @@ class StreamTransformer(ABC):
     """Changes a stream before a sink takes it."""
 
     @abstractmethod
-    def apply(self, ds: Any) -> Any: ...
+    def apply(self, ds: Any) -> Any:
+        """The stream the sink reads, made from ``ds``. Called once, when the program is built."""
 
 
 class SupportsPreprocessing(ABC):
     """A sink with steps of its own in front of it: ``sink_to`` applies the transformer first."""
 
     @abstractmethod
-    def get_transformer(self) -> StreamTransformer | None: ...
+    def get_transformer(self) -> StreamTransformer | None:
+        """None: the sink takes the stream as it is."""

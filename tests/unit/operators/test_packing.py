@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tidegate.common import Row, Types
 from tidegate.common.errors import UserCodeError
-from tidegate.operators.columns import PLAIN, Column
+from tidegate.operators.packing import PLAIN, Packer
 
 PAIR = Types.TUPLE([Types.LONG(), Types.STRING()])
 NESTED = Types.TUPLE([PAIR, Types.DOUBLE(), Types.BOOLEAN()])
@@ -30,9 +30,9 @@ def exactly(values: list[Any]) -> list[Any]:
     return [(type(v), exactly(list(v)) if isinstance(v, tuple) else repr(v)) for v in values]
 
 
-def there_and_back(values: list[Any], declared: Any = None) -> tuple[bool, list[Any]]:
-    data = Column(declared).pack(values)
-    return data[0] != 0x80, Column(declared).unpack(data)
+def there_and_back(values: list[Any], declared: Any = None) -> tuple[bool, Any]:
+    data = Packer(declared).pack(values)
+    return data[0] != 0x80, Packer(declared).unpack(data)
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()

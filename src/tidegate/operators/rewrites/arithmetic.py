@@ -1,9 +1,11 @@
-"""Functions of plain integer arithmetic, evaluated for a whole batch at once.
+"""Functions of plain arithmetic on ints and floats, evaluated for a whole batch at once.
 
 ``lambda x: (x * 31 % keys, x)`` does the same thing to every record, so it can be done to a column. The tree of the function
 (``bodies.py``) is walked once a batch with columns in place of numbers. Python's ints have no limit and a column's have: with every
 column go the bounds of what is in it, the bounds of each result are computed first, and where one does not surely fit (or a
 divisor may be 0) the batch is ``Inexact`` and is left to the loop over records. So a result is either the one Python has, or none.
+Floats are the same doubles in both, and so is what ``+ - * /`` and comparisons make of them; but Python compares and divides ints
+exactly, and a double holds 53 bits: beyond these it is left to Python too. Texts are not looked into: they pass through.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from types import CellType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from tidegate.operators.bodies import Body
-from tidegate.operators.vectors import HIGHEST, LOWEST, Int64s
+from tidegate.operators.column_batch import BOOL, FLOAT, HIGHEST, INT, LOWEST, Column, Int64s
+from tidegate.operators.rewrites.bodies import Body
+from tidegate.operators.rewrites.rewrite import Refused
 
 
 class Inexact(Exception):
@@ -41,9 +43,56 @@ class Ints:
         return Ints(self.column[which], self.low, self.high)
 
 
-Mask = npt.NDArray[np.bool_]
+class Floats:
+    """A column of doubles."""
+
+    __slots__ = ("column",)
+
+    def __init__(self, column: Column) -> None:
+        self.column = column
+
+    def take(self, which: Any) -> Floats:
+        return Floats(self.column[which])
+
+
+class Texts:
+    """A column of texts."""
+
+    __slots__ = ("column",)
+
+    def __init__(self, column: Column) -> None:
+        self.column = column
+
+    def take(self, which: Any) -> Texts:
+        return Texts(self.column[which])
+
+
+class Mask:
+    """A column of bools: the results of comparisons."""
+
+    __slots__ = ("column",)
+
+    def __init__(self, column: Column) -> None:
+        self.column = column
+
+    def take(self, which: Any) -> Mask:
+        return Mask(self.column[which])
+
+
+Number = int | float | Ints | Floats
+Field = Ints | Floats | Texts | Mask
 Value = Any
-"""An int, ``Ints``, a ``Mask``, or a tuple of ints and ``Ints``."""
+"""A number, a column of any type, or a tuple of such."""
+
+
+def field_of(column: Column) -> Field:
+    """A column of a batch as the walk takes it."""
+    kind = column.dtype.kind
+    if kind == INT:
+        return Ints.of(column.astype(np.int64, copy=False))
+    if kind == FLOAT:
+        return Floats(column)
+    return Mask(column) if kind == BOOL else Texts(column)
 
 
 def evaluate(body: Body, function: Any, arguments: tuple[Value, ...]) -> Value:
@@ -54,31 +103,45 @@ def evaluate(body: Body, function: Any, arguments: tuple[Value, ...]) -> Value:
     if body.generator or body.early or len(arguments) != len(body.parameters):
         raise Inexact
     names: dict[str, Value] = dict(zip(body.parameters, arguments, strict=True))
-    walk = _Walk(names, dict(zip(body.free, plain.__closure__ or (), strict=True)), plain.__globals__)
+    walk = _Walk(names, body, dict(zip(body.free, plain.__closure__ or (), strict=True)), plain.__globals__)
     for statement in body.statements[:-1]:
         if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Name) for t in statement.targets):
             raise Inexact
-        result = walk.value(statement.value)
+        with np.errstate(all="ignore"):
+            result = walk.value(statement.value)
         names.update((target.id, result) for target in statement.targets)  # type: ignore[attr-defined]
     last = body.statements[-1]
     if not isinstance(last, ast.Return) or last.value is None:
         raise Inexact
-    return walk.value(last.value)
+    with np.errstate(all="ignore"):  # Python says nothing of an overflow to inf, or of nan
+        return walk.value(last.value)
 
 
-def is_arithmetic(body: Body | None) -> bool:
-    """Whether ``evaluate`` knows all that stands in the body. What the names stand for shows only in a batch."""
-    if body is None or body.generator or body.early or not isinstance(body.statements[-1], ast.Return):
-        return False
-    return all(map(_is_known, (part for statement in body.statements for part in ast.walk(statement))))
+def check_arithmetic(body: Body) -> None:
+    """Raises Refused unless ``evaluate`` knows all that stands in the body. What the names stand for shows only in a batch."""
+    if body.generator:
+        raise Refused("yields")
+    if body.early or not isinstance(body.statements[-1], ast.Return):
+        raise Refused("does not return at its end only")
+    for part in body.parts():
+        if not _is_known(part):
+            raise Refused(f"more than arithmetic: {_text(part)}")
 
 
-def mask_of(value: Value) -> Mask:
+def _text(part: ast.AST) -> str:
+    try:
+        text = ast.unparse(part)
+    except Exception:
+        text = ""
+    return text.partition("\n")[0] or type(part).__name__
+
+
+def mask_of(value: Value) -> Column:
     """For which records a filter's result is true."""
-    if isinstance(value, Ints):
+    if isinstance(value, Ints | Floats):
         return np.not_equal(value.column, 0)
-    if isinstance(value, np.ndarray):
-        return value
+    if isinstance(value, Mask):
+        return value.column
     raise Inexact
 
 
@@ -93,10 +156,12 @@ class _This:
 
 class _Walk:
     """``names``: the function's parameters and variables. Of what it sees besides, in its closure, its module and its object,
-    only plain ints are values."""
+    only plain numbers are values."""
 
-    def __init__(self, names: dict[str, Value], closure: dict[str, CellType], outer: dict[str, Any]) -> None:
-        self._names, self._closure, self._outer = names, closure, outer
+    def __init__(
+        self, names: dict[str, Value], body: Body, closure: dict[str, CellType], outer: dict[str, Any]
+    ) -> None:
+        self._names, self._body, self._closure, self._outer = names, body, closure, outer
 
     def value(self, node: ast.expr) -> Value:
         step = _STEPS.get(type(node))
@@ -105,14 +170,16 @@ class _Walk:
         return step(self, node)
 
     def constant(self, node: ast.Constant) -> Value:
-        return _plain_int(node.value)
+        return _plain_number(node.value)
 
     def name(self, node: ast.Name) -> Value:
         if node.id in self._names:
             return self._names[node.id]
+        if node.id in self._body.variables:
+            raise Inexact  # has no value yet: the user's error
         if node.id in self._closure:
-            return _plain_int(_contents(self._closure[node.id]))
-        return _plain_int(self._outer.get(node.id))
+            return _plain_number(_contents(self._closure[node.id]))
+        return _plain_number(self._outer.get(node.id))
 
     def attribute(self, node: ast.Attribute) -> Value:
         """``self.factor``: a number in the function object itself, which no method or property hides."""
@@ -122,11 +189,11 @@ class _Walk:
         this = value.object
         if hasattr(type(this), node.attr) or _looks_up_itself(type(this)):
             raise Inexact
-        return _plain_int(getattr(this, "__dict__", {}).get(node.attr))
+        return _plain_number(getattr(this, "__dict__", {}).get(node.attr))
 
     def tuple(self, node: ast.Tuple) -> Value:
         fields = tuple(map(self.value, node.elts))
-        if not fields or not all(isinstance(field, int | Ints) for field in fields):
+        if not fields or not all(isinstance(field, int | float | Field) for field in fields):
             raise Inexact
         return fields
 
@@ -140,8 +207,10 @@ class _Walk:
         operand = self.value(node.operand)
         if isinstance(node.op, ast.USub) and isinstance(operand, int | Ints):
             return _operate(ast.Sub, 0, operand)
+        if isinstance(node.op, ast.USub) and isinstance(operand, float | Floats):
+            return -operand if isinstance(operand, float) else Floats(-operand.column)  # 0 - x has no -0.0
         if isinstance(node.op, ast.Not):
-            return ~mask_of(operand)
+            return Mask(~mask_of(operand))
         raise Inexact
 
     def binary(self, node: ast.BinOp) -> Value:
@@ -150,13 +219,14 @@ class _Walk:
     def compare(self, node: ast.Compare) -> Value:
         operands = [self.value(operand) for operand in (node.left, *node.comparators)]
         masks = [_compare(type(op), *operands[i : i + 2]) for i, op in enumerate(node.ops)]
-        return reduce(np.logical_and, masks)
+        return Mask(reduce(np.logical_and, masks))
 
     def logic(self, node: ast.BoolOp) -> Value:
         values = list(map(self.value, node.values))
-        if not all(isinstance(value, np.ndarray) for value in values):
+        if not all(isinstance(value, Mask) for value in values):
             raise Inexact  # of ints it gives one of the ints
-        return reduce(np.logical_and if isinstance(node.op, ast.And) else np.logical_or, values)
+        operate = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+        return Mask(reduce(operate, [value.column for value in values]))
 
 
 _STEPS: dict[type[ast.expr], Callable[[_Walk, Any], Value]] = {
@@ -183,10 +253,10 @@ def _contents(cell: CellType) -> Any:
         raise Inexact from None  # no value yet: the user's error
 
 
-def _plain_int(found: Any) -> int:
-    if type(found) is not int:
+def _plain_number(found: Any) -> int | float:
+    if type(found) not in (int, float):
         raise Inexact
-    return found
+    return found  # type: ignore[no-any-return]
 
 
 # -- operators: bounds first, then the columns ---------------------------------------------------------------------------
@@ -195,8 +265,12 @@ _Bounds = tuple[int, int]
 
 
 def _operate(operator: type[ast.operator], left: Value, right: Value) -> Value:
+    if not isinstance(left, Number) or not isinstance(right, Number):
+        raise Inexact
+    if operator is ast.Div or isinstance(left, float | Floats) or isinstance(right, float | Floats):
+        return _operate_floats(operator, left, right)
     rule = _OPERATORS.get(operator)
-    if rule is None or not isinstance(left, int | Ints) or not isinstance(right, int | Ints):
+    if rule is None:
         raise Inexact
     bounds, column = rule
     low, high = bounds(_bounds(left), _bounds(right))
@@ -205,6 +279,36 @@ def _operate(operator: type[ast.operator], left: Value, right: Value) -> Value:
     if isinstance(left, int) and isinstance(right, int):
         return int(column(left, right))
     return Ints(column(_operand(left), _operand(right)), low, high)
+
+
+def _operate_floats(operator: type[ast.operator], left: Number, right: Number) -> float | Floats:
+    """Of ``int / int`` the operands, as of ``int + float`` the int, become doubles: exactly, or as Python rounds them."""
+    rule = _FLOAT_OPERATORS.get(operator)
+    if rule is None:
+        raise Inexact
+    divides = operator is ast.Div
+    if divides and _may_be_zero(right):
+        raise Inexact
+    exactly = divides and isinstance(left, int | Ints) and isinstance(right, int | Ints)
+    result = rule(_double(left, exactly), _double(right, exactly))
+    return Floats(result) if isinstance(result, np.ndarray) else float(result)
+
+
+def _double(value: Number, exactly: bool) -> Any:
+    if isinstance(value, float):
+        return value
+    if isinstance(value, Floats):
+        return value.column
+    low, high = _bounds(value)
+    if exactly and (low < -_EXACT or high > _EXACT):
+        raise Inexact
+    return float(value) if isinstance(value, int) else value.column.astype(np.float64)
+
+
+def _may_be_zero(value: Number) -> bool:
+    if isinstance(value, Floats):
+        return bool((value.column == 0).any())
+    return value.low <= 0 <= value.high if isinstance(value, Ints) else value == 0
 
 
 def _bounds(value: int | Ints) -> _Bounds:
@@ -249,6 +353,15 @@ _OPERATORS: dict[type[ast.operator], tuple[Callable[[_Bounds, _Bounds], _Bounds]
     ast.Mod: (_remainder, lambda x, y: x % y),
 }
 
+_FLOAT_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda x, y: x + y,
+    ast.Sub: lambda x, y: x - y,
+    ast.Mult: lambda x, y: x * y,
+    ast.Div: lambda x, y: x / y,
+}
+_EXACT = 1 << 53
+"""A double holds every int up to it."""
+
 _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Eq: lambda x, y: x == y,
     ast.NotEq: lambda x, y: x != y,
@@ -259,24 +372,28 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 }
 
 
-def _compare(operator: type[ast.cmpop], left: Value, right: Value) -> Mask:
+def _compare(operator: type[ast.cmpop], left: Value, right: Value) -> Column:
     rule = _COMPARISONS.get(operator)
-    if rule is None or not isinstance(left, int | Ints) or not isinstance(right, int | Ints):
+    if rule is None or not isinstance(left, Number) or not isinstance(right, Number):
         raise Inexact
-    if isinstance(left, int) and isinstance(right, int):
+    if isinstance(left, int | float) and isinstance(right, int | float):
         raise Inexact  # not a column; nobody writes this
+    if isinstance(left, float | Floats) or isinstance(right, float | Floats):
+        mask: Column = rule(_double(left, True), _double(right, True))
+        return mask
     _ = _bounds(left), _bounds(right)
-    mask: Mask = rule(_operand(left), _operand(right))
+    mask = rule(_operand(left), _operand(right))
     return mask
 
 
 _KNOWN = (
     *_STEPS,
     *_OPERATORS,
+    ast.Div,
     *_COMPARISONS,
     *(ast.Assign, ast.Return, ast.USub, ast.Not, ast.boolop, ast.expr_context),
 )
 
 
 def _is_known(part: ast.AST) -> bool:
-    return type(part.value) is int if isinstance(part, ast.Constant) else isinstance(part, _KNOWN)
+    return type(part.value) in (int, float) if isinstance(part, ast.Constant) else isinstance(part, _KNOWN)

@@ -1,4 +1,4 @@
-"""The columns of a chunk as bytes. What goes in comes out; plain data takes a short way.
+"""Lists of values, keys or timestamps as the bytes of a chunk. What goes in comes out; plain data takes a short way.
 
 Records are mostly numbers, texts, or tuples of them, and msgpack packs a pair of ints three times as fast as pickle. But it
 knows no tuples and no subclasses: numbers and texts are packed after a look at their exact types, tuples only where the program
@@ -14,9 +14,9 @@ from typing import Any, Optional
 import msgspec
 
 from tidegate.common.errors import UserCodeError
-from tidegate.common.typeinfo import BasicTypeInfo, TupleTypeInfo
-from tidegate.operators import vectors
-from tidegate.operators.vectors import IntColumns
+from tidegate.common.typeinfo import BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo
+from tidegate.operators import column_batch
+from tidegate.operators.column_batch import ColumnBatch
 from tidegate.state.keys import SIMPLE_TYPES, EncodedKey, encode_keys, forms_of
 
 _PICKLE = 0x80
@@ -34,7 +34,7 @@ _FIELDS: dict[Any, Any] = {
 """Declared schema of a field -> what may come: a bool where an int is declared stays a bool."""
 
 
-class Column:
+class Packer:
     """Packs and unpacks the values of an edge. Sender and receiver make it from the same declared type."""
 
     def __init__(self, declared: Any) -> None:
@@ -53,19 +53,20 @@ class Column:
                 pass  # not as declared, or beyond msgpack: ints over 64 bits, lone surrogates
         return pickle.dumps(values, 5)
 
-    def is_of_ints(self, width: int) -> bool:
-        """Whether columns of ints (``vectors.py``) are as declared, or nothing is: then they travel as they are."""
+    def carries(self, schema: str, width: int) -> bool:
+        """Whether a column batch is as declared, or anything may come: then it travels as it is."""
         declared = self._declared
-        if declared is None:
+        if declared is None or isinstance(declared, PickledBytesTypeInfo):
             return True
         fields = declared.get_field_types() if isinstance(declared, TupleTypeInfo) else [declared]
-        if len(fields) != max(width, 1) or isinstance(declared, TupleTypeInfo) != bool(width):
+        if isinstance(declared, TupleTypeInfo) != bool(width):
             return False
-        return all(isinstance(field, BasicTypeInfo) and field.to_schema() is int for field in fields)
+        kinds = [field.to_schema() if isinstance(field, BasicTypeInfo) else None for field in fields]
+        return column_batch.is_declared(schema, width, kinds)
 
-    def unpack(self, data: bytes) -> list[Any] | IntColumns:
-        if data[0] == vectors.MARK:
-            return vectors.unpack(data)
+    def unpack(self, data: bytes) -> list[Any] | ColumnBatch:
+        if data[0] == column_batch.MARK:
+            return column_batch.unpack(data)
         if data[0] == _PICKLE:
             values: list[Any] = pickle.loads(data)
             return values
@@ -83,7 +84,7 @@ class Column:
 
     def unpack_list(self, data: bytes) -> list[Any]:
         values = self.unpack(data)
-        return values.rows() if isinstance(values, IntColumns) else values
+        return values.rows() if isinstance(values, ColumnBatch) else values
 
 
 def _fields(declared: Any) -> Any:
@@ -101,11 +102,11 @@ def _field(info: Any) -> Any:
     return None if fields is None else Optional.__getitem__(fields)
 
 
-PLAIN = Column(None)
+PLAIN = Packer(None)
 """For timestamps."""
 
 
-class _KeyColumn:
+class _KeyPacker:
     """The keys of a chunk, in the engine's form (``state/keys.py``), which they have again when they come out."""
 
     def pack(self, keys: list[Any]) -> bytes:
@@ -118,5 +119,5 @@ class _KeyColumn:
 
 
 _ENCODED_KEYS = b"\xc7"
-"""The first byte of keys packed as bytes: neither of a msgpack array, nor of a pickle, nor of columns of ints."""
-KEYS = _KeyColumn()
+"""The first byte of keys packed as bytes: neither of a msgpack array, nor of a pickle, nor of a column batch."""
+KEYS = _KeyPacker()

@@ -1,15 +1,187 @@
-"""Writes a function's body (``bodies.py``) into the generated loop."""
+"""The rewrite that writes a function's body (``bodies.py``) into the loop instead of calling it.
+
+A value state of the current key is then an entry of a dict, and a field of a record that comes as columns is a variable.
+"""
 
 from __future__ import annotations
 
 import ast
+import builtins
+import sys
 from collections.abc import Callable, Mapping
+from itertools import repeat
+from types import FunctionType
 from typing import Any
 
-from tidegate.operators.bodies import Body
+from tidegate.operators.rewrites import callees, meaning
+from tidegate.operators.rewrites.bodies import Body, body_of
+from tidegate.operators.rewrites.release import lingering
+from tidegate.operators.rewrites.rewrite import Call, Emit, LoopText, Refused, Rewrite
+from tidegate.operators.rewrites.tree import constant_index, own_attribute
+from tidegate.state.keyed import ImmutableValueState
+
+_LONGEST = 400
+"""Lines behind which generators are called: a chain of generators with two yields each would double with every one."""
 
 Line = Callable[[int, str, ast.AST], None]
 """Depth, text, the user's statement it comes from."""
+
+
+class Inline(Rewrite):
+    """``prepare`` gives the function's body."""
+
+    name = "inlined"
+
+    def prepare(self, function: Callable[..., Any]) -> Body:
+        body = body_of(function)
+        try:
+            meaning.check(body)
+            callees.check(body, function, opened=False)
+        except RecursionError:
+            raise Refused("is nested deeply") from None
+        return body
+
+    def call(self, text: LoopText, call: Call, prepared: Body, out: str) -> bool:
+        if prepared.generator or not _means_the_same(text, call, prepared):
+            return False
+        body = prepared
+
+        def returned(value: str | None, level: int, statement: ast.AST) -> None:
+            text.line(level, f"{out} = {value}", call.owner._replace(place=body.place(statement)))
+            if body.early:
+                text.line(level, "break", None)
+
+        def yielded(value: str, every: bool, level: int, statement: ast.AST) -> None:
+            raise AssertionError("not a generator")
+
+        _write(text, call, body, returned, yielded)
+        return True
+
+    def call_each(self, text: LoopText, call: Call, prepared: Body, emit: Emit) -> bool:
+        if not prepared.generator or len(text) >= _LONGEST or not _means_the_same(text, call, prepared):
+            return False
+        body, out = prepared, f"tg_v{call.label}"
+
+        def returned(value: str | None, level: int, statement: ast.AST) -> None:
+            text.line(level, "break" if body.early else "pass", None)
+
+        def yielded(value: str, every: bool, level: int, statement: ast.AST) -> None:
+            owner = call.owner._replace(place=body.place(statement))
+            text.line(level, f"for {out} in {value}:" if every else f"{out} = {value}", owner)
+            emit(out, level + every)
+
+        _write(text, call, body, returned, yielded)
+        return True
+
+
+# -- do the names mean in this loop what they mean in the function? --------------------------------------------------------
+
+
+def _means_the_same(text: LoopText, call: Call, body: Body) -> bool:
+    plain: Any = getattr(call.function, "__func__", call.function)
+    if len(body.parameters) != len(call.arguments) + (plain is not call.function) or _has_empty_cell(plain):
+        return False
+    if body.optimized not in (None, sys.flags.optimize):
+        return False  # the loop would be compiled with asserts, or without, other than the function was
+    try:
+        relied = callees.check(body, call.function, opened=True)
+    except Refused:
+        return False
+    scope = plain.__globals__
+    if body.outer:
+        if text.scope is None:
+            text.scope = scope
+        elif scope is not text.scope and not all(map(_is_builtin, body.outer, repeat(scope), repeat(text.scope))):
+            return False  # two modules in one loop, and it has only one place to look names up
+    for check in relied:
+        text.holds_while(check)
+    return True
+
+
+def _is_builtin(name: str, *scopes: dict[str, Any]) -> bool:
+    """In every module. A name that is not there yet may come while the job runs."""
+    return not any(name in scope for scope in scopes) and hasattr(builtins, name)
+
+
+def _has_empty_cell(function: FunctionType) -> bool:
+    """Whether a closure variable has no value yet: reading it is the user's error, at the record that does."""
+    try:
+        for cell in function.__closure__ or ():
+            _ = cell.cell_contents
+    except ValueError:
+        return True
+    return False
+
+
+# -- the text ----------------------------------------------------------------------------------------------------------
+
+
+def _write(
+    text: LoopText,
+    call: Call,
+    body: Body,
+    returned: Callable[[str | None, int, ast.AST], None],
+    yielded: Callable[[str, bool, int, ast.AST], None],
+) -> None:
+    label, depth, function = call.label, call.depth, call.function
+    plain: Any = getattr(function, "__func__", function)
+    arguments = list(call.arguments)
+    if plain is not function:
+        arguments.insert(0, text.bind(f"self{label}", function.__self__))  # type: ignore[attr-defined]
+    names = {name: f"tg_u{label}_{name}" for name in body.variables}
+    for name, cell in zip(body.free, plain.__closure__ or (), strict=True):
+        names[name] = text.bind(f"o{label}_{name}", cell.cell_contents)
+    fields: dict[str, list[str]] = {}
+    for name, argument in zip(body.parameters, arguments, strict=True):
+        if name in body.assigned:
+            text.line(depth, f"{names[name]} = {argument}", None)
+            continue
+        names[name] = argument
+        columns = text.fields(argument)
+        if columns is not None:
+            fields[name] = columns
+    cells = _cells(text, call, body) if call.keyed and plain is not function else {}
+
+    def line(level: int, code: str, statement: ast.AST) -> None:
+        text.line(level, code, call.owner._replace(place=body.place(statement)))
+
+    write = Inliner(body, names, cells, fields, line, returned, yielded)
+    if body.early:
+        text.line(depth, "while True:", None)  # a return is a break out of it
+    write.block(body.statements, depth + body.early)
+    if (body.early or not body.generator) and not isinstance(body.statements[-1], ast.Return):
+        returned(None, depth + body.early, body.statements[-1])
+    text.use(write.used_fields)
+    gone = lingering(body, cells, fields)
+    if gone:
+        text.line(depth, " = ".join(names[name] for name in gone) + " = None", None)
+
+
+def _cells(text: LoopText, call: Call, body: Body) -> dict[str, tuple[str, ...]]:
+    """The value states among the attributes of the function object whose values per key can be had as dicts, and which of
+    their dicts an update has to fill. Keys that come as a column, and are all written, are noted as a column."""
+    this, certain, label = call.function.__self__, certain_updates(body), call.label  # type: ignore[attr-defined]
+    found: dict[str, tuple[str, ...]] = {}
+    for name in sorted(state_attributes(body)):
+        state: Any = vars(this).get(name) if hasattr(this, "__dict__") else None
+        if isinstance(state, ImmutableValueState) and getattr(this, name) is state:
+            found[name] = (text.bind(f"d{label}_{name}", state.cells),)
+            if text.key_column is not None and name in certain:
+                text.once(f"{text.bind(f'n{label}_{name}', state.note)}({text.key_column})")
+            else:
+                found[name] += (text.bind(f"h{label}_{name}", state.wrote),)
+            text.holds_while(_Held(this, name, state))
+    return found
+
+
+class _Held:
+    """Whether a state that was inlined is still what the function's attribute holds."""
+
+    def __init__(self, this: Any, name: str, state: Any) -> None:
+        self._this, self._name, self._state = this, name, state
+
+    def __call__(self) -> bool:
+        return getattr(self._this, self._name, None) is self._state
 
 
 class Inliner:
@@ -31,7 +203,6 @@ class Inliner:
         returned: Callable[[str | None, int, ast.AST], None],
         yielded: Callable[[str, bool, int, ast.AST], None],
     ) -> None:
-        fields = {name: variables for name, variables in fields.items() if name not in body.assigned}
         self._rename = _Rename(names, cells, body.parameters[0] if body.parameters else "", fields)
         self._line, self._returned, self._yielded = line, returned, yielded
 
@@ -106,7 +277,7 @@ class _Rename(ast.NodeVisitor):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         fields = self._fields.get(node.value.id) if isinstance(node.value, ast.Name) else None
-        index = _constant(node.slice)
+        index = constant_index(node.slice)
         if fields is None or index is None or not -len(fields) <= index < len(fields) or not _is_read(node):
             return self.generic_visit(node)
         self.used_fields.add(fields[index])
@@ -140,19 +311,6 @@ def _entry(cell: str, context: ast.expr_context) -> ast.Subscript:
 
 def _is_read(node: ast.Subscript) -> bool:
     return isinstance(node.ctx, ast.Load)
-
-
-def _constant(index: ast.expr) -> int | None:
-    sign = 1
-    if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub):
-        index, sign = index.operand, -1
-    return sign * index.value if isinstance(index, ast.Constant) and type(index.value) is int else None
-
-
-def own_attribute(node: ast.AST | None, this: str) -> str | None:
-    """The name of an attribute of ``self``, if the expression is one."""
-    ok = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == this
-    return node.attr if ok else None  # type: ignore[union-attr]
 
 
 def state_attributes(body: Body) -> set[str]:

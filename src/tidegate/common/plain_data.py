@@ -1,4 +1,4 @@
-"""What may go into checkpoint metadata."""
+"""What positions, committables and states of connectors are made of: plain data, which any version can read again."""
 
 from __future__ import annotations
 

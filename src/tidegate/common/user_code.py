@@ -1,0 +1,84 @@
+"""Which frames of a traceback are the user's, and tracebacks that show them."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import sysconfig
+from types import CodeType, FrameType, TracebackType
+
+CHAIN_FILE = "<tidegate chain>"
+"""The file name of generated code."""
+PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
+_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
+_PLACE = re.compile(r"(?P<file>.*):(?P<line>\d+) in (?P<name>\w+|<\w+>)", re.DOTALL)
+
+
+def is_ours(file: str) -> bool:
+    """Whether a frame belongs to Tidegate: its package, or the code it generates."""
+    return file.startswith(PACKAGE) or file == CHAIN_FILE
+
+
+def is_the_users(file: str) -> bool:
+    """Whether a frame belongs to the user's program: not ours, not Python's, not of an installed library."""
+    if is_ours(file) or file.startswith(("<frozen ", "<__array_function__")):
+        return False
+    return not file.startswith(_STANDARD) and not _INSTALLED.search(file)
+
+
+def user_line(error: BaseException) -> str | None:
+    """``file:line in function``: the last frame of the user's code, else of a library that was called right from the loop."""
+    frames = [(tb.tb_frame.f_code, tb.tb_lineno) for tb in _walk(error.__traceback__)]
+    outside = [frame for frame in frames if not is_ours(frame[0].co_filename)]
+    users = [frame for frame in outside if is_the_users(frame[0].co_filename)]
+    for code, line in (users or outside)[-1:]:
+        return f"{code.co_filename}:{line} in {code.co_name}"
+    return None
+
+
+def calling_line() -> str | None:
+    """``file:line`` of whoever called into Tidegate; None if nobody outside of it did."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def with_user_frame(error: BaseException, place: str) -> None:
+    """Put the user's line where a line of generated code stands in the traceback: an inlined function has no frame.
+
+    ``place``: as ``user_line`` gives it.
+    """
+    found, entries = _PLACE.fullmatch(place), list(_walk(error.__traceback__))
+    last = max((n for n, tb in enumerate(entries) if tb.tb_frame.f_code.co_filename == CHAIN_FILE), default=None)
+    if found is None or last is None:
+        return
+    line = int(found["line"])
+    user = _frame(found["file"], line, found["name"])
+    below = entries[last].tb_next
+    tb: TracebackType | None = TracebackType(below, user.tb_frame, user.tb_lasti, line)
+    for entry in reversed(entries[:last]):
+        tb = TracebackType(tb, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    error.__traceback__ = tb
+
+
+def _walk(tb: TracebackType | None) -> list[TracebackType]:
+    entries = []
+    while tb is not None:
+        entries.append(tb)
+        tb = tb.tb_next
+    return entries
+
+
+def _frame(file: str, line: int, name: str) -> TracebackType:
+    """A frame that claims to be at a line of the user's: only a frame that ran can stand in a traceback."""
+    code: CodeType = compile("\n" * (line - 1) + "raise Exception", file, "exec").replace(co_name=name)
+    try:
+        exec(code, {})
+    except Exception as error:
+        tb = error.__traceback__
+        assert tb is not None and tb.tb_next is not None
+        return tb.tb_next
+    raise AssertionError("unreachable")

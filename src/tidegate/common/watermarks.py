@@ -1,0 +1,8 @@
+"""The two ends of event time."""
+
+from __future__ import annotations
+
+MIN_WATERMARK = -(1 << 63)
+"""Nothing has been seen yet."""
+MAX_WATERMARK = (1 << 63) - 1
+"""The input has ended."""

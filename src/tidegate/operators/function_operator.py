@@ -1,0 +1,138 @@
+"""What operators with a user function share: its life cycle, state by key, timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tidegate.graph.plan import ChainNode
+from tidegate.graph.transformation import Ship
+from tidegate.operators.blame import user_error
+from tidegate.operators.contexts import ProcessContext, SubtaskTimerService
+from tidegate.operators.functions import callable_of
+from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
+from tidegate.operators.ownership import own
+from tidegate.operators.state_by_key import StateByKey
+from tidegate.operators.time_domain import TimeDomain
+from tidegate.operators.watermarks import Domain
+from tidegate.state.snapshot import KEYED, OperatorSnapshot, Part
+
+_FIRED_BATCH = 4096
+"""Records of timers that are handed on together."""
+
+
+class FunctionOperator(StreamOperator):
+    """``function``: what is called for a record. ``by_key``: state and timers, if the input is keyed.
+
+    Where there are timers, the watermark behind advances only after those it makes due have fired: what they emit is late for
+    nobody.
+    """
+
+    def __init__(self, node: ChainNode, site: Site) -> None:
+        super().__init__(node, site)
+        spec = self.operator.spec
+        self.by_key = None if self.operator.keyed is None else StateByKey(self.operator, site)
+        backend = None if self.by_key is None else self.by_key.backend
+        if self.by_key is not None:
+            self.below = Domain()
+        self.function: Callable[..., Any] = self._callable()
+        self.context = ProcessContext(
+            SubtaskTimerService(self.operator, self.above, backend, site.settings.now_ms), backend
+        )
+        self._on_timer = getattr(spec.function, "on_timer", None)
+        self.hooks.insert(0, self._hooks(spec.function, f"operator '{self.operator.name}'", backend))
+        if self.operator.keyed is not None and self.operator.keyed.ship is Ship.FORWARD:  # keys are made in this chain
+            self.hooks.extend(self._hooks_of(self.operator.keyed, "before"))
+
+    def _callable(self) -> Callable[..., Any]:
+        return callable_of(self.operator.spec)
+
+    @property
+    def key_context(self) -> Any:
+        return None if self.by_key is None else self.by_key.backend.context
+
+    def begin_batch(self, keys: list[Any] | None, now_ms: int) -> None:
+        if self.by_key is not None:
+            self.by_key.backend.context.time = now_ms
+            if keys is not None:
+                self.by_key.backend.prefetch(keys)
+
+    # -- a round -----------------------------------------------------------------------------------------------------
+
+    def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
+        super().restore(snapshot, round)
+        if self.by_key is not None:
+            self.by_key.restore(snapshot, round)
+
+    def begin(self) -> None:
+        if self.by_key is not None:
+            self.declined = self.by_key.begin()
+
+    def on_processing_time(self, now_ms: int) -> None:
+        if self.by_key is not None:
+            self._fire_due(self.by_key.backend.processing_timers, now_ms, TimeDomain.PROCESSING_TIME)
+
+    def on_watermark(self, now_ms: int) -> None:
+        if self.by_key is not None:
+            self._fire_due(self.by_key.backend.event_timers, self.above.watermark, TimeDomain.EVENT_TIME)
+            self.on_processing_time(now_ms)
+            self._pass_time_on()
+
+    def _pass_time_on(self) -> None:
+        self.below.watermark, self.below.idle = self.above.watermark, self.above.idle
+
+    def end_input(self, now_ms: int) -> None:
+        if self.by_key is not None:
+            backend = self.by_key.backend
+            self._fire_due(backend.event_timers, self.above.watermark, TimeDomain.EVENT_TIME)
+            self.on_processing_time(now_ms)
+            if self.site.settings.batch_mode:
+                # Flink: with the input all time ends, and timers set from here on are ignored (so a periodic one ends)
+                self._fire(backend.processing_timers.remaining(), TimeDomain.PROCESSING_TIME)
+            self._pass_time_on()
+
+    def wake_up_ms(self, now_ms: int) -> int | None:
+        if self.by_key is None or self.round.end_of_input is not EndOfInput.AHEAD:
+            return None
+        return self.by_key.backend.processing_timers.next_time()
+
+    def parts(self) -> dict[str, Part]:
+        return {} if self.by_key is None else {KEYED: self.by_key.part()}
+
+    def end(self, *, abort: bool) -> None:
+        if self.by_key is not None:
+            self.by_key.end()
+
+    # -- timers ------------------------------------------------------------------------------------------------------
+
+    def _fire_due(self, queue: Any, up_to: int, kind: TimeDomain) -> None:
+        if self.round.end_of_input is EndOfInput.BEHIND:
+            return  # Flink: no timer fires in a task that has ended
+        due = queue.next_time()
+        if due is not None and due <= up_to:
+            self._fire(queue.due(up_to), kind)
+
+    def _fire(self, timers: Iterable[tuple[int, Any, bytes]], kind: TimeDomain) -> None:
+        context, keys = self.context, self.key_context
+        values: list[Any] = []
+        times: list[int | None] = []
+        context.domain = kind
+        for moment, key, namespace in timers:
+            keys.enter(key, namespace)
+            context.ts = moment
+            try:
+                values.extend(map(own, self.on_timer(moment) or ()))
+            except BaseException as error:
+                where = f"on_timer({moment}) of operator '{self.operator.name}', key {key!r}"
+                raise user_error(error, where, None) from error
+            # Flink: what an event-time timer emits carries the timer's time, a processing-time timer's output no timestamp
+            times.extend([moment if kind is TimeDomain.EVENT_TIME else None] * (len(values) - len(times)))
+            if len(values) >= _FIRED_BATCH:
+                self.site.emit(values, times)
+                values, times = [], []
+        if values:
+            self.site.emit(values, times)
+
+    def on_timer(self, moment: int) -> Iterable[Any] | None:
+        """A timer of the current key has come due: what to emit."""
+        return self._on_timer(moment, self.context) if self._on_timer is not None else None

@@ -1,0 +1,12 @@
+"""Any number of records out for each record in."""
+
+from __future__ import annotations
+
+from tidegate.operators.codegen import LoopSource
+from tidegate.operators.function_operator import FunctionOperator
+
+
+class FlatMapOperator(FunctionOperator):
+    def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
+        owner = source.owner(self.node, value)
+        source.call_each(f"{self.id}", self.function, [value], depth, owner, keyed, source.emitter(self))

@@ -1,0 +1,120 @@
+"""Sinks: run the writer of a sink for one round."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from tidegate.common import faults
+from tidegate.common.errors import ArgumentTypeError, UserCodeError
+from tidegate.common.plain_data import find_other
+from tidegate.common.user_code import user_line
+from tidegate.graph.plan import ChainNode
+from tidegate.operators.blame import user_error
+from tidegate.operators.collecting import CollectingOperator
+from tidegate.operators.operator import EndOfInput, OperatorRound, Site
+from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
+from tidegate.state.snapshot import WRITER, ListPart, OperatorSnapshot, Part, Redistribution
+
+log = logging.getLogger(__name__)
+
+
+class SinkOperator(CollectingOperator):
+    """What goes wrong in a sink declines the round; user functions in a sink fail it."""
+
+    def __init__(self, node: ChainNode, site: Site) -> None:
+        super().__init__(node, site)
+        self._sink: Sink = self.operator.spec.sink
+        self._writer: SinkWriter | None = None
+
+    def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
+        super().restore(snapshot, round)
+        self._context = self._writer_context(round)
+        self._state = snapshot.values(WRITER)
+        self._prepared = Prepared()
+
+    def _writer_context(self, round: OperatorRound) -> WriterContext:
+        settings, operator = self.site.settings, self.operator
+        return WriterContext(
+            job_id=settings.job_id,
+            sink_id=operator.uid_hash,
+            subtask=self.site.index,
+            parallelism=operator.parallelism,
+            round=round.context.round,
+            checkpoint_id=round.context.checkpoint_id,
+            attempt=round.token,
+            now_ms=round.now_ms(),
+            staging=f"{settings.root}/taskowned/{operator.uid_hash}",
+        )
+
+    def settle(self) -> None:
+        if self.values and self.declined is None:
+            self._attempt(self._write)
+        self.clear()
+
+    def _write(self) -> None:
+        if self._writer is None:
+            self._writer = self._sink.create_writer(self._context, self._state)
+        self._writer.write_batch(self.values, self.timestamps or None)
+
+    def prepare_commit(self) -> list[Any]:
+        """A sink that was given nothing and keeps nothing has nothing to prepare."""
+        if self.declined is None:
+            self._attempt(self._prepare)
+        problem = _not_plain(self._prepared)
+        if problem is not None:
+            raise ArgumentTypeError(
+                "prepare_commit returns a Prepared with two lists of plain data "
+                "(None, bool, int of 64 bits, float, str, bytes, list, dict).",
+                where=f"sink '{self.operator.name}', subtask {self._context.subtask}",
+                found=problem,
+                cure="turn what commit needs into plain data in prepare_commit, and back in the committer",
+            )
+        return self._prepared.committables
+
+    def _prepare(self) -> None:
+        if self._writer is None and self._state:
+            self._writer = self._sink.create_writer(self._context, self._state)
+        if self._writer is not None:
+            faults.point("K1.before-prepare", sink=self.operator.name, subtask=self._context.subtask)
+            self._prepared = self._writer.prepare_commit(self.round.end_of_input is not EndOfInput.AHEAD)
+
+    def _attempt(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except UserCodeError as error:
+            where = f"operator '{self.operator.name}', {error.where}"
+            raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error.__cause__
+        except Exception as error:
+            line = user_line(error)
+            place = f"sink '{self.operator.name}'" + (f", {line}" if line else "")
+            self.declined = f"{place}: {type(error).__name__}: {error}"
+        except BaseException as error:  # sys.exit and the like: trying again would not help
+            raise user_error(error, f"sink '{self.operator.name}'", None) from error
+
+    def parts(self) -> dict[str, Part]:
+        state = self._prepared.state
+        return {WRITER: ListPart.of(Redistribution.EVEN_SPLIT, state)} if state else {}
+
+    def end(self, *, abort: bool) -> None:
+        """What fails here is left to ``abort_lingering``, and must not kill the task behind it."""
+        writer, self._writer = self._writer, None
+        for step in ([writer.abort] if abort else []) + [writer.close] if writer is not None else []:
+            try:
+                step()
+            except Exception as error:
+                log.warning("sink '%s': %s after the round failed: %s", self.operator.name, step.__name__, error)
+
+
+def _not_plain(prepared: Any) -> str | None:
+    """What sinks hand over goes into checkpoints: a sink that hands over something else is told so, in its own name."""
+    if not isinstance(prepared, Prepared):
+        return f"{prepared!r:.200} instead of a Prepared"
+    for name, items in (("committables", prepared.committables), ("state", prepared.state)):
+        if type(items) is not list:
+            return f"{name} is of type {type(items).__name__}"
+        other = find_other(items, allow_bytes=True)
+        if other is not None:
+            return f"{other!r:.200} of type {type(other).__name__} in its {name}"
+    return None

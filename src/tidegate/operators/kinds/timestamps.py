@@ -1,0 +1,67 @@
+"""Assigners of timestamps and watermarks inside a chain."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tidegate.graph.plan import ChainNode
+from tidegate.operators import watermarks
+from tidegate.operators.blame import record_in, user_error
+from tidegate.operators.collecting import CollectingOperator
+from tidegate.operators.operator import EndOfInput, OperatorRound, Site
+from tidegate.operators.rows import MAX_WATERMARK, Generator
+from tidegate.operators.watermarks import Domain, Strategy
+from tidegate.state.snapshot import GENERATOR, ListPart, OperatorSnapshot, Part, Redistribution
+
+
+class TimestampsOperator(CollectingOperator):
+    """Gives records timestamps and the part of the chain behind it a watermark of its own.
+
+    As in Flink, watermarks from upstream are ignored, except the last one at the end of input.
+    """
+
+    follows_input: ClassVar[bool] = False
+
+    def __init__(self, node: ChainNode, site: Site) -> None:
+        super().__init__(node, site)
+        self.below = Domain()
+        self._strategy = Strategy(self.operator.spec.watermarks, site.settings.batch_mode)
+
+    def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
+        super().restore(snapshot, round)
+        state = snapshot.values(GENERATOR)
+        self._generator = Generator(*state) if state else Generator(active_ms=round.now_ms())
+
+    def settle(self) -> None:
+        if not self.values:
+            return
+        values, former = self.values.copy(), self.timestamps.copy()
+        self.clear()
+        try:
+            timestamps = self._strategy.timestamps(values, former or None)
+        except BaseException as error:
+            record = record_in(error, watermarks.__file__, "value")
+            raise user_error(error, f"timestamp assigner of operator '{self.operator.name}'", record) from error
+        now = self.round.now_ms()
+        self._generator = self._strategy.seen(self._generator, timestamps, now, values)
+        self.site.emit(values, timestamps)
+        self._advance(now)
+
+    def _advance(self, now_ms: int) -> None:
+        self.below.watermark = max(self.below.watermark, self._strategy.watermark(self._generator))
+        self.below.idle = self._strategy.emits and self._strategy.is_idle(self._generator, now_ms)
+
+    def end_input(self, now_ms: int) -> None:
+        self.below.watermark, self.below.idle = MAX_WATERMARK, False
+
+    def end_round(self, now_ms: int) -> None:
+        self._advance(now_ms)
+
+    def wake_up_ms(self, now_ms: int) -> int | None:
+        """When it turns idle."""
+        if self.round.end_of_input is not EndOfInput.AHEAD or self.below.idle or not self._strategy.emits:
+            return None
+        return self._strategy.idle_at(self._generator)
+
+    def parts(self) -> dict[str, Part]:
+        return {GENERATOR: ListPart.of(Redistribution.SUBTASK, self._generator)}

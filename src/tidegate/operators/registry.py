@@ -1,0 +1,41 @@
+"""Which class does the work of which kind of operator: the one place that asks."""
+
+from __future__ import annotations
+
+from tidegate.graph.plan import ChainNode
+from tidegate.graph.transformation import (
+    FilterSpec,
+    FlatMapSpec,
+    MapSpec,
+    OperatorSpec,
+    ProcessSpec,
+    ReduceSpec,
+    SinkSpec,
+    SourceSpec,
+    TimestampsSpec,
+)
+from tidegate.operators.kinds.filter import FilterOperator
+from tidegate.operators.kinds.flat_map import FlatMapOperator
+from tidegate.operators.kinds.map import MapOperator
+from tidegate.operators.kinds.process import ProcessOperator
+from tidegate.operators.kinds.reduce import ReduceOperator
+from tidegate.operators.kinds.sink import SinkOperator
+from tidegate.operators.kinds.source import SourceOperator
+from tidegate.operators.kinds.timestamps import TimestampsOperator
+from tidegate.operators.operator import Site, StreamOperator
+
+KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
+    SourceSpec: SourceOperator,
+    MapSpec: MapOperator,
+    FlatMapSpec: FlatMapOperator,
+    FilterSpec: FilterOperator,
+    ProcessSpec: ProcessOperator,
+    ReduceSpec: ReduceOperator,
+    TimestampsSpec: TimestampsOperator,
+    SinkSpec: SinkOperator,
+}
+
+
+def create(node: ChainNode, site: Site) -> StreamOperator:
+    """The operator of a node, for one subtask."""
+    return KINDS[type(node.operator.spec)](node, site)

@@ -1,0 +1,159 @@
+"""One round of one subtask: steps 4 to 6 of the protocol. Made for the round, and gone with it."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from tidegate.common import faults
+from tidegate.common.errors import ArgumentTypeError, StateFormatError, TidegateError, UserCodeError
+from tidegate.common.ids import new_token
+from tidegate.operators.blame import user_error
+from tidegate.operators.feeds import SenderFailed
+from tidegate.operators.operator import EndOfInput, OperatorRound
+from tidegate.operators.rows import ACK, MAX_WATERMARK, Ack, Barrier, RoundContext, Row, TaskPlan
+from tidegate.state.snapshot import EMPTY
+
+if TYPE_CHECKING:
+    from tidegate.operators.subtask import Subtask
+
+
+class Outcome(Enum):
+    """How the round of a subtask stands."""
+
+    GOOD = "good"
+    FAILED = "failed"
+    """The ack has the error."""
+    ABANDONED = "abandoned"
+    """A sender has failed; its own ack has the error."""
+
+
+class SubtaskRound:
+    """What goes wrong travels in the ack, not as a dead worker."""
+
+    def __init__(self, subtask: Subtask, context: RoundContext, plan: TaskPlan) -> None:
+        self._started = time.perf_counter()
+        self._subtask = subtask
+        self.ack = Ack(subtask.chain.id, subtask.index, new_token())
+        over = plan.snapshots.get(subtask.head.id, EMPTY).watermark == MAX_WATERMARK
+        end = EndOfInput.BEHIND if over else EndOfInput.AHEAD
+        self._round = OperatorRound(context, plan, self.ack.token, subtask.settings.now_ms, end)
+        self._outcome = Outcome.GOOD
+        self._where = {"chain": subtask.chain.name, "subtask": subtask.index, "round": context.round}
+        self._feed = subtask.feed(self._round, self.ack)
+
+    def run(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Yields chunks, then barriers and the ack. Always drains ``rows``."""
+        subtask = self._subtask
+        subtask.begin()
+        try:
+            self._guard(self._prepare)
+            if self._outcome is Outcome.GOOD:
+                for step in self._feed.steps(rows):
+                    self._guard(step)
+                    yield from subtask.take_rows()
+                    if self._outcome is not Outcome.GOOD:
+                        break
+            for _ in rows:  # an iterator that is not drained costs the worker
+                pass
+            self._guard(self._end_of_round)
+            yield from subtask.take_rows()
+            self._snapshot()
+            yield from self._barriers()
+            faults.point("T2.before-ack", **self._where)
+            self.ack.seconds = time.perf_counter() - self._started
+            yield (-1, subtask.chain.offset + subtask.index, ACK, 0, 0, 0, 0, pickle.dumps(self.ack, 5))
+        finally:
+            abort = self._outcome is not Outcome.GOOD or self.ack.declined is not None
+            for operator in subtask.operators.values():
+                operator.end(abort=abort)
+
+    # -- failures ----------------------------------------------------------------------------------------------------
+
+    def _guard(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Run a step unless an earlier one failed."""
+        if self._outcome is not Outcome.GOOD:
+            return
+        try:
+            step(*arguments)
+        except SenderFailed:
+            self._outcome = Outcome.ABANDONED
+        except TidegateError as error:
+            self._fail(error)
+        except BaseException as error:
+            self._fail(user_error(error, f"chain '{self._subtask.chain.name}'", None))
+
+    def _fail(self, error: Exception) -> None:
+        self._outcome, self.ack.error = Outcome.FAILED, error
+        self._subtask.begin()  # what it has not sent yet stays here
+
+    # -- steps 4 to 6 ------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Operators get what they were; functions open (once) and hear of checkpoints; the state is brought up."""
+        round, operators = self._round, self._subtask.operators.values()
+        for operator in operators:
+            operator.restore(round.plan.snapshots.get(operator.id, EMPTY), round)
+        self._subtask.open(round.end_of_input)
+        if round.context.completed or round.context.aborted:
+            for operator in operators:
+                operator.notify(round.context.completed, round.context.aborted)
+        faults.point("T1.before-state", **self._where)
+        for operator in operators:
+            operator.begin()
+        now = round.now_ms()
+        for operator in operators:
+            operator.on_processing_time(now)
+
+    def _end_of_round(self) -> None:
+        """Step 4: all barriers are in. Then the last timers, and the end of input if this is it."""
+        round, operators = self._round, self._subtask.operators.values()
+        round.end_of_input = self._feed.end()
+        ended, now = round.end_of_input is not EndOfInput.AHEAD, round.now_ms()
+        for operator in operators:
+            (operator.end_input if ended else operator.end_round)(now)
+        self._subtask.cut(everything=True)
+        moments = [operator.wake_up_ms(now) for operator in operators]
+        self.ack.wake_up_ms = min((moment for moment in moments if moment is not None), default=None)
+        if ended:
+            for operator in operators:
+                operator.close_at_end(round.end_of_input)
+
+    def _snapshot(self) -> None:
+        """Step 5: segments durable, sinks prepared. A failure declines; nothing of the attempt is visible to anybody."""
+        started = time.perf_counter()
+        try:
+            if self._outcome is Outcome.GOOD:
+                self._take_snapshots()
+        except (UserCodeError, StateFormatError, ArgumentTypeError) as error:
+            self._fail(error)
+        except Exception as error:
+            place = f"'{self._subtask.chain.name}' ({self._subtask.index + 1}/{self._subtask.chain.parallelism})"
+            self.ack.declined = f"snapshot of {place}: {type(error).__name__}: {error}"
+        self.ack.snapshot_seconds = time.perf_counter() - started
+
+    def _take_snapshots(self) -> None:
+        operators = self._subtask.operators.values()
+        sinks = [operator for operator in operators if operator.operator.spec.is_sink]
+        faults.point("T2.before-segment", **self._where)
+        self.ack.snapshots = {operator.id: operator.snapshot() for operator in operators if operator not in sinks}
+        faults.point("T2.after-segment", **self._where)
+        for sink in sinks:
+            self.ack.committables[sink.id] = sink.prepare_commit() or []
+            self.ack.snapshots[sink.id] = sink.snapshot()
+        faults.point("K2.prepared", **self._where)
+        self.ack.declined = next((operator.declined for operator in operators if operator.declined), None)
+
+    def _barriers(self) -> Iterator[Row]:
+        """Step 6 for the subtasks below: one barrier each, behind everything else."""
+        ack, end = self.ack, self._round.end_of_input
+        for output in self._subtask.outputs.values():
+            status = self._subtask.operators[output.edge.source].status(end)
+            ack.records_out += output.records
+            barrier = Barrier(
+                ack.token, status.idle, end is not EndOfInput.AHEAD, failed=self._outcome is not Outcome.GOOD
+            )
+            yield from output.barrier_rows(status.watermark, barrier)

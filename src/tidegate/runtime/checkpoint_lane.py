@@ -1,0 +1,252 @@
+"""The checkpoint lane: steps 7, 8 and 9, and all else that sinks are asked, while the next rounds run.
+
+Why rounds need not wait. Round r carried the barrier of checkpoint n. It is accepted, the lane stores n, and round r+1 runs
+on the state that r has left, though n is not stored yet.
+
+- *A crash, now or later,* restores n-1 or n, whichever is complete. Both are consistent cuts, and nothing of r+1 is in either:
+  what n holds was fixed at its cut (``Cut``), since progress never changes. What r+1 and later rounds have written is
+  invisible, has names of its own and is swept.
+- *Committables* stay in the progress until they are confirmed. So n+1 holds those of n too if n is not committed at its cut,
+  and a step 7 that failed has nothing to give back: what n covered waits in front of what came later, and goes into n+1. It is
+  never aborted, because the metadata of n may yet appear (C5). The lane remembers what it has confirmed and does not commit it
+  twice.
+- *Order per sink.* All commits go through this lane: one thread, first in first out. A checkpoint begins step 7 when the one
+  before is committed, or was not stored; when a commit fails, nothing behind it begins.
+- *Sinks that publish with every round* promise that nothing is lost. What round r has prepared for them is in no checkpoint, so
+  it is published before n is stored: it goes into the lane first. Two rounds may wait for that; then rounds wait.
+- *Step 9* deletes files that are neither in use nor in a kept checkpoint. A round may be running on the files of the latest
+  progress, and a later checkpoint may wait in the lane for its turn, with files that a merge has replaced since. So the job's
+  thread gives it both: the files of the progress at that moment, which are those the running round reads, and those of every
+  cut under way. Files that come later have names step 9 has never heard of.
+- *What a discarded round prepared* is aborted here too, behind the commits that were begun before; and no round begins until
+  that is done, since what lingers is found by listing.
+- *The end of an attempt*, whatever the reason, waits until the lane is at rest: what has begun comes to its end (a stored
+  checkpoint is committed), what has not is dropped. Only then the lease is given up and the next attempt restores.
+- *A lost lease* shows in the lane as it did before: every step checks it (``checkpoint/lease.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.checkpoint.coordinator import CheckpointCoordinator
+from tidegate.checkpoint.metadata import CheckpointMetadata
+from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint
+from tidegate.common import faults
+from tidegate.common.clock import Clock
+from tidegate.common.errors import StorageError
+from tidegate.runtime.commits import SinkCommitters
+from tidegate.runtime.inbox import Event, Lane, Lanes, Work
+
+log = logging.getLogger(__name__)
+
+Committables = Mapping[int, Sequence[Any]]
+_MOST_PUBLICATIONS = 2
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A checkpoint as its round has left it. ``confirmed``: how many committables of each sink were confirmed before those here."""
+
+    pending: PendingCheckpoint
+    metadata: CheckpointMetadata
+    committables: Committables
+    confirmed: Mapping[int, int]
+
+    @property
+    def checkpoint_id(self) -> int:
+        return self.pending.checkpoint_id
+
+    def unconfirmed(self, by_now: Mapping[int, int]) -> Committables:
+        """Of its committables those that are not among the first ``by_now``."""
+        return {sink: items[by_now[sink] - self.confirmed[sink] :] for sink, items in self.committables.items()}
+
+
+@dataclass(frozen=True)
+class Stored(Event):
+    """Step 7 is done; step 8 follows at once."""
+
+    cut: Cut
+    completed: CompletedCheckpoint
+
+
+@dataclass(frozen=True)
+class WorkEnded(Event):
+    """The last event of every work of this lane. ``seconds``: how long it took."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class NotStored(WorkEnded):
+    cut: Cut
+    error: StorageError
+
+
+@dataclass(frozen=True)
+class Committed(WorkEnded):
+    """Step 8 is done."""
+
+    cut: Cut
+
+
+@dataclass(frozen=True)
+class Through(WorkEnded):
+    """Step 9 is done."""
+
+    cut: Cut
+
+
+@dataclass(frozen=True)
+class Published(WorkEnded):
+    """What a round prepared for sinks that do not wait for checkpoints is out."""
+
+
+@dataclass(frozen=True)
+class Discarded(WorkEnded):
+    """What a discarded round prepared is aborted."""
+
+
+@dataclass(frozen=True)
+class Dropped(WorkEnded):
+    """It never began."""
+
+
+@dataclass(frozen=True)
+class Failed(WorkEnded):
+    """The attempt fails with it. Nothing behind it begins."""
+
+    error: Exception
+
+
+class CheckpointLane:
+    """The job's thread submits and counts; the work itself runs in the lane."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        committers: SinkCommitters,
+        coordinator: CheckpointCoordinator | None,
+        clock: Clock,
+    ) -> None:
+        """``coordinator``: of it the lane uses ``completed``, and ``write_history``."""
+        self._lanes, self._committers, self._coordinator = lanes, committers, coordinator
+        self._clock = clock
+        self._under_way: dict[int, Cut] = {}
+        self._outstanding = self._publications = self._discards = 0
+        self._confirmed: Counter[int] = Counter()  # the lane's
+        self._broken = self._dropping = False
+        self.seconds = 0.0
+        """How long the lane has worked since this was last set to 0."""
+        self.checkpoint_seconds = 0.0
+        """How long steps 7 to 9 of the latest checkpoint took."""
+
+    # -- the job's thread ------------------------------------------------------------------------------------------------
+
+    @property
+    def at_rest(self) -> bool:
+        return self._outstanding == 0
+
+    @property
+    def holds_rounds(self) -> bool:
+        """Whether the next round has to wait."""
+        return self._discards > 0 or self._publications >= _MOST_PUBLICATIONS
+
+    def paths(self) -> set[str]:
+        """State files of checkpoints that are under way."""
+        return {path for cut in self._under_way.values() for path in cut.metadata.paths()}
+
+    def checkpoint(self, cut: Cut) -> None:
+        """Steps 7 and 8. Ends as ``Committed`` or ``NotStored``, ``Failed`` or ``Dropped``."""
+        self._under_way[cut.checkpoint_id] = cut
+        self._submit(self._checkpoint(cut), may_drop=True)
+
+    def clean_up(self, cut: Cut, in_use: Collection[str], released: Collection[str]) -> None:
+        """Step 9. Ends as ``Through``."""
+        self._submit(self._clean_up(cut, in_use, released))
+
+    def publish(self, committables: Committables) -> None:
+        """Commit what waits for no checkpoint. Ends as ``Published``."""
+        self._publications += 1
+        self._submit(self._publish(committables), may_drop=True)
+
+    def discard(self, prepared: Committables, kept: Committables, states: Mapping[int, list[Any]]) -> None:
+        """Abort what a round that did not count has prepared, and what is neither kept nor a writer's. Ends as ``Discarded``."""
+        self._discards += 1
+        self._submit(self._discard(prepared, kept, states))
+
+    def ended(self, event: WorkEnded) -> None:
+        """Every event of the lane's comes here before it is acted on."""
+        self._outstanding -= 1
+        self.seconds += event.seconds
+        if isinstance(event, Published):
+            self._publications -= 1
+        elif isinstance(event, Discarded):
+            self._discards -= 1
+        elif isinstance(event, NotStored | Committed):
+            self._under_way.pop(event.cut.checkpoint_id)
+            self.checkpoint_seconds = event.seconds
+        elif isinstance(event, Through):
+            self.checkpoint_seconds += event.seconds
+
+    def drop(self) -> None:
+        """The attempt ends: what has not begun does not begin."""
+        self._dropping = True
+
+    # -- the lane --------------------------------------------------------------------------------------------------------
+
+    def _submit(self, work: Work, *, may_drop: bool = False) -> None:
+        self._outstanding += 1
+        self._lanes.submit(Lane.CHECKPOINTS, self._guarded(work, may_drop))
+
+    def _guarded(self, work: Work, may_drop: bool) -> Work:
+        started = self._clock.monotonic()
+        if self._broken or (may_drop and self._dropping):
+            yield Dropped(0.0)
+            return
+        try:
+            yield from work
+        except Exception as error:
+            self._broken = True
+            yield Failed(self._clock.monotonic() - started, error)
+
+    def _checkpoint(self, cut: Cut) -> Work:
+        assert self._coordinator is not None
+        started = self._clock.monotonic()
+        try:
+            completed = self._coordinator.completed.add(cut.metadata)
+        except StorageError as error:
+            yield NotStored(self._clock.monotonic() - started, cut, error)
+            return
+        yield Stored(cut, completed)
+        # Step 8 only behind step 7: from here on a restore would commit the same again, so a crash in between loses nothing.
+        waiting = cut.unconfirmed(self._confirmed)
+        yield from self._committers.commit_by_sink(waiting, checked=True)
+        for sink, items in waiting.items():
+            self._confirmed[sink] += len(items)
+        faults.point("C6.all-committed", checkpoint_id=cut.checkpoint_id)
+        yield Committed(self._clock.monotonic() - started, cut)
+
+    def _clean_up(self, cut: Cut, in_use: Collection[str], released: Collection[str]) -> Work:
+        assert self._coordinator is not None
+        started = self._clock.monotonic()
+        self._coordinator.completed.subsume(in_use, released)
+        yield None
+        self._coordinator.write_history()
+        yield Through(self._clock.monotonic() - started, cut)
+
+    def _publish(self, committables: Committables) -> Work:
+        started = self._clock.monotonic()
+        yield from self._committers.commit_by_sink(committables)
+        yield Published(self._clock.monotonic() - started)
+
+    def _discard(self, prepared: Committables, kept: Committables, states: Mapping[int, list[Any]]) -> Work:
+        started = self._clock.monotonic()
+        self._committers.abort(prepared)
+        # Of tasks that were tried again, and what writers had open: it is found by listing.
+        self._committers.abort_lingering(kept, states)
+        yield Discarded(self._clock.monotonic() - started)

@@ -1,0 +1,38 @@
+"""What a running job can be told, from any thread: each command has an answer of its own."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from tidegate.common.job_status import JobStatus
+from tidegate.runtime.inbox import Event
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Command(Event, Generic[T]):
+    """An event with an answer. The job's thread takes it and answers once, with a value or an error; a job that ends answers
+    all that are left."""
+
+    answer: Future[T] = field(default_factory=Future, compare=False, repr=False)
+
+    def succeed(self, value: T) -> None:
+        if not self.answer.done():
+            self.answer.set_result(value)
+
+    def fail(self, error: BaseException) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+@dataclass(frozen=True)
+class Cancel(Command[JobStatus]):
+    """Stop the job. A checkpoint that is being published or committed is brought to its end first. Answer: how the job ended."""
+
+
+@dataclass(frozen=True)
+class TriggerCheckpoint(Command[int]):
+    """Take a checkpoint with the next round, due or not. Answer: its id, when it is complete and committed."""

@@ -1,0 +1,135 @@
+"""The life of an attempt as types: claimed, then restored, or found to have finished before. Each can be ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidegate.checkpoint.coordinator import CheckpointCoordinator
+from tidegate.checkpoint.lease import Lease
+from tidegate.checkpoint.lease_records import AttemptStatus
+from tidegate.common.clock import Clock, Timer
+from tidegate.common.errors import FencedError
+from tidegate.graph.plan import JobGraph
+from tidegate.runtime.commits import SinkCommitters
+from tidegate.runtime.planner import SourcePlanner
+from tidegate.runtime.progress import Progress
+
+log = logging.getLogger(__name__)
+
+Act = Callable[[], None]
+
+
+class Heartbeat:
+    """Renews a lease on the injected clock, beside everything else, and says once if it is lost."""
+
+    def __init__(
+        self, lease: Lease, clock: Clock, aside: Callable[[Act], None], on_lost: Callable[[int, FencedError], None]
+    ) -> None:
+        self._lease, self._clock, self._aside, self._on_lost = lease, clock, aside, on_lost
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._timer: Timer | None = None
+        self._arm()
+
+    def stop(self) -> None:
+        """When this returns, nobody is told any more that the lease is lost: the next attempt is our own."""
+        with self._lock:
+            self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _arm(self) -> None:
+        moment = self._clock.monotonic() + self._lease.renew_every_ms / 1000
+        self._timer = self._clock.call_at(moment, lambda: self._aside(self._renew))
+
+    def _renew(self) -> None:
+        if self._stopped:
+            return
+        try:
+            self._lease.renew()
+        except FencedError as error:
+            with self._lock:
+                if not self._stopped:
+                    log.error("%s", error)
+                    self._on_lost(self._lease.token, error)
+            return
+        except Exception as error:
+            log.warning("heartbeat not written, tried again: %s", error)
+        self._arm()
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """The directory is this attempt's. Nothing has been touched yet."""
+
+    lease: Lease
+    heartbeat: Heartbeat
+
+    def fenced(self) -> FencedError | None:
+        """Why this attempt has to stop, if a newer one is known to have taken over; storage that fails says nothing."""
+        try:
+            self.lease.check()
+        except FencedError as error:
+            return error
+        except Exception as error:
+            log.warning("whether the lease is still held could not be read: %s", error)
+        return None
+
+    def release(self) -> None:
+        """Let the next attempt in."""
+        self.heartbeat.stop()
+        _unless_fenced(self.lease.release)
+
+
+@dataclass(frozen=True)
+class FinishedBefore:
+    """The job has finished in an earlier run: there is nothing to do but to give the directory back."""
+
+    claimed: Claimed
+
+    def end(self, status: AttemptStatus) -> None:
+        self.claimed.release()
+
+
+@dataclass(frozen=True)
+class Restored:
+    """All that a running attempt holds. ``coordinator`` None: the job takes no checkpoints. ``round``: the latest that counts."""
+
+    claimed: Claimed
+    graph: JobGraph
+    planner: SourcePlanner
+    progress: Progress
+    committers: SinkCommitters
+    coordinator: CheckpointCoordinator | None
+    round: int
+
+    def end(self, status: AttemptStatus) -> None:
+        """Give up the lease; ``status`` RUNNING: the next attempt of the same job follows."""
+        self.claimed.heartbeat.stop()
+        try:
+            _unless_fenced(lambda: self._end(status))
+        finally:
+            self.planner.close()
+            self.committers.close()
+
+    def _end(self, status: AttemptStatus) -> None:
+        if status is AttemptStatus.RUNNING:
+            self.claimed.lease.release()
+        elif self.coordinator is not None:
+            self.coordinator.on_shutdown(status, self._abort_output)
+        else:  # without checkpoints nothing of it can ever be committed
+            self._abort_output()
+            self.claimed.lease.release()
+
+    def _abort_output(self) -> None:
+        self.committers.abort_lingering({}, {})
+
+
+def _unless_fenced(act: Act) -> None:
+    try:
+        act()
+    except FencedError as error:
+        log.warning("%s", error)

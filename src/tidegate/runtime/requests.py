@@ -1,0 +1,48 @@
+"""Checkpoints somebody has asked for: which command waits for which checkpoint."""
+
+from __future__ import annotations
+
+from tidegate.common.errors import CheckpointError
+from tidegate.runtime.commands import TriggerCheckpoint
+
+
+class CheckpointRequests:
+    """Belongs to an attempt and is its thread's. Every command that comes here is answered before the attempt has ended."""
+
+    def __init__(self) -> None:
+        self._waiting: list[TriggerCheckpoint] = []
+        self._attached: dict[int, list[TriggerCheckpoint]] = {}
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the next round should carry a checkpoint for somebody."""
+        return bool(self._waiting)
+
+    def add(self, command: TriggerCheckpoint) -> None:
+        self._waiting.append(command)
+
+    def attach(self, checkpoint_id: int) -> None:
+        """A checkpoint was triggered: it is the one all who wait have asked for."""
+        if self._waiting:
+            self._attached[checkpoint_id], self._waiting = self._waiting, []
+
+    def complete(self, checkpoint_id: int) -> None:
+        for command in self._attached.pop(checkpoint_id, []):
+            command.succeed(checkpoint_id)
+
+    def fail(self, checkpoint_id: int, why: str) -> None:
+        for command in self._attached.pop(checkpoint_id, []):
+            command.fail(_refused(f"checkpoint {checkpoint_id}: {why}"))
+
+    def refuse(self, why: str) -> None:
+        """None of those that are left will come."""
+        left = [*self._waiting, *(command for commands in self._attached.values() for command in commands)]
+        self._waiting, self._attached = [], {}
+        for command in left:
+            command.fail(_refused(why))
+
+
+def _refused(why: str) -> CheckpointError:
+    return CheckpointError(
+        "A checkpoint that was asked for could not be taken.", found=why, cure="see the job's log, and ask again"
+    )

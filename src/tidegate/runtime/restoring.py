@@ -1,0 +1,209 @@
+"""How an attempt begins: claim the directory, decide what to restore, check the program against it, then take it over."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidegate.checkpoint.assign import ProgramOperator, match_operators
+from tidegate.checkpoint.completed import CompletedCheckpoints
+from tidegate.checkpoint.coordinator import CheckpointCoordinator
+from tidegate.checkpoint.history import CheckpointHistory
+from tidegate.checkpoint.lease import Lease, Liveness, acquire
+from tidegate.checkpoint.lease_records import AttemptStatus
+from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.locate import Located
+from tidegate.checkpoint.recovery import Recovery, decide
+from tidegate.common.clock import Clock
+from tidegate.common.errors import FencedError
+from tidegate.common.files import Files
+from tidegate.graph.plan import JobGraph, Operator, build
+from tidegate.graph.transformation import Program
+from tidegate.runtime.commits import SinkCommitters
+from tidegate.runtime.life_cycle import Act, Claimed, FinishedBefore, Heartbeat, Restored
+from tidegate.runtime.planner import SourcePlanner
+from tidegate.runtime.progress import Progress
+from tidegate.runtime.settings import JobSettings
+from tidegate.state.key_types import key_identity
+from tidegate.state.local_dir import remove_job
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a job was started with. ``run_id`` names its directory and its output; ``claims``: nonces of its own leases."""
+
+    program: Program
+    settings: JobSettings
+    job_id: str
+    run_id: str
+    files: Files
+    local_root: str
+    clock: Clock
+    liveness: Liveness
+    claims: set[str] = field(default_factory=set)
+
+    def graph(self, restored_max: Mapping[str, int]) -> JobGraph:
+        return build(self.program, self.settings.parallelism, self.settings.max_parallelism, restored_max)
+
+
+class Restoring:
+    """Of one job. ``aside`` and ``on_lost``: see ``Heartbeat``."""
+
+    def __init__(
+        self, job: Submission, aside: Callable[[Act], None], on_lost: Callable[[int, FencedError], None]
+    ) -> None:
+        self._job, self._aside, self._on_lost = job, aside, on_lost
+
+    def start(self, *, first: bool) -> Restored | FinishedBefore:
+        """The next attempt. Nothing outside is touched before all checks have passed and the decision is recorded.
+
+        ``first``: of this run; a path the user gave counts for it alone.
+        """
+        claimed = self._claim()
+        with contextlib.ExitStack() as undo:
+            undo.callback(claimed.release)
+            recovery = self._decide(claimed.lease, first)
+            if recovery.previous is AttemptStatus.FINISHED and recovery.located is None:
+                try:
+                    self._tidy_up(claimed.lease, recovery)
+                except Exception as error:  # the job has finished all the same
+                    log.warning("job %s: could not tidy up behind the finished job: %s", self._job.job_id, error)
+                begun: Restored | FinishedBefore = FinishedBefore(claimed)
+            else:
+                begun = self._restore(claimed, recovery, undo)
+            undo.pop_all()
+        return begun
+
+    def _claim(self) -> Claimed:
+        job = self._job
+        lease = acquire(
+            job.files,
+            job.clock,
+            job_id=job.run_id,
+            timeout_ms=job.settings.lease_timeout_ms,
+            liveness=job.liveness,
+            own_claims=job.claims,
+        )
+        return Claimed(lease, Heartbeat(lease, job.clock, self._aside, self._on_lost))
+
+    def _decide(self, lease: Lease, first: bool) -> Recovery:
+        """A path from elsewhere counts only while the job has nothing of its own."""
+        files, path = self._job.files, self._job.settings.recovery_path
+        if not path or not first:
+            return decide(files, lease)
+        own = Files(path).root.startswith(files.root + "/")
+        if not own and read_lineage(files, below=lease.token).latest is not None:
+            log.warning("job %s continues from its own checkpoints; %s is not used", self._job.job_id, path)
+            return decide(files, lease)
+        return decide(files, lease, path)
+
+    # -- what is restored ------------------------------------------------------------------------------------------------
+
+    def _restore(self, claimed: Claimed, recovery: Recovery, undo: contextlib.ExitStack) -> Restored:
+        settings, located = self._job.settings, recovery.located
+        graph, progress, positions = self._read(located)
+        # The planner refuses what cannot be read, before Spark starts.
+        planner = SourcePlanner(graph.sources, settings.round_target_ms, positions, settings.round_max_records)
+        undo.callback(planner.close)
+        recovery.record(claimed.lease)
+        completed = CompletedCheckpoints(
+            self._job.files, claimed.lease, settings.checkpoints.retained if settings.checkpoints else 1
+        )
+        completed.sweep(progress.paths())
+        committers = self._new_committers(graph, claimed.lease)
+        undo.callback(committers.close)
+        progress = self._settle(committers, progress)
+        return Restored(
+            claimed=claimed,
+            graph=graph,
+            planner=planner,
+            progress=progress,
+            committers=committers,
+            coordinator=self._new_coordinator(claimed.lease, completed),
+            round=located.metadata.round if located is not None else 0,
+        )
+
+    def _read(self, located: Located | None) -> tuple[JobGraph, Progress, dict[int, Any]]:
+        """The graph, the progress to start from and the sources' positions; every mismatch is reported here, by reading only."""
+        job = self._job
+        if located is None:
+            graph = job.graph({})
+            return graph, Progress(graph), {}
+        metadata = located.metadata
+        graph = job.graph({o.uid_hash: o.max_parallelism for o in metadata.operators})
+        located.check_files()
+        matched = match_operators(
+            metadata,
+            [_declared(operator) for operator in graph.operators],
+            where=located.address,
+            allow_non_restored_state=job.settings.ignore_unclaimed_state,
+        )
+        root = "" if located.root.root == job.files.root else located.root.root
+        progress = Progress.restored(graph, matched, root=root)
+        positions = {o.id: matched[o.uid_hash].source for o in graph.operators if o.uid_hash in matched}
+        log.info("job %s: restores checkpoint %d from %s", job.job_id, metadata.checkpoint_id, located.address)
+        return graph, progress, positions
+
+    @staticmethod
+    def _settle(committers: SinkCommitters, progress: Progress) -> Progress:
+        """Behind the recorded decision: finish step 8 of the restored checkpoint, abort what lies beyond it."""
+        committers.commit(progress.committables, recovering=True)
+        committers.abort_lingering(progress.committables, progress.writer_states())
+        return progress.without_pending(progress.committables)
+
+    def _tidy_up(self, lease: Lease, recovery: Recovery) -> None:
+        """The job finished in an earlier run, which was killed on its way out, or whose late tasks have left something."""
+        recovery.record_finished(lease)
+        committers = self._new_committers(self._job.graph({}), lease)
+        try:
+            abort_output = functools.partial(committers.abort_lingering, {}, {})
+            CompletedCheckpoints(self._job.files, lease, 1).discard_all(AttemptStatus.FINISHED, abort_output)
+        finally:
+            committers.close()
+        remove_job(self._job.local_root, self._job.job_id)  # other hosts' stores go with their next boot
+
+    # -- what an attempt holds -------------------------------------------------------------------------------------------
+
+    def _new_committers(self, graph: JobGraph, lease: Lease) -> SinkCommitters:
+        job = self._job
+        return SinkCommitters(
+            graph.sinks,
+            job.run_id,
+            job.files.root,
+            check_lease=lease.check,
+            clock=job.clock,
+            attempts=job.settings.commit_attempts,
+            backoff_ms=job.settings.commit_backoff_ms,
+        )
+
+    def _new_coordinator(self, lease: Lease, completed: CompletedCheckpoints) -> CheckpointCoordinator | None:
+        policy = self._job.settings.checkpoints
+        if policy is None:
+            return None
+        return CheckpointCoordinator(
+            job_name=self._job.program.name,
+            policy=policy,
+            lease=lease,
+            completed=completed,
+            history=CheckpointHistory(self._job.files),
+            clock=self._job.clock,
+        )
+
+
+def _declared(operator: Operator) -> ProgramOperator:
+    return ProgramOperator(
+        operator.uid_hash,
+        operator.name,
+        operator.parallelism,
+        operator.max_parallelism,
+        operator.uid,
+        key_type=key_identity(operator.keyed.key_type).describe if operator.keyed is not None else "",
+        is_source=operator.spec.is_source,
+        is_sink=operator.spec.is_sink,
+    )

@@ -1,0 +1,89 @@
+"""What a job's configuration says to the job master, decided once. Defaults stand in ``common/options.py`` only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.checkpoint.policy import CheckpointPolicy
+from tidegate.common import options
+from tidegate.common.options import Option
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """All times in milliseconds. None: the user has set nothing, and there is no default."""
+
+    job_id: str | None
+    parallelism: int
+    max_parallelism: int | None
+    checkpoints: CheckpointPolicy | None
+    checkpoint_dir: str | None
+    recovery_path: str | None
+    ignore_unclaimed_state: bool
+    lease_timeout_ms: int
+    commit_attempts: int
+    commit_backoff_ms: int
+    round_target_ms: int
+    round_max_records: int | None
+    poll_ms: int
+    """How often a source that cannot say when it has more is asked, at least: a record waits no longer for its round."""
+    local_dir: str | None
+    state_backend: str
+    map_size: int
+    cache_bytes: int
+    chunk_records: int
+    object_reuse: bool
+    inline_functions: bool
+    batch_mode: bool
+    parameters: Mapping[str, str]
+
+    @staticmethod
+    def of(configuration: Mapping[str, Any]) -> JobSettings:
+        """From typed values (durations as milliseconds)."""
+
+        def get(option: Option) -> Any:
+            value = configuration.get(option.key)
+            return option.default if value is None else value
+
+        policy = CheckpointPolicy.from_configuration(configuration)
+        maximum, tmp_dirs = get(options.MAX_PARALLELISM), get(options.TMP_DIRS)
+        return JobSettings(
+            job_id=get(options.JOB_ID),
+            parallelism=get(options.PARALLELISM) or 1,
+            max_parallelism=maximum if maximum and maximum > 0 else None,
+            checkpoints=policy,
+            checkpoint_dir=get(options.CHECKPOINT_DIR),
+            recovery_path=get(options.RECOVERY_PATH),
+            ignore_unclaimed_state=get(options.RECOVERY_IGNORE_UNCLAIMED),
+            lease_timeout_ms=get(options.LEASE_TIMEOUT),
+            commit_attempts=get(options.COMMIT_ATTEMPTS),
+            commit_backoff_ms=get(options.COMMIT_BACKOFF),
+            round_target_ms=_round_target(get(options.ROUND_TARGET), policy),
+            round_max_records=get(options.ROUND_MAX_RECORDS),
+            poll_ms=_poll(get(options.BUFFER_TIMEOUT) if get(options.BUFFER_TIMEOUT_ENABLED) else None),
+            local_dir=get(options.LOCAL_DIR) or (tmp_dirs[0] if tmp_dirs else None),
+            state_backend=get(options.STATE_BACKEND),
+            map_size=get(options.MAP_SIZE),
+            cache_bytes=get(options.CACHE_SIZE),
+            chunk_records=get(options.CHUNK_RECORDS),
+            object_reuse=get(options.OBJECT_REUSE),
+            inline_functions=get(options.INLINE_FUNCTIONS),
+            batch_mode=get(options.RUNTIME_MODE) == "BATCH",
+            parameters={key: str(value) for key, value in get(options.JOB_PARAMETERS).items()},
+        )
+
+
+def _round_target(target_ms: int, policy: CheckpointPolicy | None) -> int:
+    """A checkpoint rides on a round, so rounds are not longer than the interval between two."""
+    return max(_LEAST_TARGET_MS, min(target_ms, policy.interval_ms)) if policy else target_ms
+
+
+def _poll(timeout_ms: int | None) -> int:
+    """Never less often than the default says: a longer timeout is for buffers, which rounds do not have."""
+    most: int = options.BUFFER_TIMEOUT.default
+    return most if timeout_ms is None or timeout_ms < 0 else min(most, max(1, timeout_ms))
+
+
+_LEAST_TARGET_MS = 100

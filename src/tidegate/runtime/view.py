@@ -1,0 +1,203 @@
+"""What a face may show of a job: a frozen picture, made by the job's thread as things happen and read from any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from tidegate.checkpoint.pending import PendingCheckpoint
+from tidegate.common.clock import Clock
+from tidegate.common.job_status import JobStatus
+from tidegate.graph.plan import JobGraph
+from tidegate.operators.rows import Ack
+from tidegate.runtime.statistics import RoundStatistics
+
+_ROUNDS, _CHECKPOINTS, _ATTEMPTS, _EXCEPTIONS = 100, 50, 50, 50
+"""So many of the latest are shown."""
+
+
+@dataclass(frozen=True)
+class OperatorView:
+    """``inputs``: ids of the operators before it. Records are counted where they cross an edge: what comes into a chain counts
+    for its first operator, what leaves it for the last one with an edge; None for the others."""
+
+    id: int
+    name: str
+    uid: str | None
+    parallelism: int
+    max_parallelism: int
+    chain: int
+    inputs: tuple[int, ...]
+    records_in: int | None = None
+    records_out: int | None = None
+    records_in_per_second: float | None = None
+    """In the latest round."""
+    records_out_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class AttemptView:
+    """``restored``: the round it began behind, 0: from the start. ``reason``: why it ended, None for one that runs or has
+    finished."""
+
+    number: int
+    started_ms: int
+    restored: int
+    ended_ms: int | None = None
+    reason: str | None = None
+
+
+class Outcome(Enum):
+    IN_PROGRESS = "in progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class CheckpointView:
+    """``steps``: when (wall clock, milliseconds) it had come through the steps of the protocol: 1 triggered, 6 acknowledged,
+    7 complete, 8 committed, 9 cleaned up."""
+
+    checkpoint_id: int
+    kind: str
+    attempt: int
+    outcome: Outcome
+    steps: Mapping[int, int]
+    size: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class ExceptionView:
+    """A failure the job has met. ``kind``: the class of the error."""
+
+    at_ms: int
+    attempt: int
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True)
+class JobView:
+    """Oldest first in every list; only the latest of each are there."""
+
+    job_id: str
+    name: str
+    status: JobStatus
+    created_ms: int
+    ended_ms: int | None = None
+    operators: tuple[OperatorView, ...] = ()
+    attempts: tuple[AttemptView, ...] = ()
+    rounds: tuple[RoundStatistics, ...] = ()
+    checkpoints: tuple[CheckpointView, ...] = ()
+    exceptions: tuple[ExceptionView, ...] = field(default=())
+
+
+class JobRecorder:
+    """Makes the next view out of the last one. All but ``view`` is for the job's thread."""
+
+    def __init__(self, job_id: str, graph: JobGraph, clock: Clock) -> None:
+        self._clock = clock
+        self._view = JobView(job_id, graph.name, JobStatus.CREATED, clock.now_ms())
+        self._attempt = 0
+        self.graph(graph)
+
+    def view(self, status: JobStatus) -> JobView:
+        """From any thread. ``status``: it may be changed from outside, so it is not kept here."""
+        return replace(self._view, status=status)
+
+    def graph(self, graph: JobGraph) -> None:
+        """The program as it runs; a restore may have fixed the maximum parallelism of some operators."""
+        nodes = [(chain.id, node) for chain in graph.chains for node in chain.head.walk()]
+        before: dict[int, list[int]] = {}
+        for _, node in nodes:
+            for _, child in node.children:
+                before.setdefault(child.operator.id, []).append(node.operator.id)
+            for edge in node.edges:
+                before.setdefault(edge.target, []).append(node.operator.id)
+        self._first = {chain.id: chain.head.operator.id for chain in graph.chains}
+        self._last = {chain: node.operator.id for chain, node in nodes if node.edges}
+        shown = [
+            OperatorView(
+                o.id,
+                o.name,
+                o.uid,
+                o.parallelism,
+                o.max_parallelism,
+                graph.chain_of[o.id],
+                tuple(before.get(o.id, ())),
+            )
+            for o in graph.operators
+        ]
+        self._view = replace(self._view, operators=tuple(shown))
+
+    def attempt_started(self, round: int) -> None:
+        self._attempt += 1
+        started = AttemptView(self._attempt, self._clock.now_ms(), round)
+        self._view = replace(self._view, attempts=(*self._view.attempts, started)[-_ATTEMPTS:])
+
+    def attempt_ended(self, error: BaseException | None) -> None:
+        """Also for a failure before any attempt has started, which is shown as an exception only."""
+        now, attempts = self._clock.now_ms(), list(self._view.attempts)
+        if attempts and attempts[-1].ended_ms is None:
+            reason = None if error is None else f"{type(error).__name__}: {error}"
+            attempts[-1] = replace(attempts[-1], ended_ms=now, reason=reason)
+        self._view = replace(self._view, attempts=tuple(attempts))
+        if error is not None:
+            met = ExceptionView(now, self._attempt, type(error).__name__, str(error))
+            self._view = replace(self._view, exceptions=(*self._view.exceptions, met)[-_EXCEPTIONS:])
+
+    def ended(self) -> None:
+        self._view = replace(self._view, ended_ms=self._clock.now_ms())
+
+    # -- rounds ----------------------------------------------------------------------------------------------------------
+
+    def round(self, statistics: RoundStatistics, acks: list[Ack]) -> None:
+        """An accepted round."""
+        received: dict[int, int] = {}
+        sent: dict[int, int] = {}
+        for ack in acks:
+            first, last = self._first[ack.chain], self._last.get(ack.chain)
+            received[first] = received.get(first, 0) + ack.records_in
+            if last is not None:
+                sent[last] = sent.get(last, 0) + ack.records_out
+        seconds = max(statistics.seconds, 1e-9)
+        shown = [_counted(o, received.get(o.id), sent.get(o.id), seconds) for o in self._view.operators]
+        rounds = (*self._view.rounds, statistics)[-_ROUNDS:]
+        self._view = replace(self._view, operators=tuple(shown), rounds=rounds)
+
+    # -- checkpoints -----------------------------------------------------------------------------------------------------
+
+    def triggered(self, pending: PendingCheckpoint) -> None:
+        steps = {1: pending.trigger_ms}
+        begun = CheckpointView(pending.checkpoint_id, pending.kind, self._attempt, Outcome.IN_PROGRESS, steps)
+        self._view = replace(self._view, checkpoints=(*self._view.checkpoints, begun)[-_CHECKPOINTS:])
+
+    def step(self, checkpoint_id: int, number: int, *, size: int | None = None) -> None:
+        """It has come through a step."""
+        for shown in self._view.checkpoints:
+            if shown.checkpoint_id == checkpoint_id:
+                done = Outcome.COMPLETED if number >= 7 else shown.outcome
+                steps = {**shown.steps, number: self._clock.now_ms()}
+                size = shown.size if size is None else size
+                self._replace(shown, replace(shown, outcome=done, steps=steps, size=size))
+
+    def failed(self, checkpoint_id: int, reason: str) -> None:
+        for shown in self._view.checkpoints:
+            if shown.checkpoint_id == checkpoint_id and shown.outcome is Outcome.IN_PROGRESS:
+                self._replace(shown, replace(shown, outcome=Outcome.FAILED, reason=reason))
+
+    def _replace(self, old: CheckpointView, new: CheckpointView) -> None:
+        shown = tuple(new if each is old else each for each in self._view.checkpoints)
+        self._view = replace(self._view, checkpoints=shown)
+
+
+def _counted(o: OperatorView, received: int | None, sent: int | None, seconds: float) -> OperatorView:
+    return replace(
+        o,
+        records_in=None if received is None else (o.records_in or 0) + received,
+        records_out=None if sent is None else (o.records_out or 0) + sent,
+        records_in_per_second=None if received is None else received / seconds,
+        records_out_per_second=None if sent is None else sent / seconds,
+    )

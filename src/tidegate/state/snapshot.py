@@ -1,0 +1,177 @@
+"""What one subtask of an operator is at the end of a round: the one form in which state travels.
+
+A subtask gets an ``OperatorSnapshot`` with its plan and gives one back with its ack; accepted ones are the progress of the job, and
+a checkpoint writes them down as they are. It is a set of named parts. A part says itself what becomes of it when the parallelism
+changes, so whoever adds a new kind of state touches neither the driver nor the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from tidegate.common.watermarks import MIN_WATERMARK
+from tidegate.state.key_groups import range_for
+from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
+
+KEYED, SPLITS, GENERATOR, WRITER = "keyed", "splits", "generator", "writer"
+"""Names of parts: keyed state and timers; watermark generators of splits; that of an assigner; states of a sink's writer."""
+
+
+class Redistribution(Enum):
+    """What becomes of the parts of all subtasks when an operator restores with another parallelism.
+
+    With the same parallelism every part stays with its subtask; but of a UNION everyone always gets all.
+    """
+
+    KEY_GROUPS = "key-groups"
+    """Every subtask gets the files that hold its key groups, clipped to them."""
+    EVEN_SPLIT = "even-split"
+    """The items of all subtasks are dealt out, one by one."""
+    UNION = "union"
+    """Every subtask gets the items of all."""
+    BROADCAST = "broadcast"
+    """All subtasks hold the same; every new one gets a copy."""
+    SUBTASK = "subtask"
+    """It means something to its own subtask only, and is dropped."""
+
+
+class KeyedPart(msgspec.Struct, frozen=True, tag="keyed", tag_field="part", omit_defaults=True):
+    """Keyed state and timers: the ordered list of files, later ones win. Redistributed by key group.
+
+    ``schemas``: the states in the files as they were declared; ``key_type``: the declared type of the key.
+    """
+
+    groups: KeyGroupRange
+    files: tuple[StateFile, ...] = ()
+    schemas: tuple[StateSchema, ...] = ()
+    key_type: str = ""
+
+
+class ListPart(msgspec.Struct, frozen=True, tag="list", tag_field="part", omit_defaults=True):
+    """Items, each of them msgpack of plain data."""
+
+    redistribution: Redistribution
+    items: tuple[bytes, ...] = ()
+
+    @staticmethod
+    def of(redistribution: Redistribution, values: Iterable[Any]) -> ListPart:
+        return ListPart(redistribution, tuple(map(_pack, values)))
+
+    def values(self) -> list[Any]:
+        return list(map(_unpack, self.items))
+
+
+Part = KeyedPart | ListPart
+
+
+class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One operator in one subtask. ``watermark`` and ``idle``: of its output; a restored subtask begins as active."""
+
+    parts: dict[str, Part] = {}
+    watermark: int = MIN_WATERMARK
+    idle: bool = False
+
+    @property
+    def keyed(self) -> KeyedPart | None:
+        part = self.parts.get(KEYED)
+        return part if isinstance(part, KeyedPart) else None
+
+    def values(self, name: str) -> list[Any]:
+        """The items of a list part; none if there is no such part."""
+        part = self.parts.get(name)
+        return part.values() if isinstance(part, ListPart) else []
+
+    def with_part(self, name: str, part: Part) -> OperatorSnapshot:
+        return OperatorSnapshot({**self.parts, name: part}, self.watermark, self.idle)
+
+    def files(self) -> list[StateFile]:
+        return [file for part in self.parts.values() if isinstance(part, KeyedPart) for file in part.files]
+
+    @property
+    def has_state(self) -> bool:
+        """Whether a program without the operator would lose something. What is of no use to others is not missed."""
+        return bool(self.files()) or any(
+            part.items and part.redistribution is not Redistribution.SUBTASK
+            for name, part in self.parts.items()
+            if isinstance(part, ListPart) and name != SPLITS  # their positions are the enumerator's
+        )
+
+
+EMPTY = OperatorSnapshot()
+
+
+def merged_schemas(many: Iterable[Sequence[StateSchema]]) -> tuple[StateSchema, ...]:
+    """One schema for each name, the last one: a state is known as soon as one subtask has asked for it."""
+    return tuple({schema.name: schema for schemas in many for schema in schemas}.values())
+
+
+def redistribute(
+    snapshots: Sequence[OperatorSnapshot], parallelism: int, max_parallelism: int, *, root: str = ""
+) -> list[OperatorSnapshot]:
+    """The snapshots of an operator's subtasks for as many subtasks as it has now.
+
+    ``root``: where the files are, if not in the job's own directory.
+    """
+    names = dict.fromkeys(name for snapshot in snapshots for name in snapshot.parts)
+    columns = {name: _redistributed([s.parts.get(name) for s in snapshots], parallelism) for name in names}
+    if KEYED in columns:
+        held = [snapshot.keyed for snapshot in snapshots if snapshot.keyed is not None]
+        columns[KEYED] = [_clipped(held, range_for(n, parallelism, max_parallelism), root) for n in range(parallelism)]
+    watermarks = _watermarks([snapshot.watermark for snapshot in snapshots], parallelism)
+    return [
+        OperatorSnapshot({name: part for name in names if (part := columns[name][n]) is not None}, watermarks[n])
+        for n in range(parallelism)
+    ]
+
+
+def _redistributed(parts: Sequence[Part | None], parallelism: int) -> list[Part | None]:
+    lists = [part if isinstance(part, ListPart) else None for part in parts]
+    how = next((part.redistribution for part in lists if part is not None), Redistribution.SUBTASK)
+    items = [part.items if part is not None else () for part in lists]
+    every = [item for own in items for item in own]
+    dealt: Sequence[Iterable[bytes]]
+    if how is Redistribution.UNION:
+        dealt = [every] * parallelism
+    elif len(parts) == parallelism:
+        dealt = items
+    elif how is Redistribution.EVEN_SPLIT:
+        dealt = [every[n::parallelism] for n in range(parallelism)]
+    elif how is Redistribution.BROADCAST:
+        dealt = [items[n % len(items)] for n in range(parallelism)]
+    else:
+        dealt = [()] * parallelism
+    return [ListPart(how, kept) if (kept := tuple(own)) else None for own in dealt]
+
+
+def _clipped(held: Sequence[KeyedPart], groups: KeyGroupRange, root: str) -> KeyedPart:
+    """The order of files of one old subtask is kept, since later ones win; files of different old subtasks have no key group in
+    common, so their order among each other is free."""
+    files = []
+    for part in held:
+        common = part.groups.intersect(groups)
+        for file in part.files if common is not None else ():
+            clip = file.groups.intersect(common)  # type: ignore[arg-type]
+            if clip is not None:
+                files.append(msgspec.structs.replace(file, groups=clip, root=root))
+    key_type = next((part.key_type for part in held if part.key_type), "")
+    return KeyedPart(groups, tuple(files), merged_schemas(part.schemas for part in held), key_type)
+
+
+def _watermarks(watermarks: Sequence[int], parallelism: int) -> list[int]:
+    """The output watermark each new subtask starts with; after a rescale the lowest: any key may come from any one."""
+    if len(watermarks) == parallelism:
+        return list(watermarks)
+    return [min(watermarks, default=MIN_WATERMARK)] * parallelism
+
+
+def in_use(snapshots: Mapping[Any, OperatorSnapshot]) -> set[str]:
+    """Paths of the files that snapshots refer to, in the job's own directory."""
+    return {file.path for snapshot in snapshots.values() for file in snapshot.files() if not file.root}
+
+
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder().decode

@@ -1,0 +1,78 @@
+"""Lanes in the job's own thread: a seed decides when the checkpoint lane goes on, between rounds or in the middle of one."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+
+from tidegate.runtime.inbox import Inbox, Lane, Work
+
+
+class SimulatedLanes:
+    """The same seed gives the same interleaving. A crash (any BaseException) goes up through whatever runs: all lanes end with it.
+
+    How eager the checkpoint lane is, before a round and inside one, is the seed's too.
+    """
+
+    def __init__(self, inbox: Inbox, seed: int) -> None:
+        self._inbox = inbox
+        self._random = random.Random(seed)
+        self._before = self._random.choice((0.05, 0.3, 0.7))
+        self._between = self._random.choice((0.05, 0.3, 0.6, 0.9))
+        self._todo: dict[Lane, deque[Work]] = {lane: deque() for lane in Lane}
+        self._inside: set[Lane] = set()
+        self.deepest = 0
+        """Most that has waited in the checkpoint lane at once."""
+
+    def submit(self, lane: Lane, work: Work) -> None:
+        self._todo[lane].append(work)
+        self.deepest = max(self.deepest, len(self._todo[Lane.CHECKPOINTS]))
+
+    def aside(self, act: Callable[[], None]) -> None:
+        act()
+
+    @property
+    def overlap(self) -> bool:
+        """The checkpoint lane works in the middle of a round, right now."""
+        return self._inside == {Lane.ROUNDS, Lane.CHECKPOINTS}
+
+    @property
+    def storing(self) -> bool:
+        """The checkpoint lane has something to do."""
+        return bool(self._todo[Lane.CHECKPOINTS])
+
+    @property
+    def busy(self) -> bool:
+        return any(self._todo.values())
+
+    def step(self) -> bool:
+        ready = [lane for lane in Lane if self._todo[lane]]
+        if len(ready) == len(Lane):
+            ready = [Lane.CHECKPOINTS if self._random.random() < self._before else Lane.ROUNDS]
+        if ready:
+            self._advance(ready[0])
+        return bool(ready)
+
+    def between_tasks(self) -> None:
+        """The engine calls this while a round runs: time for the other lane."""
+        while self._todo[Lane.CHECKPOINTS] and self._random.random() < self._between:
+            if Lane.CHECKPOINTS in self._inside:
+                return
+            self._advance(Lane.CHECKPOINTS)
+
+    def _advance(self, lane: Lane) -> None:
+        work = self._todo[lane][0]
+        self._inside.add(lane)
+        try:
+            event = next(work)
+        except StopIteration:
+            self._todo[lane].popleft()
+            return
+        finally:
+            self._inside.discard(lane)
+        if event is not None:
+            self._inbox.post(event)
+
+    def close(self) -> None:
+        return None

@@ -1,0 +1,29 @@
+"""Formats on checkpoint storage: what was written once is read for ever, and no format changes by accident."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from formats import FORMATS, GOLDEN, Format
+
+
+@pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
+def test_every_version_ever_written_is_read(known: Format) -> None:
+    assert known.path in known.all_versions(), "run `python tests/compat/formats.py` and commit the new file"
+    for path in known.all_versions():
+        assert known.read(path.read_bytes()) == known.content, path.name
+
+
+@pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
+def test_the_present_version_is_written_as_ever(known: Format) -> None:
+    """Another byte is another version: raise it, keep a reader of the old one, and add the new file beside the old."""
+    assert known.write(known.content) == known.path.read_bytes()
+
+
+def test_no_golden_file_is_forgotten() -> None:
+    named = {path for known in FORMATS for path in known.all_versions()}
+    assert {path for path in GOLDEN.iterdir() if path.is_file()} == named

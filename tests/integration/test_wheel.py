@@ -1,0 +1,60 @@
+"""A wheel, installed into an empty environment far from the repository, runs the first program of the README."""
+
+from __future__ import annotations
+
+import email
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from snippets import blocks, promised_output
+
+ROOT = Path(__file__).parents[2]
+UV = str(Path(sys.executable).with_name("uv"))
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
+
+
+def run(*command: object, cwd: Path) -> str:
+    clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        [*map(str, command)], cwd=cwd, env=clean, capture_output=True, text=True, timeout=1_500, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "build", "--wheel", "--installer", "uv", "--outdir", place, ROOT, cwd=place)
+    (built,) = place.glob("*.whl")
+    return built
+
+
+def test_its_metadata(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (path,) = [name for name in names if name.endswith(".dist-info/METADATA")]
+        metadata = email.message_from_bytes(archive.read(path))
+    assert metadata["Name"] == "tidegate" and metadata["Requires-Python"] == ">=3.11"
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Description-Content-Type"] == "text/markdown" and "# Tidegate" in metadata.get_payload()
+    assert "Programming Language :: Python :: 3.14" in metadata.get_all("Classifier", [])
+    assert any("https://spark.apache.org/" in entry for entry in metadata.get_all("Project-URL", []))
+    assert "tidegate/py.typed" in names
+    assert not [name for name in names if not name.startswith(("tidegate/", "tidegate-"))]
+
+
+def test_the_first_program_runs_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
+    run(UV, "--quiet", "venv", "--python", sys.executable, "empty", cwd=tmp_path)
+    python = tmp_path / "empty" / "bin" / "python"
+    run(UV, "--quiet", "pip", "install", "--python", python, wheel, cwd=tmp_path)
+    program = next(text for language, text in blocks(ROOT / "README.md") if language == "python")
+    (tmp_path / "first.py").write_text(program)
+    for command in ([python], [python.with_name("tidegate"), "run"]):
+        printed = run(*command, "first.py", cwd=tmp_path).splitlines()
+        assert sorted(printed) == sorted(promised_output(ROOT / "README.md"))

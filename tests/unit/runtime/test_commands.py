@@ -1,0 +1,126 @@
+"""A running job can be told things, from any thread, and answers."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_jobs import SmallJob
+
+from tidegate.common import faults
+from tidegate.common.clock import ManualClock
+from tidegate.common.errors import CheckpointError, JobCancelledError
+from tidegate.common.job_status import JobStatus
+from tidegate.runtime.commands import Cancel, TriggerCheckpoint
+from tidegate.runtime.handle import StartedJob
+from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulated_engine import SimulatedEngine
+from tidegate.testing.sources import ScriptedSource
+
+PATIENCE_S = 60
+INTERVAL = "execution.checkpointing.interval"
+TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
+RARELY = {INTERVAL: 3_600_000}
+
+
+def endless(directory: Path) -> SmallJob:
+    """A job that reads some numbers and then waits for more, for ever."""
+    job = SmallJob(directory)
+    job.source = ScriptedSource(list(range(10)), ends=False)
+    return job
+
+
+def started(job: SmallJob, **settings: Any) -> StartedJob:
+    """In threads, as users run it."""
+    return StartedJob(JobMaster(job.program(**settings), SimulatedEngine(1), local_root=job.local), [])
+
+
+def stop(handle: StartedJob) -> None:
+    cancel = handle.submit(Cancel())
+    assert cancel.answer.result(PATIENCE_S) is JobStatus.CANCELED
+    with pytest.raises(JobCancelledError):
+        handle.result(PATIENCE_S)
+
+
+def test_a_checkpoint_that_is_asked_for_is_taken_at_once(tmp_path: Path) -> None:
+    """No other is due for an hour. When the answer comes its output is committed."""
+    job = endless(tmp_path)
+    handle = started(job, **RARELY)
+    try:
+        first = handle.submit(TriggerCheckpoint()).answer.result(PATIENCE_S)
+        second = handle.submit(TriggerCheckpoint()).answer.result(PATIENCE_S)
+        assert (first, second) == (1, 2)
+        assert job.committed() == list(range(10))
+    finally:
+        stop(handle)
+
+
+def test_from_several_threads_each_gets_an_answer(tmp_path: Path) -> None:
+    handle = started(endless(tmp_path), **RARELY)
+    answers: list[int] = []
+    asking = [
+        threading.Thread(target=lambda: answers.append(handle.submit(TriggerCheckpoint()).answer.result(PATIENCE_S)))
+        for _ in range(8)
+    ]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    stop(handle)
+    assert len(answers) == 8
+    assert set(answers) == set(range(1, max(answers) + 1))
+
+
+def test_a_job_without_checkpoints_says_so(tmp_path: Path) -> None:
+    handle = started(endless(tmp_path), **{INTERVAL: None})
+    with pytest.raises(CheckpointError, match="the job takes no checkpoints"):
+        handle.submit(TriggerCheckpoint()).answer.result(PATIENCE_S)
+    stop(handle)
+
+
+def test_a_checkpoint_that_fails_is_an_answer_too(tmp_path: Path) -> None:
+    job = endless(tmp_path)
+    handle = started(job, **RARELY, **{TOLERABLE: 10})
+    handle.submit(TriggerCheckpoint()).answer.result(PATIENCE_S)
+
+    def full(name: str, where: dict[str, Any]) -> None:
+        if name == "storage.publish.before-link":
+            raise OSError(28, "No space left on device")
+
+    faults.install(full)
+    with pytest.raises(CheckpointError) as caught:
+        handle.submit(TriggerCheckpoint()).answer.result(PATIENCE_S)
+    assert caught.value.rule == "A checkpoint that was asked for could not be taken."
+    assert "checkpoint 2" in str(caught.value.found)
+    assert "ENOSPC" in str(caught.value.found)
+    faults.install(None)
+    assert handle.submit(TriggerCheckpoint()).answer.result(PATIENCE_S) == 3
+    stop(handle)
+
+
+def test_a_job_that_has_ended_refuses(tmp_path: Path) -> None:
+    job = SmallJob(tmp_path, 1, 2)
+    master = JobMaster(job.program(), SimulatedEngine(1), clock=ManualClock(), local_root=job.local)
+    master.run()
+    with pytest.raises(CheckpointError, match="has ended takes no commands"):
+        master.submit(TriggerCheckpoint()).answer.result(PATIENCE_S)
+    assert master.submit(Cancel()).answer.result(PATIENCE_S) is JobStatus.FINISHED
+
+
+@pytest.mark.parametrize("point", ["C3.acks-in", "C7.discard-recorded", "C9.claimed"])
+def test_every_command_is_answered_whenever_it_comes(tmp_path: Path, point: str) -> None:
+    """While the job starts, runs or ends: with an id, or with an error, never with silence."""
+    job, commands = SmallJob(tmp_path), []
+
+    def ask(name: str, where: dict[str, Any]) -> None:
+        if name == point:
+            commands.append(master.submit(TriggerCheckpoint()))
+
+    master = JobMaster(job.program(**RARELY), SimulatedEngine(1), clock=ManualClock(), local_root=job.local)
+    faults.install(ask)
+    master.run()
+    assert commands
+    assert all(command.answer.done() for command in commands)
+    assert job.committed() == list(range(10))

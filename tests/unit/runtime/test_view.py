@@ -1,0 +1,137 @@
+"""What a face may show of a job."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_jobs import SmallJob
+
+from tidegate.common import faults
+from tidegate.common.clock import ManualClock
+from tidegate.common.errors import UserCodeError
+from tidegate.common.job_status import JobStatus
+from tidegate.operators.rows import Ack
+from tidegate.runtime.engine import RoundPlan
+from tidegate.runtime.master import JobMaster
+from tidegate.runtime.view import Outcome
+from tidegate.testing.simulated_engine import SimulatedEngine
+
+RESTARTS = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": 5}
+
+
+class Slow(SimulatedEngine):
+    """Rounds take 20 ms."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(1)
+        self._clock = clock
+
+    def run(self, plan: RoundPlan) -> list[Ack]:
+        self._clock.advance(20)
+        return super().run(plan)
+
+
+def master_of(job: SmallJob, **settings: Any) -> JobMaster:
+    clock = ManualClock()
+    return JobMaster(job.program(**settings), Slow(clock), clock=clock, local_root=job.local)
+
+
+def test_before_it_starts_the_graph_is_there(tmp_path: Path) -> None:
+    view = master_of(SmallJob(tmp_path)).view()
+    assert (view.job_id, view.name, view.status, view.ended_ms) == ("small", "small", JobStatus.CREATED, None)
+    assert [(o.name, o.parallelism, o.inputs) for o in view.operators] == [
+        ("numbers", 1, ()),
+        ("mapped", 1, (1,)),
+        ("ledger", 1, (2,)),
+    ]
+    assert (view.attempts, view.rounds, view.checkpoints, view.exceptions) == ((), (), (), ())
+
+
+def test_of_a_job_that_has_finished(tmp_path: Path) -> None:
+    master = master_of(SmallJob(tmp_path))
+    master.run()
+    view = master.view()
+    assert view.status is JobStatus.FINISHED
+    assert view.ended_ms is not None
+    assert [(a.number, a.restored, a.reason) for a in view.attempts] == [(1, 0, None)]
+    assert view.attempts[0].ended_ms is not None
+    assert [r.records_in for r in view.rounds] == [3, 3, 3, 1]
+    assert [round(r.records_per_second) for r in view.rounds] == [150, 150, 150, 50]
+    assert [c.outcome for c in view.checkpoints] == [Outcome.COMPLETED] * len(view.checkpoints)
+    assert [c.checkpoint_id for c in view.checkpoints] == list(range(1, len(view.checkpoints) + 1))
+    for checkpoint in view.checkpoints:
+        assert list(checkpoint.steps) == [1, 6, 7, 8, 9]
+        assert list(checkpoint.steps.values()) == sorted(checkpoint.steps.values())
+        assert checkpoint.size > 0
+
+
+def test_records_are_counted_where_they_enter_a_chain(tmp_path: Path) -> None:
+    master = master_of(SmallJob(tmp_path))
+    master.run()
+    source, mapped, _ = master.view().operators
+    assert source.records_in == 10
+    assert source.records_in_per_second == pytest.approx(50)  # the last round: one record in 20 ms
+    assert mapped.records_in is None, "it is fused behind the source"
+
+
+def test_it_is_seen_while_the_job_runs_and_never_changes(tmp_path: Path) -> None:
+    job, views = SmallJob(tmp_path), []
+    master = master_of(job)
+    faults.install(lambda name, where: views.append(master.view()) if name == "C6.published" else None)
+    master.run()
+    faults.install(None)
+    first = views[0]
+    assert first.status is JobStatus.RUNNING
+    assert [c.outcome for c in first.checkpoints] == [Outcome.IN_PROGRESS]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        first.status = JobStatus.FAILED  # type: ignore[misc]
+    assert views[-1].rounds[: len(first.rounds)] == first.rounds
+
+
+class FailsOnce:
+    """Also over restarts: the simulated workers are this process."""
+
+    failures = 0
+
+    def __call__(self, value: Any) -> Any:
+        if value == 7 and not FailsOnce.failures:
+            FailsOnce.failures += 1
+            raise ValueError("seven")
+        return value
+
+
+def test_failures_and_restarts_are_shown(tmp_path: Path) -> None:
+    FailsOnce.failures = 0
+    master = master_of(SmallJob(tmp_path, function=FailsOnce()), **RESTARTS)
+    master.run()
+    view = master.view()
+    assert [a.number for a in view.attempts] == [1, 2]
+    assert str(view.attempts[0].reason).startswith("UserCodeError: ")
+    assert view.attempts[1].reason is None
+    assert view.attempts[1].restored > 0
+    (failure,) = view.exceptions
+    assert (failure.attempt, failure.kind) == (1, UserCodeError.__name__)
+    assert "seven" in failure.message
+
+
+def test_a_failed_checkpoint_says_why(tmp_path: Path) -> None:
+    job = SmallJob(tmp_path)
+    master = master_of(job, **{"execution.checkpointing.tolerable-failed-checkpoints": 3})
+    failed: list[str] = []
+
+    def full_once(name: str, where: dict[str, Any]) -> None:
+        if name == "storage.publish.before-link" and "_metadata" in where["path"] and not failed:
+            failed.append(name)
+            raise OSError(28, "No space left on device")
+
+    faults.install(full_once)
+    master.run()
+    faults.install(None)
+    first, *rest = master.view().checkpoints
+    assert first.outcome is Outcome.FAILED
+    assert "ENOSPC" in str(first.reason)
+    assert list(first.steps) == [1, 6]
+    assert {c.outcome for c in rest} == {Outcome.COMPLETED}
