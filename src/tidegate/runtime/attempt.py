@@ -131,6 +131,8 @@ class Attempt:
 
     def _go_on(self) -> None:
         """Begin what can begin now: the next round, the end; else be woken when it is time to look again."""
+        if not self._over:
+            self._checkpoints.record()
         if self._over or not self._rounds.at_rest:
             return
         self._check_stopped()
