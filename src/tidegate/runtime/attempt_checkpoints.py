@@ -171,6 +171,11 @@ class AttemptCheckpoints:
         self._recorder.step(event.cut.checkpoint_id, 9)
         self._coordinator.through()
 
+    def record(self) -> None:
+        """Checkpoints that failed go into the history as soon as the lane has nothing else to do."""
+        if self._coordinator is not None and self._coordinator.history.unstored and self._lane.at_rest:
+            self._lane.record()
+
     # -- the end ---------------------------------------------------------------------------------------------------------
 
     def write_history(self) -> None:
