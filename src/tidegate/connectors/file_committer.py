@@ -22,8 +22,8 @@ class FileCommitter(Committer):
     in step 8 of it) *-> read which files the kept checkpoints name -> check the lease -> delete what none of them
     names*. Only this thread adds checkpoints to the list, and none it adds later names an obsolete fragment again. If the
     check passes, no newer attempt had claimed when the list was read; one that claims behind it restores a checkpoint of
-    that very list, and needs no file we delete, however late. At step 8 of n the checkpoint before it is still kept (step 9
-    comes later), so its fragments wait in ``_retired`` for the next commit or the job's end; after a crash
+    that very list, and needs no file we delete, however late. Fragments of checkpoints that are
+    still kept at step 8 of n wait in ``_retired`` for a later commit or the job's end; after a crash
     ``abort_lingering`` finds them by name.
     """
 

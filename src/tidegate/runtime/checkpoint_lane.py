@@ -29,11 +29,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.checkpoint.completed import CompletedCheckpoints
+from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint
 from tidegate.common import faults
@@ -130,12 +130,12 @@ class CheckpointLane:
         self,
         lanes: Lanes,
         committers: SinkCommitters,
-        completed: CompletedCheckpoints | None,
-        write_history: Callable[[], None],
+        coordinator: CheckpointCoordinator | None,
         clock: Clock,
     ) -> None:
-        self._lanes, self._committers, self._completed = lanes, committers, completed
-        self._write_history, self._clock = write_history, clock
+        """``coordinator``: of it the lane uses ``completed``, and ``write_history``."""
+        self._lanes, self._committers, self._coordinator = lanes, committers, coordinator
+        self._clock = clock
         self._under_way: dict[int, Cut] = {}
         self._outstanding = self._publications = self._discards = 0
         self._confirmed: Counter[int] = Counter()  # the lane's
@@ -215,10 +215,10 @@ class CheckpointLane:
             yield Failed(self._clock.monotonic() - started, error)
 
     def _checkpoint(self, cut: Cut) -> Work:
-        assert self._completed is not None
+        assert self._coordinator is not None
         started = self._clock.monotonic()
         try:
-            completed = self._completed.add(cut.metadata)
+            completed = self._coordinator.completed.add(cut.metadata)
         except StorageError as error:
             yield NotStored(self._clock.monotonic() - started, cut, error)
             return
@@ -232,11 +232,11 @@ class CheckpointLane:
         yield Committed(self._clock.monotonic() - started, cut)
 
     def _clean_up(self, cut: Cut, in_use: Collection[str], released: Collection[str]) -> Work:
-        assert self._completed is not None
+        assert self._coordinator is not None
         started = self._clock.monotonic()
-        self._completed.subsume(in_use, released)
+        self._coordinator.completed.subsume(in_use, released)
         yield None
-        self._write_history()
+        self._coordinator.write_history()
         yield Through(self._clock.monotonic() - started, cut)
 
     def _publish(self, committables: Committables) -> Work:

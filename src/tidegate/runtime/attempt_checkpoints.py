@@ -1,0 +1,186 @@
+"""The checkpoints of an attempt, as the job's thread sees them: when to take one, what it holds, what the lane has answered."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tidegate.checkpoint.coordinator import CheckpointCoordinator
+from tidegate.checkpoint.failures import CheckpointFailureReason
+from tidegate.checkpoint.pending import PendingCheckpoint
+from tidegate.common.clock import FOREVER, Clock
+from tidegate.operators.rows import Ack, RoundContext
+from tidegate.runtime.checkpoint_lane import CheckpointLane, Committed, Cut, NotStored, Stored, Through
+from tidegate.runtime.commands import TriggerCheckpoint
+from tidegate.runtime.planner import SourcePlanner
+from tidegate.runtime.progress import Progress
+from tidegate.runtime.requests import CheckpointRequests
+from tidegate.runtime.view import JobRecorder
+
+
+class AttemptCheckpoints:
+    """``coordinator`` None: the job takes none. Each is triggered by the round that begins, cut when that round is accepted, and
+    then in the lane's hands."""
+
+    def __init__(
+        self, coordinator: CheckpointCoordinator | None, lane: CheckpointLane, recorder: JobRecorder, clock: Clock
+    ) -> None:
+        self._coordinator, self._lane, self._recorder, self._clock = coordinator, lane, recorder, clock
+        self._requests = CheckpointRequests()
+        self._held_until: float | None = None
+        self._confirmed: Counter[int] = Counter()  # committables of each sink, over all checkpoints of this attempt
+        self.unsaved = True
+        """Something has happened since the last checkpoint was cut; the first one after a start is always wanted."""
+        self.released: set[str] = set()
+        """State files that were needed since step 9 last looked, and maybe are no more."""
+        self.completed: list[int] = []
+        """To be told with the next round, as ``aborted`` ones are."""
+        self.aborted: list[int] = []
+
+    @property
+    def enabled(self) -> bool:
+        return self._coordinator is not None
+
+    @property
+    def all_saved(self) -> bool:
+        """At the end of input: whether nothing is left for a checkpoint."""
+        return self._coordinator is None or not self.unsaved
+
+    # -- step 1 ----------------------------------------------------------------------------------------------------------
+
+    def ask(self, command: TriggerCheckpoint) -> None:
+        self._requests.add(command)
+        if self._coordinator is None:
+            self._requests.refuse("the job takes no checkpoints")
+
+    def hold_ms(self, *, wanted: bool, ending: bool, half_round_ms: float) -> float:
+        """How long the next round should wait for room for its checkpoint; 0: it goes on.
+
+        The last round carries a barrier, so it waits ``FOREVER``, which ends with the checkpoint under way. Any other waits half
+        a round at most, and only if the lane is likely to be quicker. Else checkpoints would come at every second beat where
+        rounds are as long as the interval; or rounds would wait for storage that is slow.
+        """
+        coordinator = self._coordinator
+        if coordinator is None or not coordinator.is_full:
+            return 0.0
+        if ending and self.unsaved:
+            return FOREVER
+        quick = self._lane.checkpoint_seconds * 1000 <= half_round_ms
+        if not (wanted and quick and coordinator.late(half_round_ms)):
+            return 0.0
+        now = self._clock.monotonic() * 1000
+        if self._held_until is None:
+            self._held_until = now + half_round_ms
+        return max(0.0, self._held_until - now)
+
+    def trigger(
+        self, expected: set[tuple[str, int]], *, wanted: bool, ending: bool, half_round_ms: float
+    ) -> PendingCheckpoint | None:
+        """Step 1, for the round that begins. The last one always carries a barrier: it commits the last output."""
+        coordinator = self._coordinator
+        if coordinator is None or coordinator.is_full:
+            return None
+        # Rounds are the grid checkpoints lie on: the one nearest to the beat carries it, be it a little early.
+        due = (ending and self.unsaved) or (wanted and coordinator.due(half_round_ms))
+        if not due and not self._requests.waiting:
+            return None
+        pending = coordinator.trigger(expected)
+        if pending is None:
+            self._requests.refuse("checkpoint storage gave no id for it")
+        else:
+            self._requests.attach(pending.checkpoint_id)
+            self._recorder.triggered(pending)
+        return pending
+
+    # -- the round that carries one --------------------------------------------------------------------------------------
+
+    def round_begins(self, pending: PendingCheckpoint | None) -> float | None:
+        """How long it may take, in milliseconds; None: nothing bounds it."""
+        self._held_until = None
+        return None if self._coordinator is None else self._coordinator.patience_ms(pending)
+
+    def round_hung(self, pending: PendingCheckpoint | None, message: str) -> None:
+        """It was cut off: raises ``CheckpointError``, unless the job takes no checkpoints."""
+        if self._coordinator is not None:
+            self._coordinator.expire(pending, message)
+
+    def round_failed(self, pending: PendingCheckpoint | None, error: Exception) -> None:
+        if pending is not None and self._coordinator is not None:
+            self._coordinator.abort(pending, CheckpointFailureReason.ROUND_FAILED, str(error))
+            self._recorder.failed(pending.checkpoint_id, str(error))
+
+    def round_declined(self, pending: PendingCheckpoint | None, reason: str) -> None:
+        """A round without a barrier that could not be stored counts too: otherwise it would be tried for ever."""
+        assert self._coordinator is not None
+        if pending is not None:
+            self._give_up(pending.checkpoint_id, reason)
+        self._coordinator.fail(pending, CheckpointFailureReason.DECLINED, reason)
+
+    def round_accepted(self, context: RoundContext, before: Progress, after: Progress) -> None:
+        self.unsaved = True
+        self.released |= before.paths() - after.paths()
+        self.completed = [number for number in self.completed if number not in context.completed]
+        self.aborted = [number for number in self.aborted if number not in context.aborted]
+
+    # -- steps 7 to 9 ----------------------------------------------------------------------------------------------------
+
+    def cut(
+        self, pending: PendingCheckpoint, acks: list[Ack], progress: Progress, planner: SourcePlanner, round: int
+    ) -> None:
+        """Step 6 is done: what the checkpoint holds is fixed, and the lane stores it."""
+        assert self._coordinator is not None
+        for ack in acks:
+            for operator in progress.graph.chains[ack.chain].operators:
+                pending.acknowledge(operator.uid_hash, ack.subtask, duration_ms=ack.snapshot_seconds * 1000)
+        self._recorder.step(pending.checkpoint_id, 6)
+        if self._coordinator.is_expired(pending):
+            # The round itself is fine: its state stays, and what its sinks prepared goes into the next checkpoint.
+            self._give_up(pending.checkpoint_id, CheckpointFailureReason.EXPIRED.text)
+            return self._coordinator.abort(pending, CheckpointFailureReason.EXPIRED, f"round {round}")
+        operators = progress.operator_states(planner.snapshots())
+        metadata = self._coordinator.cut(pending, operators, round=round, finished=planner.finished)
+        self._lane.checkpoint(Cut(pending, metadata, progress.committables, Counter(self._confirmed)))
+        self.unsaved = False
+
+    def stored(self, event: Stored) -> None:
+        assert self._coordinator is not None
+        self._recorder.step(event.cut.checkpoint_id, 7, size=event.completed.size)
+        self._coordinator.stored(event.cut.pending, event.completed)
+
+    def not_stored(self, event: NotStored) -> None:
+        """What the checkpoint covers still waits in the progress, in front of all that came later."""
+        assert self._coordinator is not None
+        self.unsaved = True
+        self._give_up(event.cut.checkpoint_id, str(event.error))
+        self._coordinator.not_stored(event.cut.pending, event.error)
+
+    def committed(self, event: Committed, progress: Progress) -> Progress:
+        """Step 8 is done, step 9 goes into the lane. Gives the progress without what is confirmed."""
+        number, confirmed = event.cut.checkpoint_id, event.cut.unconfirmed(self._confirmed)
+        progress = progress.without_pending(confirmed)
+        self._confirmed.update({sink: len(items) for sink, items in confirmed.items()})
+        self.completed.append(number)
+        self._requests.complete(number)
+        self._recorder.step(number, 8)
+        needed = progress.paths() | self._lane.paths()
+        self._lane.clean_up(event.cut, needed, self.released - needed)
+        self.released = set()
+        return progress
+
+    def through(self, event: Through) -> None:
+        assert self._coordinator is not None
+        self._recorder.step(event.cut.checkpoint_id, 9)
+        self._coordinator.through()
+
+    # -- the end ---------------------------------------------------------------------------------------------------------
+
+    def write_history(self) -> None:
+        if self._coordinator is not None:
+            self._coordinator.write_history()
+
+    def refuse_requests(self) -> None:
+        self._requests.refuse("the attempt has ended")
+
+    def _give_up(self, checkpoint_id: int, why: str) -> None:
+        self.aborted.append(checkpoint_id)
+        self._requests.fail(checkpoint_id, why)
+        self._recorder.failed(checkpoint_id, why)

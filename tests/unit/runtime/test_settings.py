@@ -1,0 +1,91 @@
+"""What the configuration says to the job master: decided once, with the defaults of the options and no others."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from tidegate.checkpoint.lease import acquire
+from tidegate.checkpoint.policy import CheckpointPolicy
+from tidegate.common import options
+from tidegate.runtime.commits import SinkCommitters
+from tidegate.runtime.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart
+from tidegate.runtime.settings import JobSettings
+
+
+def test_defaults_are_those_of_the_options() -> None:
+    settings = JobSettings.of({})
+    assert settings.commit_attempts == options.COMMIT_ATTEMPTS.default
+    assert settings.commit_backoff_ms == options.COMMIT_BACKOFF.default
+    assert settings.lease_timeout_ms == options.LEASE_TIMEOUT.default
+    assert settings.round_target_ms == options.ROUND_TARGET.default
+    assert settings.chunk_records == options.CHUNK_RECORDS.default
+    assert settings.map_size == options.MAP_SIZE.default
+    assert settings.poll_ms == options.BUFFER_TIMEOUT.default
+    assert settings.checkpoints is None
+    assert (settings.parallelism, settings.max_parallelism, settings.job_id) == (1, None, None)
+
+
+def test_what_is_set_wins_also_when_it_is_nought_or_false() -> None:
+    given: dict[str, Any] = {
+        "tidegate.commit.backoff": 0,
+        "tidegate.functions.inline": False,
+        "pipeline.object-reuse": True,
+        "tidegate.round.max-records": 7,
+        "execution.runtime-mode": "BATCH",
+        "pipeline.global-job-parameters": {"a": 1},
+    }
+    settings = JobSettings.of(given)
+    assert settings.commit_backoff_ms == 0
+    assert (settings.inline_functions, settings.object_reuse, settings.batch_mode) == (False, True, True)
+    assert settings.round_max_records == 7
+    assert settings.parameters == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    ("interval", "target", "expected"), [(None, 5_000, 5_000), (300, 5_000, 300), (10, 5_000, 100), (9_000, 400, 400)]
+)
+def test_a_round_is_not_longer_than_the_interval_between_checkpoints(
+    interval: int | None, target: int, expected: int
+) -> None:
+    given = {"execution.checkpointing.interval": interval, "tidegate.round.target-time": target}
+    assert JobSettings.of(given).round_target_ms == expected
+
+
+@pytest.mark.parametrize(
+    ("enabled", "interval", "expected"), [(True, 20, 20), (True, 0, 1), (True, 5_000, 100), (False, 20, 100)]
+)
+def test_how_often_sources_are_asked(enabled: bool, interval: int, expected: int) -> None:
+    given = {"execution.buffer-timeout.enabled": enabled, "execution.buffer-timeout.interval": interval}
+    assert JobSettings.of(given).poll_ms == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "argument", "option"),
+    [
+        (acquire, "timeout_ms", options.LEASE_TIMEOUT),
+        (CheckpointPolicy, "timeout_ms", options.CHECKPOINT_TIMEOUT),
+        (CheckpointPolicy, "min_pause_ms", options.CHECKPOINT_MIN_PAUSE),
+        (CheckpointPolicy, "max_concurrent", options.CHECKPOINT_CONCURRENT),
+        (CheckpointPolicy, "tolerable_failures", options.CHECKPOINT_TOLERABLE),
+        (CheckpointPolicy, "retained", options.CHECKPOINT_RETAINED),
+        (FixedDelayRestart, "attempts", options.FIXED_ATTEMPTS),
+        (FixedDelayRestart, "delay_ms", options.FIXED_DELAY),
+        (FailureRateRestart, "max_failures", options.RATE_FAILURES),
+        (FailureRateRestart, "interval_ms", options.RATE_INTERVAL),
+        (ExponentialDelayRestart, "initial_ms", options.EXPONENTIAL_INITIAL),
+        (ExponentialDelayRestart, "multiplier", options.EXPONENTIAL_MULTIPLIER),
+        (ExponentialDelayRestart, "attempts", options.EXPONENTIAL_ATTEMPTS),
+    ],
+)
+def test_no_other_place_has_a_default_of_its_own(where: Any, argument: str, option: options.Option) -> None:
+    assert inspect.signature(where).parameters[argument].default == option.default
+    source = inspect.getsource(inspect.getmodule(where))  # type: ignore[arg-type]
+    assert f"{argument}: int = options." in source or f"{argument}: float = options." in source or "UNLIMITED" in source
+
+
+def test_committers_have_no_default_at_all() -> None:
+    parameters = inspect.signature(SinkCommitters).parameters
+    assert parameters["attempts"].default is parameters["backoff_ms"].default is inspect.Parameter.empty
