@@ -32,14 +32,24 @@ INSIDE = "org/bytedeco/cpython/linux-x86_64/"
 
 def interpreter(version: str) -> Path | None:
     """A working ``python<version>``; None if there is none for this machine."""
-    found = shutil.which(f"python{version}")
-    if found is not None:
-        return Path(found)
+    for found in (shutil.which(f"python{version}"), *_of_pyenv(version)):
+        if found is not None and _runs(found):
+            return Path(found)
     home = PLACE / version
     if not (home / "bin" / f"python{version}").exists() and version in JARS and os.uname().machine == "x86_64":
         unpack(fetch(*JARS[version]), home, version)
     own = home / "bin" / f"python{version}"
     return own if own.exists() else None
+
+
+def _of_pyenv(version: str) -> list[str]:
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    return [str(path) for path in sorted(root.glob(f"versions/{version}.*/bin/python{version}"))]
+
+
+def _runs(python: str) -> bool:
+    """A shim of pyenv is on the PATH whether or not it leads to an interpreter."""
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
 
 
 def fetch(release: str, digest: str) -> bytes:
