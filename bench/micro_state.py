@@ -60,9 +60,9 @@ class Bench:
         shutil.rmtree(self.storage)
 
     def count(self, keys: list[int]) -> None:
-        backend, state = self.backend, self.state
+        context, state = self.backend.context, self.state
         for key in keys:
-            backend.context.key = key
+            context.slot = key
             value = state.value()
             state.update(1 if value is None else value + 1)
 
@@ -85,9 +85,9 @@ class Bench:
 
 def loop_only(bench: Bench) -> float:
     def loop() -> None:
-        backend = bench.backend
+        context = bench.backend.context
         for key in keys:
-            backend.context.key = key
+            context.slot = key
 
     keys = bench.keys[:10_000]
     return min(timed(loop)[0] for _ in range(ROUNDS)) / len(keys)
@@ -99,11 +99,11 @@ def hits(bench: Bench) -> None:
     bench.count(keys)
     empty = loop_only(bench) * len(keys)
     show("value() + update(), hit", [timed(lambda: bench.count(keys))[0] - empty for _ in range(3 * ROUNDS)], len(keys))
-    backend, state = bench.backend, bench.state
+    context, state = bench.backend.context, bench.state
 
     def read() -> None:
         for key in keys:
-            backend.context.key = key
+            context.slot = key
             state.value()
 
     show("value(), hit", [timed(read)[0] - empty for _ in range(3 * ROUNDS)], len(keys))

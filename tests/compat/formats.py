@@ -135,10 +135,10 @@ _ENTRIES = [
 def _write_segment(entries: list[tuple[int, list[Any]]]) -> bytes:
     with tempfile.TemporaryDirectory() as directory:
         files = Files(directory)
-        writer = segments.SegmentWriter()
-        for table, flat in entries:
-            writer.add(table, flat, deletes=table == STATE)
-        writer.write(files, "shared/x", version="v", groups=GROUPS)
+        with segments.SegmentWriter(files, "shared/x") as writer:
+            for table, flat in entries:
+                writer.add(table, flat, deletes=table == STATE)
+            writer.finish(version="v", groups=GROUPS)
         return files.read_bytes("shared/x")
 
 

@@ -41,7 +41,7 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class ShippedChain:
-    """A chain with what the driver has found out about its functions. ``tagging``: operators that may emit to side outputs."""
+    """A chain with what the driver has found out about functions. ``tagging``: operators that may emit to side outputs."""
 
     chain: Chain
     rewrites: Rewrites
@@ -51,6 +51,7 @@ class ShippedChain:
 def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
     """Pickles the user's functions; a function that cannot be pickled is named here, before anything starts."""
     log_functions(graph)
+    tagging = tagging_operators(graph)
     receiving = {e.id: chain for chain in graph.chains for e in chain.inputs}
     targets = {
         e: Target(c.level, c.offset, c.parallelism, c.head.operator.max_parallelism, c.head.operator.name)
@@ -61,17 +62,17 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
         settings=settings,
         widths=[graph.width(level) for level in range(len(graph.levels))],
         partitions=[[(c.id, s) for c in level for s in range(c.parallelism)] for level in graph.levels],
-        chains=[_pickle_chain(chain) for chain in graph.chains],
+        chains=[_pickle_chain(chain, tagging) for chain in graph.chains],
         senders={operator.id: operator.parallelism for operator in graph.operators},
         targets=targets,
         main_classes=_main_classes(),
     )
 
 
-def _pickle_chain(chain: Chain) -> bytes:
+def _pickle_chain(chain: Chain, tagging: frozenset[int]) -> bytes:
     try:
         prepared = rewrites.prepare(place.function for place in places_of(chain))
-        return dumps(ShippedChain(chain, prepared, tagging_operators(chain)))
+        return dumps(ShippedChain(chain, prepared, tagging))
     except Exception:
         for operator in chain.operators:
             try:

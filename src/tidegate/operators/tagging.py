@@ -15,11 +15,10 @@ import re
 import sys
 from collections.abc import Iterator
 from types import ModuleType
-from typing import Any
 
 from tidegate.common.pickling import dumps
 from tidegate.graph.output_tag import OutputTag
-from tidegate.graph.plan import Chain, Operator
+from tidegate.graph.plan import ChainNode, JobGraph, Operator
 
 _WORD = OutputTag.__name__
 _PACKAGE = __name__.partition(".")[0]
@@ -39,21 +38,28 @@ _MOST_MODULES = 100
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+(\.*)([\w.]*)", re.MULTILINE)
 
 
-def tagging_operators(chain: Chain) -> frozenset[int]:
-    """The operators of a chain that may emit to side outputs."""
-    return frozenset(
-        node.operator.id
-        for node in chain.head.walk()
-        if node.operator.spec.emits_tagged and (_is_read(node) or can_tag(_pickle_of(node.operator)))
-    )
+def tagging_operators(graph: JobGraph) -> frozenset[int]:
+    """The operators of a job that may emit to side outputs.
+
+    A tag that another kind of operator has emitted is a part of its record, and goes to a side output where a process function
+    passes the record on: then all of them may.
+    """
+    nodes = [node for chain in graph.chains for node in chain.head.walk()]
+    able = [node for node in nodes if node.operator.spec.emits_tagged]
+    others = [node.operator for node in nodes if node.operator.spec.method and not node.operator.spec.emits_tagged]
+    handed_on = bool(able) and any(map(_can_tag, others))
+    return frozenset(n.operator.id for n in able if handed_on or _is_read(n) or _can_tag(n.operator))
 
 
-def _is_read(node: Any) -> bool:
+def _is_read(node: ChainNode) -> bool:
     return any(tag for tag, _ in node.children) or any(edge.tag for edge in node.edges)
 
 
-def _pickle_of(operator: Operator) -> bytes:
-    return operator.pickled_spec or dumps(operator.spec)
+def _can_tag(operator: Operator) -> bool:
+    try:
+        return can_tag(operator.pickled_spec or dumps(operator.spec))
+    except Exception:
+        return True  # it will not travel, and whoever packs it says so
 
 
 def can_tag(pickled: bytes) -> bool:

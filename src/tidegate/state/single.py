@@ -133,14 +133,20 @@ class KeyedState(State):
 
     def _path(self, slot: Any) -> bytes:
         """The canonical key of a slot's entry; a prefix of it for maps."""
-        key, namespace = split(slot)
-        encoded = encode_key(key)
-        prefix = self._prefixes[group_of(key, self._backend.max_parallelism, encoded)]
+        if type(slot) is Scoped:
+            return self._place(slot.key)[:-1] + namespace_bytes(slot.namespace) + _measured(encode_key(slot.key))
+        encoded = encode_key(slot)
+        prefix = self._prefixes[group_of(slot, self._backend.max_parallelism, encoded)]
+        if prefix is None:
+            raise self._backend.misrouted(slot)
+        return prefix + LENGTHS[len(encoded)] + encoded
+
+    def _place(self, key: Any) -> bytes:
+        """What stands before the key of an entry in no namespace."""
+        prefix = self._prefixes[group_of(key, self._backend.max_parallelism)]
         if prefix is None:
             raise self._backend.misrouted(key)
-        if namespace:
-            prefix = prefix[:-1] + namespace_bytes(namespace)
-        return prefix + LENGTHS[len(encoded)] + encoded
+        return prefix
 
     def _unreadable(self, error: Exception) -> StateFormatError:
         return StateFormatError(
@@ -161,13 +167,14 @@ class KeyedState(State):
 class SingleState(KeyedState):
     """A state with one entry per slot. The invariants stand above."""
 
-    __slots__ = ("_cache", "_entry_bytes", "_measure_at", "_old", "misses")
+    __slots__ = ("_aged", "_cache", "_entry_bytes", "_measure_at", "_old", "misses")
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
         super().__init__(backend, descriptor, codec)
         self._cache: dict[Any, Any] = {}
         self._old: dict[Any, Any] = {}
         self._entry_bytes, self._measure_at = ENTRY_BYTES, _SAMPLE
+        self._aged = False
         self.misses = 0
 
     def clear(self) -> None:
@@ -182,6 +189,7 @@ class SingleState(KeyedState):
         if not (keep and self.codec.immutable and self._backend.cache_bytes):
             self._cache.clear()
             self._old.clear()
+        self._aged = False
         self.misses = 0
 
     def learn(self, entries: Entries) -> None:
@@ -205,13 +213,14 @@ class SingleState(KeyedState):
     def age(self) -> None:
         self._old = dict(self._cache)  # generated loops hold on to the other dict
         self._cache.clear()
+        self._aged = True  # from here on something written in this round may not be cached any more
         self._measure_at = _SAMPLE
 
     def prefetch(self, slots: Iterable[Any]) -> None:
         """Read the entries of many slots at once: cheaper than miss by miss, by the calls of Python saved."""
         missing = [slot for slot in set(slots) if slot not in self._cache]
         self.misses = len(missing)
-        for known in (self._old, self._unflushed()):
+        for known in (self._old, self._unflushed() if self._aged else None):
             if known:
                 found = {slot: known[slot] for slot in missing if slot in known}
                 self._cache.update(found)
@@ -220,8 +229,8 @@ class SingleState(KeyedState):
 
     def _load(self, slot: Any) -> Any:
         """The value of a slot that is not in the cache, into it."""
-        value = self._old.get(slot, MISSING)
-        if value is MISSING:
+        value = self._old.get(slot, MISSING) if self._old else MISSING
+        if value is MISSING and self._aged:
             value = self._unflushed().get(slot, MISSING)
         if value is MISSING:
             value = self._read(slot)
@@ -367,6 +376,10 @@ class TrackedState(SingleState):
     def _merged(self, value: Any, other: Any) -> Any:
         """Two entries as one."""
         raise NotImplementedError
+
+
+def _measured(encoded: bytes) -> bytes:
+    return LENGTHS[len(encoded)] + encoded
 
 
 def weight(value: Any) -> int:

@@ -14,7 +14,7 @@ from loop_bindings import Bindings, node
 from tidegate.common import Types
 from tidegate.datastream.typed_functions import TypedProcess
 from tidegate.graph.output_tag import OutputTag
-from tidegate.graph.plan import Chain
+from tidegate.graph.plan import Chain, ChainNode, JobGraph
 from tidegate.graph.transformation import MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.codegen import Loop
 from tidegate.operators.tagging import can_tag, tagging_operators
@@ -124,11 +124,24 @@ def test_a_module_without_source_is_taken_to_be_able_to(module: Callable[..., An
     assert verdict(made.F())
 
 
+def job_of(root: ChainNode) -> JobGraph:
+    chain = Chain(0, root, (), 0, 0)
+    return JobGraph("job", (chain,), ((chain,),), {})
+
+
 def test_operators_whose_side_outputs_are_read_and_no_others(script: Callable[[str], Any]) -> None:
     plain = script(PLAIN)
-    root = node(1, MapSpec(lambda v: (OutputTag, v)), node(2, ProcessSpec(plain()), ("late", node(3, SinkSpec(None)))))
-    root = node(0, SourceSpec(None), root, node(4, ProcessSpec(plain()), node(5, SinkSpec(None))))
-    assert tagging_operators(Chain(0, root, (), 0, 0)) == {2}
+    read = node(2, ProcessSpec(plain()), ("late", node(3, SinkSpec(None))))
+    root = node(
+        0, SourceSpec(None), node(1, MapSpec(str), read), node(4, ProcessSpec(plain()), node(5, SinkSpec(None)))
+    )
+    assert tagging_operators(job_of(root)) == {2}
+
+
+def test_all_that_pass_records_on_where_another_kind_makes_tags(script: Callable[[str], Any]) -> None:
+    plain, late = script(PLAIN), OutputTag("late")
+    root = node(0, SourceSpec(None), node(1, MapSpec(lambda v: (late, v)), node(2, ProcessSpec(plain()))))
+    assert tagging_operators(job_of(root)) == {2}
 
 
 def test_a_loop_looks_for_tags_only_where_there_may_be_some() -> None:

@@ -30,7 +30,8 @@ RESTARTS = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-dela
 
 
 class Rounds(SimulatedEngine):
-    """Rounds take 6 ms, so that the third carries the first checkpoint. ``at``: what to do when a round begins, by its number."""
+    """Rounds take 6 ms, so that the third carries the first checkpoint. ``at``: what happens when a round begins, by its number
+    in this engine."""
 
     def __init__(self, clock: ManualClock, **at: Callable[[], None]) -> None:
         super().__init__(1)

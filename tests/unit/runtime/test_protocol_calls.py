@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,17 @@ from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 
-METHODS = ("write", "publish", "replace", "rename", "delete", "delete_tree", "read", "read_bytes", "read_if_exists")
+METHODS: tuple[str, ...] = (
+    "write",
+    "publish",
+    "replace",
+    "rename",
+    "delete",
+    "delete_tree",
+    "read",
+    "read_bytes",
+    "read_if_exists",
+)
 METHODS += ("exists", "size", "list", "list_names", "make_directory", "read_range")
 NAMES = {"_metadata": "metadata", "live.json": "live record", "history.json": "history", "json": "claim"}
 
@@ -78,7 +88,7 @@ def test_calls_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         master.run()
     faults.install(None)
     assert len(marks) >= 4
-    checkpoints = [calls[start:end] for start, end in itertools.pairwise(marks)]
+    checkpoints = [calls[start:end] for start, end in pairwise(marks)]
     assert checkpoints[0] == [*STEP_1, *STEP_7, *HISTORY], "nothing to subsume yet"
     for each in checkpoints[1:]:
         assert each == [*STEP_1, *STEP_7, *STEP_9, *HISTORY]
@@ -87,7 +97,8 @@ def test_calls_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_counting_a_failure_takes_no_id_from_storage(tmp_path: Path) -> None:
     """A round without a barrier that is declined counts as a failed checkpoint, and the next real one has the next id."""
-    job, declined = SmallJob(tmp_path), []
+    job = SmallJob(tmp_path)
+    declined: list[Any] = []
 
     seen: dict[int, list[tuple[str, int]]] = {}
 

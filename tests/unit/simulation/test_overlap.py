@@ -89,7 +89,7 @@ def cancelled_while_storing(simulation: Simulation) -> Life | None:
         life.engine.between_tasks = go_on_and_cancel
         return lanes
 
-    life._new_lanes = watched  # type: ignore[method-assign]
+    life._new_lanes = watched  # type: ignore[method-assign, assignment]
     simulation.run(life)
     assert not calls or "cancelled" in str(life.error)
     return life if calls else None
