@@ -93,7 +93,7 @@ class Attempt:
             raise instead from error
         finally:
             self._be_woken(None)
-            self._checkpoints.refuse_requests()
+            self._checkpoints.close()
 
     def _check_stopped(self) -> None:
         if self._stop.is_set():
@@ -151,7 +151,9 @@ class Attempt:
             self._start_round(sources, pending, now)
         else:
             self._sources = None
-            self._resting = state["ending"]  # storage gave no id for the last checkpoint: it is asked again, after a pause
+            self._resting = state[
+                "ending"
+            ]  # storage gave no id for the last checkpoint: it is asked again, after a pause
             self._wait(sources, now)
 
     def _state(self, sources: dict[int, SourcePlan]) -> dict[str, Any]:
