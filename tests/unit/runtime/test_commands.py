@@ -13,11 +13,14 @@ from tidegate.common import faults
 from tidegate.common.clock import ManualClock
 from tidegate.common.errors import CheckpointError, JobCancelledError
 from tidegate.common.job_status import JobStatus
+from tidegate.operators.rows import Ack
 from tidegate.runtime.commands import Cancel, TriggerCheckpoint
+from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
+from tidegate.runtime.inbox import RoundEnded
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
+from tidegate.testing.sources import Pause, ScriptedSource
 
 PATIENCE_S = 60
 INTERVAL = "execution.checkpointing.interval"
@@ -124,3 +127,42 @@ def test_every_command_is_answered_whenever_it_comes(tmp_path: Path, point: str)
     assert commands
     assert all(command.answer.done() for command in commands)
     assert job.committed() == list(range(10))
+
+
+class Noted(SimulatedEngine):
+    """Notes its rounds, and when the job's thread has acted: begun the second of them, or ended the job."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.rounds, self.acted = 0, threading.Event()
+
+    def run(self, plan: RoundPlan) -> list[Ack]:
+        self.rounds += 1
+        if self.rounds > 1:
+            self.acted.set()
+        return super().run(plan)
+
+    def stop(self) -> None:
+        self.acted.set()
+        super().stop()
+
+
+def test_no_round_begins_behind_a_cancellation(tmp_path: Path) -> None:
+    """The job's thread takes the command before the one who cancels has come any further. Nobody would cancel that round."""
+    job, engine, idle = SmallJob(tmp_path), Noted(), threading.Event()
+    job.source = ScriptedSource([1, Pause(200), 2], ends=False)
+    master = JobMaster(job.program(**{INTERVAL: None}), engine, local_root=job.local)
+    post = master._inbox.post
+
+    def wait_behind(event: Any) -> None:
+        post(event)
+        if isinstance(event, RoundEnded):
+            idle.set()
+        if isinstance(event, Cancel):
+            assert engine.acted.wait(PATIENCE_S)
+
+    master._inbox.post = wait_behind  # type: ignore[method-assign]
+    handle = StartedJob(master, [])
+    assert idle.wait(PATIENCE_S)
+    stop(handle)
+    assert engine.rounds == 1
