@@ -85,7 +85,7 @@ class AttemptCheckpoints:
             return None
         pending = coordinator.trigger(expected)
         if pending is None:
-            self._requests.refuse("checkpoint storage gave no id for it")
+            self._requests.refuse_waiting("checkpoint storage gave no id for it")
         else:
             self._requests.attach(pending.checkpoint_id)
             self._recorder.triggered(pending)

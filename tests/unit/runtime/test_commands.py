@@ -129,6 +129,30 @@ def test_every_command_is_answered_whenever_it_comes(tmp_path: Path, point: str)
     assert job.committed() == list(range(10))
 
 
+def test_a_trigger_that_fails_refuses_those_who_wait_for_it_only(tmp_path: Path) -> None:
+    """The first checkpoint is being stored when the second gets no id."""
+    job, failed = endless(tmp_path), threading.Event()
+    handle = started(job, **RARELY, **{TOLERABLE: 10, "execution.checkpointing.max-concurrent-checkpoints": 2})
+    later: list[TriggerCheckpoint] = []
+
+    def hook(name: str, where: dict[str, Any]) -> None:
+        if name == "C4.before-publish" and not later:
+            later.append(handle.submit(TriggerCheckpoint()))
+            assert failed.wait(PATIENCE_S)
+        elif name == "storage.replace" and later and not failed.is_set():
+            raise OSError(28, "No space left on device")
+        elif name == "C2.aborted":
+            failed.set()
+
+    faults.install(hook)
+    first = handle.submit(TriggerCheckpoint())
+    assert first.answer.result(PATIENCE_S) == 1
+    with pytest.raises(CheckpointError, match="gave no id"):
+        later[0].answer.result(PATIENCE_S)
+    faults.install(None)
+    stop(handle)
+
+
 class Noted(SimulatedEngine):
     """Notes its rounds, and when the job's thread has acted: begun the second of them, or ended the job."""
 
