@@ -20,6 +20,7 @@ from tidegate.operators.rows import Ack
 from tidegate.operators.sink import Committer, CommitterContext, Prepared, Publication, Sink, SinkWriter, WriterContext
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
+from tidegate.runtime.view import Outcome
 from tidegate.testing.simulated_engine import SimulatedEngine
 
 PATIENCE_S = 60
@@ -165,6 +166,23 @@ def test_a_commit_that_fails_ends_the_attempt_though_a_round_runs(tmp_path: Path
     site.run(**RESTARTS)
     assert site.passed.count("C9.before-claim") == 2
     assert site.job.committed() == list(range(18))
+
+
+def test_a_checkpoint_under_way_when_the_attempt_fails_is_shown_as_failed(tmp_path: Path) -> None:
+    """The first cannot be committed, so the second, which the fifth round carries, is never stored."""
+    running = threading.Event()
+    site = Site(tmp_path, round_5=running.set)
+
+    def refuse() -> None:
+        assert running.wait(PATIENCE_S)
+        raise OSError(5, "the outside system is gone")
+
+    site.at["K3.ledger.before-commit"] = refuse
+    site.run(**RESTARTS, **{"execution.checkpointing.max-concurrent-checkpoints": 2})
+    shown = site.master.view().checkpoints
+    assert [c.outcome for c in shown[:2]] == [Outcome.COMPLETED, Outcome.FAILED]
+    assert shown[1].reason == "the attempt has ended"
+    assert {c.outcome for c in shown[2:]} == {Outcome.COMPLETED}
 
 
 def test_cancelling_waits_for_the_commit_that_has_begun(tmp_path: Path) -> None:
