@@ -1,7 +1,7 @@
 """The identity of keys: one rule for routers, caches, stores and timers. **The bytes of a key decide**, as in PyFlink.
 
 The bytes are those of the declared key type, where there is one (``key_types.py``), else those of the key's own serialized form.
-So without a type ``1``, ``1.0`` and ``True`` are three keys, ``0.0`` and ``-0.0`` are two and a ``nan`` is one with itself, whatever ``==`` says.
+So without a type ``1``, ``1.0`` and ``True`` are three keys, ``0.0`` and ``-0.0`` are two and ``nan`` is one, whatever ``==`` says.
 
 Inside the engine a key is a value whose ``==`` and ``hash`` *are* those of its bytes, so that every dict is right by construction:
 

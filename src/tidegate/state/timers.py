@@ -210,7 +210,6 @@ class TimerQueue:
 
 def _exact(time: Any) -> int:
     """An int of another class (numpy's, say) as Python's own, which cannot overflow."""
-    try:
-        return operator.index(time if not isinstance(time, bool) else None)
-    except TypeError:
-        raise wrong("A timer", "a whole number", time, "use milliseconds as int") from None
+    if isinstance(time, bool) or not hasattr(time, "__index__"):
+        raise wrong("A timer", "a whole number", time, "use milliseconds as int")
+    return operator.index(time)
