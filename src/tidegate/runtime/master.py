@@ -115,6 +115,9 @@ class JobMaster:
         """Tell the job something, from any thread; the command's ``answer`` comes when the job has acted on it, or cannot any
         more."""
         cancelling = isinstance(command, Cancel) and self._become(JobStatus.CANCELLING)
+        if cancelling:
+            # Before the command: the job's thread, once it has taken that, begins no round that nobody would cancel.
+            self._stop.set()
         with self._status_lock:
             ended = self.status.is_globally_terminal_state()
             if not ended:
@@ -124,7 +127,6 @@ class JobMaster:
         if ended:
             self._refuse(command)
         elif cancelling:
-            self._stop.set()
             self._engine.cancel()
         return command
 

@@ -13,11 +13,14 @@ from tidegate.common import faults
 from tidegate.common.clock import ManualClock
 from tidegate.common.errors import CheckpointError, JobCancelledError
 from tidegate.common.job_status import JobStatus
+from tidegate.operators.rows import Ack
 from tidegate.runtime.commands import Cancel, TriggerCheckpoint
+from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
+from tidegate.runtime.inbox import RoundEnded
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
+from tidegate.testing.sources import Pause, ScriptedSource
 
 PATIENCE_S = 60
 INTERVAL = "execution.checkpointing.interval"
@@ -124,3 +127,66 @@ def test_every_command_is_answered_whenever_it_comes(tmp_path: Path, point: str)
     assert commands
     assert all(command.answer.done() for command in commands)
     assert job.committed() == list(range(10))
+
+
+def test_a_trigger_that_fails_refuses_those_who_wait_for_it_only(tmp_path: Path) -> None:
+    """The first checkpoint is being stored when the second gets no id."""
+    job, failed = endless(tmp_path), threading.Event()
+    handle = started(job, **RARELY, **{TOLERABLE: 10, "execution.checkpointing.max-concurrent-checkpoints": 2})
+    later: list[TriggerCheckpoint] = []
+
+    def hook(name: str, where: dict[str, Any]) -> None:
+        if name == "C4.before-publish" and not later:
+            later.append(handle.submit(TriggerCheckpoint()))
+            assert failed.wait(PATIENCE_S)
+        elif name == "storage.replace" and later and not failed.is_set():
+            raise OSError(28, "No space left on device")
+        elif name == "C2.aborted":
+            failed.set()
+
+    faults.install(hook)
+    first = handle.submit(TriggerCheckpoint())
+    assert first.answer.result(PATIENCE_S) == 1
+    with pytest.raises(CheckpointError, match="gave no id"):
+        later[0].answer.result(PATIENCE_S)
+    faults.install(None)
+    stop(handle)
+
+
+class Noted(SimulatedEngine):
+    """Notes its rounds, and when the job's thread has acted: begun the second of them, or ended the job."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.rounds, self.acted = 0, threading.Event()
+
+    def run(self, plan: RoundPlan) -> list[Ack]:
+        self.rounds += 1
+        if self.rounds > 1:
+            self.acted.set()
+        return super().run(plan)
+
+    def stop(self) -> None:
+        self.acted.set()
+        super().stop()
+
+
+def test_no_round_begins_behind_a_cancellation(tmp_path: Path) -> None:
+    """The job's thread takes the command before the one who cancels has come any further. Nobody would cancel that round."""
+    job, engine, idle = SmallJob(tmp_path), Noted(), threading.Event()
+    job.source = ScriptedSource([1, Pause(200), 2], ends=False)
+    master = JobMaster(job.program(**{INTERVAL: None}), engine, local_root=job.local)
+    post = master._inbox.post
+
+    def wait_behind(event: Any) -> None:
+        post(event)
+        if isinstance(event, RoundEnded):
+            idle.set()
+        if isinstance(event, Cancel):
+            assert engine.acted.wait(PATIENCE_S)
+
+    master._inbox.post = wait_behind  # type: ignore[method-assign]
+    handle = StartedJob(master, [])
+    assert idle.wait(PATIENCE_S)
+    stop(handle)
+    assert engine.rounds == 1
