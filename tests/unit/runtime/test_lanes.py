@@ -139,14 +139,19 @@ def test_a_checkpoint_that_could_not_be_stored_goes_into_the_next(tmp_path: Path
 
 def test_the_lane_is_at_rest_before_a_restart_claims_a_new_lease(tmp_path: Path) -> None:
     """The round fails while step 7 is under way: the checkpoint is stored and committed, then restored."""
-    failed = threading.Event()
+    begun, failed = threading.Event(), threading.Event()
 
     def fail() -> None:
+        assert begun.wait(PATIENCE_S), "what has not begun would be dropped"
         failed.set()
         raise RoundError("A simulated round failed")
 
+    def begin() -> None:
+        begun.set()
+        assert failed.wait(PATIENCE_S)
+
     site = Site(tmp_path, round_4=fail)
-    site.at["C4.before-publish"] = lambda: None if failed.wait(PATIENCE_S) else pytest.fail("no round")
+    site.at["C4.before-publish"] = begin
     site.run(**RESTARTS)
     claims = [index for index, name in enumerate(site.passed) if name == "C9.before-claim"]
     assert len(claims) == 2
