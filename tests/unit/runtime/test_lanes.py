@@ -228,6 +228,24 @@ def test_the_heartbeat_finds_a_lost_lease_while_a_round_runs(tmp_path: Path) -> 
     assert site.job.committed() == []
 
 
+@pytest.mark.parametrize("lane", ["rounds", "checkpoints"])
+def test_no_thread_left_for_a_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: str) -> None:
+    """The attempt fails, does not wait for what never began, and the next one has better luck."""
+    site, real, refused = Site(tmp_path), threading.Thread.start, []
+
+    def start(thread: threading.Thread) -> None:
+        if lane in thread.name and not refused:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    site.run(**RESTARTS)
+    assert refused
+    assert len(site.master.view().attempts) == 2
+    assert site.job.committed() == list(range(18))
+
+
 # -- sinks that do not wait for checkpoints --
 
 
