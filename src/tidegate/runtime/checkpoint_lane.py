@@ -209,8 +209,8 @@ class CheckpointLane:
     # -- the lane --------------------------------------------------------------------------------------------------------
 
     def _submit(self, work: Work, *, may_drop: bool = False) -> None:
-        self._outstanding += 1
         self._lanes.submit(Lane.CHECKPOINTS, self._guarded(work, may_drop))
+        self._outstanding += 1  # not before it is in the lane: the end of an attempt waits for all that is
 
     def _guarded(self, work: Work, may_drop: bool) -> Work:
         started = self._clock.monotonic()

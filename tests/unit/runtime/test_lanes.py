@@ -149,14 +149,19 @@ def test_storage_that_does_not_answer_is_told(tmp_path: Path, caplog: pytest.Log
 
 def test_the_lane_is_at_rest_before_a_restart_claims_a_new_lease(tmp_path: Path) -> None:
     """The round fails while step 7 is under way: the checkpoint is stored and committed, then restored."""
-    failed = threading.Event()
+    begun, failed = threading.Event(), threading.Event()
 
     def fail() -> None:
+        assert begun.wait(PATIENCE_S), "what has not begun would be dropped"
         failed.set()
         raise RoundError("A simulated round failed")
 
+    def begin() -> None:
+        begun.set()
+        assert failed.wait(PATIENCE_S)
+
     site = Site(tmp_path, round_4=fail)
-    site.at["C4.before-publish"] = lambda: None if failed.wait(PATIENCE_S) else pytest.fail("no round")
+    site.at["C4.before-publish"] = begin
     site.run(**RESTARTS)
     claims = [index for index, name in enumerate(site.passed) if name == "C9.before-claim"]
     assert len(claims) == 2
@@ -231,6 +236,24 @@ def test_the_heartbeat_finds_a_lost_lease_while_a_round_runs(tmp_path: Path) -> 
         site.run(**RESTARTS)
     assert site.engine.cancelled
     assert site.job.committed() == []
+
+
+@pytest.mark.parametrize("lane", ["rounds", "checkpoints"])
+def test_no_thread_left_for_a_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: str) -> None:
+    """The attempt fails, does not wait for what never began, and the next one has better luck."""
+    site, real, refused = Site(tmp_path), threading.Thread.start, []
+
+    def start(thread: threading.Thread) -> None:
+        if lane in thread.name and not refused:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    site.run(**RESTARTS)
+    assert refused
+    assert len(site.master.view().attempts) == 2
+    assert site.job.committed() == list(range(18))
 
 
 # -- sinks that do not wait for checkpoints --
