@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,23 @@ def test_a_program_that_exits_on_the_driver_ends_its_job(tmp_path: Path, point: 
     again = started(job)
     again.submit(TriggerCheckpoint()).answer.result(PATIENCE_S)
     stop(again)
+
+
+class GivenUp(Future[int]):
+    """Cancelled by who waits for it (a time-out, say) between the look whether it is done and the answer."""
+
+    def done(self) -> bool:
+        before = super().done()
+        self.cancel()
+        return before
+
+
+def test_an_answer_nobody_waits_for_any_more_is_no_failure() -> None:
+    for answer in (lambda c: c.succeed(1), lambda c: c.fail(ValueError())):
+        command = TriggerCheckpoint(GivenUp())
+        command.answer.cancel()
+        answer(command)
+        answer(TriggerCheckpoint(GivenUp()))
 
 
 class Noted(SimulatedEngine):
