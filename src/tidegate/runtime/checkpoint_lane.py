@@ -125,7 +125,7 @@ class Dropped(WorkEnded):
 class Failed(WorkEnded):
     """The attempt fails with it. Nothing behind it begins."""
 
-    error: Exception
+    error: Exception | SystemExit
 
 
 class CheckpointLane:
@@ -219,7 +219,10 @@ class CheckpointLane:
             return
         try:
             yield from work
-        except Exception as error:
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # the second: a user's committer may exit, and must not end this thread only
             self._broken = True
             yield Failed(self._clock.monotonic() - started, error)
 

@@ -179,7 +179,10 @@ class JobMaster:
         except JobCancelledError:
             self._end(JobStatus.CANCELED, AttemptStatus.CANCELLED)
             raise
-        except Exception as error:
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # the second: code of the user's has exited; its job ends, not the process
             self._end(JobStatus.FAILED, AttemptStatus.FAILED, fenced=isinstance(error, LeaseError))
             raise
 
@@ -191,7 +194,7 @@ class JobMaster:
                     return log.info("job %s has finished in an earlier run: nothing to do", self.job_id)
                 self._run_attempt(current)
                 return self._recorder.attempt_ended(None)
-            except (JobCancelledError, FencedError) as error:
+            except (JobCancelledError, FencedError, SystemExit) as error:
                 self._recorder.attempt_ended(error)
                 raise
             except Exception as error:

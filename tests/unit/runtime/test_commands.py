@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from small_jobs import SmallJob
 
 from tidegate.common import faults
 from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CheckpointError, JobCancelledError
+from tidegate.common.errors import CheckpointError, JobCancelledError, JobFailedError
 from tidegate.common.job_status import JobStatus
 from tidegate.operators.rows import Ack
 from tidegate.runtime.commands import Cancel, TriggerCheckpoint
@@ -151,6 +152,49 @@ def test_a_trigger_that_fails_refuses_those_who_wait_for_it_only(tmp_path: Path)
         later[0].answer.result(PATIENCE_S)
     faults.install(None)
     stop(handle)
+
+
+@pytest.mark.parametrize("point", ["K3.ledger.before-commit", "C2.cut", "C1.before-trigger", "K2.ledger.listed"])
+def test_a_program_that_exits_on_the_driver_ends_its_job(tmp_path: Path, point: str) -> None:
+    """In a committer or in an enumerator. The lease is given up, and nobody waits for an answer for ever."""
+    job, seen = endless(tmp_path), 0
+
+    def leave(name: str, where: dict[str, Any]) -> None:
+        nonlocal seen
+        seen += name == point
+        if name == point and (seen > 1 or point != "K2.ledger.listed"):  # at first while the program is checked
+            raise SystemExit(3)
+        if name == "C4.before-publish" and point == "K2.ledger.listed":
+            raise ValueError("to be restarted")
+
+    faults.install(leave)
+    restarts = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": 0}
+    handle = started(job, **restarts)
+    with pytest.raises(JobFailedError):
+        handle.result(PATIENCE_S)
+    faults.install(None)
+    assert handle.submit(Cancel()).answer.result(PATIENCE_S) is JobStatus.FAILED
+    assert not [t.name for t in threading.enumerate() if t.name.startswith("tidegate-small")]
+    again = started(job)
+    again.submit(TriggerCheckpoint()).answer.result(PATIENCE_S)
+    stop(again)
+
+
+class GivenUp(Future[int]):
+    """Cancelled by who waits for it (a time-out, say) between the look whether it is done and the answer."""
+
+    def done(self) -> bool:
+        before = super().done()
+        self.cancel()
+        return before
+
+
+def test_an_answer_nobody_waits_for_any_more_is_no_failure() -> None:
+    for answer in (lambda c: c.succeed(1), lambda c: c.fail(ValueError())):
+        command = TriggerCheckpoint(GivenUp())
+        command.answer.cancel()
+        answer(command)
+        answer(TriggerCheckpoint(GivenUp()))
 
 
 class Noted(SimulatedEngine):
