@@ -15,7 +15,9 @@ from typing import Any
 from tidegate.checkpoint.metadata import VERSION
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.common.errors import JobFailedError
+from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.functions import RuntimeContext
 from tidegate.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
@@ -51,7 +53,7 @@ class Totals(KeyedProcessFunction):
         yield self._name, repr(ctx.get_current_key()), self._count.value(), sum(map(int, self._seen.values())), some
 
 
-class SameTime:
+class SameTime(TimestampAssigner):
     def extract_timestamp(self, value: int, record_timestamp: int) -> int:
         return value
 
@@ -78,7 +80,9 @@ def run(directory: str, *, fails: bool, restore: Path | None = None, parallelism
     numbers = env.from_source(NumberSequenceSource(0, RECORDS - 1), strategy, "numbers", Types.LONG()).uid("numbers")
     by_text = numbers.key_by(lambda x: f"k{x % 4}", key_type=Types.STRING()).process(Totals("text")).uid("by text")
     by_other = numbers.key_by(lambda x: (x % 3) / 2).process(Totals("float")).uid("by float")
-    with by_text.union(by_other).execute_and_collect("kept") as results:
+    results = by_text.union(by_other).execute_and_collect("kept")
+    assert isinstance(results, CloseableIterator)
+    with results:
         return sorted(results)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -190,7 +191,8 @@ class GivenUp(Future[int]):
 
 
 def test_an_answer_nobody_waits_for_any_more_is_no_failure() -> None:
-    for answer in (lambda c: c.succeed(1), lambda c: c.fail(ValueError())):
+    answers: list[Callable[[TriggerCheckpoint], None]] = [lambda c: c.succeed(1), lambda c: c.fail(ValueError())]
+    for answer in answers:
         command = TriggerCheckpoint(GivenUp())
         command.answer.cancel()
         answer(command)
