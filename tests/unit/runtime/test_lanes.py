@@ -231,7 +231,8 @@ def test_the_heartbeat_finds_a_lost_lease_while_a_round_runs(tmp_path: Path) -> 
 @pytest.mark.parametrize("lane", ["rounds", "checkpoints"])
 def test_no_thread_left_for_a_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: str) -> None:
     """The attempt fails, does not wait for what never began, and the next one has better luck."""
-    site, real, refused = Site(tmp_path), threading.Thread.start, []
+    site, real = Site(tmp_path), threading.Thread.start
+    refused: list[str] = []
 
     def start(thread: threading.Thread) -> None:
         if lane in thread.name and not refused:
