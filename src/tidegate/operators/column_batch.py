@@ -178,8 +178,8 @@ def int_column(values: Sequence[Any]) -> Int64s | None:
 
 def checked_column(values: Column | list[Any]) -> Column:
     """A column of one of the four types, a copy: who made it may fill it again. Raises UserCodeError for anything else."""
-    if isinstance(values, np.ndarray) and values.ndim == 1:
-        widened = _widened(values)
+    if isinstance(values, np.ndarray):
+        widened = _widened(values) if values.ndim == 1 else None  # of more dimensions the parts are lists
         return checked_column(values.tolist()) if widened is None else widened
     kinds = set(map(type, values))
     if kinds <= {str}:
