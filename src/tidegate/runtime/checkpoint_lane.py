@@ -112,6 +112,11 @@ class Discarded(WorkEnded):
 
 
 @dataclass(frozen=True)
+class Recorded(WorkEnded):
+    """What is known of failed checkpoints is in the history."""
+
+
+@dataclass(frozen=True)
 class Dropped(WorkEnded):
     """It never began."""
 
@@ -120,7 +125,7 @@ class Dropped(WorkEnded):
 class Failed(WorkEnded):
     """The attempt fails with it. Nothing behind it begins."""
 
-    error: Exception
+    error: Exception | SystemExit
 
 
 class CheckpointLane:
@@ -179,6 +184,10 @@ class CheckpointLane:
         self._discards += 1
         self._submit(self._discard(prepared, kept, states))
 
+    def record(self) -> None:
+        """Write the history, where no step 9 does. Ends as ``Recorded``."""
+        self._submit(self._record())
+
     def ended(self, event: WorkEnded) -> None:
         """Every event of the lane's comes here before it is acted on."""
         self._outstanding -= 1
@@ -200,8 +209,8 @@ class CheckpointLane:
     # -- the lane --------------------------------------------------------------------------------------------------------
 
     def _submit(self, work: Work, *, may_drop: bool = False) -> None:
-        self._outstanding += 1
         self._lanes.submit(Lane.CHECKPOINTS, self._guarded(work, may_drop))
+        self._outstanding += 1  # not before it is in the lane: the end of an attempt waits for all that is
 
     def _guarded(self, work: Work, may_drop: bool) -> Work:
         started = self._clock.monotonic()
@@ -210,7 +219,10 @@ class CheckpointLane:
             return
         try:
             yield from work
-        except Exception as error:
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # the second: a user's committer may exit, and must not end this thread only
             self._broken = True
             yield Failed(self._clock.monotonic() - started, error)
 
@@ -238,6 +250,12 @@ class CheckpointLane:
         yield None
         self._coordinator.write_history()
         yield Through(self._clock.monotonic() - started, cut)
+
+    def _record(self) -> Work:
+        assert self._coordinator is not None
+        started = self._clock.monotonic()
+        self._coordinator.write_history()
+        yield Recorded(self._clock.monotonic() - started)
 
     def _publish(self, committables: Committables) -> Work:
         started = self._clock.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -159,6 +160,11 @@ PROGRAMS: dict[str, Any] = {
 ON_COLUMNS = set(PROGRAMS) - {"called in between", "no key"}
 
 
+def program(name: str, as_columns: bool, env: StreamExecutionEnvironment) -> DataStream:
+    made: DataStream = PROGRAMS[name](source(env, as_columns))
+    return made
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_called_inlined_and_on_columns_give_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     extended: list[int] = []
@@ -175,7 +181,7 @@ def test_called_inlined_and_on_columns_give_the_same(name: str, monkeypatch: pyt
         with TemporaryDirectory() as directory:
             results.append(
                 run(
-                    lambda env, columns=as_columns: PROGRAMS[name](source(env, columns)),  # type: ignore[misc]
+                    partial(program, name, as_columns),
                     Path(directory),
                     **{"tidegate.functions.inline": inline},
                 )
