@@ -133,7 +133,8 @@ class SegmentWriter:
             self._block(pending[start:end], rest=end < len(pending))
             start = end
             least = least if least == 1 else self._cut_at
-        self._pending = pending[start:]
+        if start:
+            self._pending = pending[start:]
 
     def _block(self, flat: list[Any], rest: bool) -> None:
         data = _pack(flat)
