@@ -179,11 +179,12 @@ def test_timers_need_a_key_and_whole_numbers(subtask: Subtask) -> None:
 
 def test_times_may_be_ints_of_numpy(subtask: Subtask) -> None:
     backend = subtask.begin()
-    register(backend, (np.int64(10), "a"), (20, "a"))
+    ten: Any = np.int64(10)
+    register(backend, (ten, "a"), (20, "a"))
     subtask.finish()
     backend = subtask.begin()
     backend.context.key = "a"
-    backend.event_timers.delete(np.int64(10))  # type: ignore[arg-type]
+    backend.event_timers.delete(ten)
     subtask.finish()
     assert fire(subtask.begin(), 30) == [(20, "a")]
     subtask.finish()
