@@ -184,7 +184,7 @@ def test_times_may_be_ints_of_numpy(subtask: Subtask) -> None:
     subtask.finish()
     backend = subtask.begin()
     backend.context.key = "a"
-    backend.event_timers.delete(np.int64(10))  # type: ignore[arg-type]
+    backend.event_timers.delete(ten)
     subtask.finish()
     assert fire(subtask.begin(), 30) == [(20, "a")]
     subtask.finish()
