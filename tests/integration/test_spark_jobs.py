@@ -192,20 +192,26 @@ def test_rounds_leave_nothing_behind_in_the_jvm(spark: Any, make_env: Any) -> No
     assert hook.get(None).size() - before < 5
 
 
+def threads_of(job_id: str) -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == f"tidegate-{job_id}"]
+
+
 def test_a_limit_ends_the_job_and_releases_what_nobody_reads(make_env: Any) -> None:
-    env = make_env()
+    env = make_env({"tidegate.job-id": "limited"})
     numbers = env.from_source(DataGeneratorSource(lambda index: index), NONE, "numbers")
+    others = set(collect._channels)
     assert len(numbers.execute_and_collect(limit=3)) == 3
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("tidegate-")]
-    assert len(collect._channels) == 0
+    eventually(lambda: not threads_of("limited"))
+    assert set(collect._channels) <= others
 
 
 def test_an_iterator_that_is_dropped_ends_its_job(make_env: Any) -> None:
     env = make_env({"tidegate.job-id": "dropped"})
     numbers = env.from_source(DataGeneratorSource(lambda index: index), NONE, "numbers")
+    others = set(collect._channels)
     records = numbers.execute_and_collect()
     assert next(records) is not None
-    assert [thread.name for thread in threading.enumerate() if thread.name == "tidegate-dropped"]
+    assert threads_of("dropped") and set(collect._channels) - others
     del records
-    eventually(lambda: not [thread for thread in threading.enumerate() if thread.name == "tidegate-dropped"])
-    assert len(collect._channels) == 0
+    eventually(lambda: not threads_of("dropped"))
+    assert set(collect._channels) <= others

@@ -49,16 +49,21 @@ class RemoteStream:
     @_as_os_errors
     def finish(self) -> None:
         """Durable when this returns. ``FileExistsError`` if there is another file of this name."""
-        faults.point("storage.write.opened", path=self._path)
-        self._file.close()
-        if self._written != self._path:
-            self._system.rename(self._written, self._path)
+        try:
+            faults.point("storage.write.opened", path=self._path)
+            self._file.close()
+            if self._written != self._path:
+                self._system.rename(self._written, self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.discard()
+            raise
 
     @_as_os_errors
     def discard(self) -> None:
-        with contextlib.suppress(Exception):
-            self._file.discard()  # else closing it would upload what there is
-        self._file.closed = True
+        with contextlib.suppress(Exception):  # not every client has both
+            self._file.discard()
+            self._file.closed = True  # else it uploads what there is when it is collected
         self._system.delete(self._written)
 
 
@@ -144,10 +149,6 @@ class RemoteFileSystem:
     @_as_os_errors
     def read(self, path: str) -> bytes:
         return bytes(self._fs.cat_file(path))
-
-    @_as_os_errors
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        return bytes(self._fs.cat_file(path, start=offset, end=offset + length))
 
     @_as_os_errors
     def exists(self, path: str) -> bool:

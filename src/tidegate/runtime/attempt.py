@@ -93,7 +93,7 @@ class Attempt:
             raise instead from error
         finally:
             self._be_woken(None)
-            self._checkpoints.refuse_requests()
+            self._checkpoints.close()
 
     def _check_stopped(self) -> None:
         if self._stop.is_set():
@@ -131,6 +131,8 @@ class Attempt:
 
     def _go_on(self) -> None:
         """Begin what can begin now: the next round, the end; else be woken when it is time to look again."""
+        if not self._over:
+            self._checkpoints.record()
         if self._over or not self._rounds.at_rest:
             return
         self._check_stopped()
@@ -147,8 +149,11 @@ class Attempt:
         pending = self._checkpoints.trigger(self._subtasks(), **state)
         if self._has_work(sources, pending, now):
             self._start_round(sources, pending, now)
-        else:  # also at the end, when storage gave no id for the last checkpoint
+        else:
             self._sources = None
+            self._resting = state[
+                "ending"
+            ]  # storage gave no id for the last checkpoint: it is asked again, after a pause
             self._wait(sources, now)
 
     def _state(self, sources: dict[int, SourcePlan]) -> dict[str, Any]:

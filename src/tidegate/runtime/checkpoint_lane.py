@@ -112,6 +112,11 @@ class Discarded(WorkEnded):
 
 
 @dataclass(frozen=True)
+class Recorded(WorkEnded):
+    """What is known of failed checkpoints is in the history."""
+
+
+@dataclass(frozen=True)
 class Dropped(WorkEnded):
     """It never began."""
 
@@ -179,6 +184,10 @@ class CheckpointLane:
         self._discards += 1
         self._submit(self._discard(prepared, kept, states))
 
+    def record(self) -> None:
+        """Write the history, where no step 9 does. Ends as ``Recorded``."""
+        self._submit(self._record())
+
     def ended(self, event: WorkEnded) -> None:
         """Every event of the lane's comes here before it is acted on."""
         self._outstanding -= 1
@@ -241,6 +250,12 @@ class CheckpointLane:
         yield None
         self._coordinator.write_history()
         yield Through(self._clock.monotonic() - started, cut)
+
+    def _record(self) -> Work:
+        assert self._coordinator is not None
+        started = self._clock.monotonic()
+        self._coordinator.write_history()
+        yield Recorded(self._clock.monotonic() - started)
 
     def _publish(self, committables: Committables) -> Work:
         started = self._clock.monotonic()

@@ -60,7 +60,6 @@ def test_write_then_read_verified(files: Files) -> None:
     assert handle == FileHandle("shared/a/b.seg", 7, content_hash(b"content"))
     assert files.read(handle) == b"content"
     assert files.read_bytes("shared/a/b.seg") == b"content"
-    assert files.read_range("shared/a/b.seg", 3, 4) == b"tent"
     assert files.exists("shared/a/b.seg")
     assert files.size("shared/a/b.seg") == 7
     assert pickle.loads(pickle.dumps(files)).read(handle) == b"content"
@@ -69,6 +68,69 @@ def test_write_then_read_verified(files: Files) -> None:
 def test_empty_file(files: Files) -> None:
     assert files.read(files.write("empty", b"")) == b""
     files.make_directory("")
+
+
+@pytest.mark.parametrize("aside", [True, False])
+def test_a_stream_is_durable_when_it_is_closed(files: Files, aside: bool) -> None:
+    with files.create_stream("shared/a/b.seg", aside=aside) as stream:
+        for part in (b"con", b"", b"tent" * 100_000):
+            stream.write(part)
+        assert not (aside and files.exists("shared/a/b.seg")), "it has its name only when it is complete"
+        handle = stream.close()
+    content = b"con" + b"tent" * 100_000
+    assert handle == FileHandle("shared/a/b.seg", len(content), content_hash(content))
+    assert files.read(handle) == content
+    assert files.list() == ["shared/a/b.seg"]
+    with files.open_stream("shared/a/b.seg") as found:
+        found.seek(3)
+        assert found.read(4) == b"tent"
+
+
+@pytest.mark.parametrize("aside", [True, False])
+def test_a_stream_that_is_not_closed_leaves_nothing(files: Files, aside: bool) -> None:
+    with files.create_stream("shared/a", aside=aside) as stream:
+        stream.write(b"content" * 100_000)
+    assert files.list() == []
+
+
+@pytest.mark.parametrize("aside", [True, False])
+def test_a_stream_refuses_an_existing_file(files: Files, aside: bool) -> None:
+    files.write("a", b"1")
+    with pytest.raises(StorageError), files.create_stream("a", aside=aside) as stream:  # noqa: PT012 - now or at its end
+        stream.write(b"2")
+        stream.close()
+    assert (files.read_bytes("a"), files.list()) == (b"1", ["a"])
+
+
+def test_a_stream_that_cannot_be_made_durable_leaves_nothing(local: Files, fail_at: Callable[..., list[str]]) -> None:
+    fired = fail_at("storage.write.opened", OSError(errno.ENOSPC, "raised by the test"))
+    stream = local.create_stream("shared/a")
+    stream.write(b"content")
+    with pytest.raises(StorageError, match="ENOSPC"):
+        stream.close()
+    assert fired
+    assert local.list() == []
+
+
+def test_find_gives_names_and_sizes_and_leaves_out_what_is_hidden(files: Files) -> None:
+    for name in ("b", "a/c", "a/.hidden", "_a/d", "a/e/f"):
+        files.write(name, name.encode())
+    assert list(files.find()) == [("a/c", 3), ("a/e/f", 5), ("b", 1)]
+    assert list(files.find("a", hidden=True)) == [(".hidden", 9), ("c", 3), ("e/f", 5)]
+    assert list(files.find("nowhere")) == []
+    assert [files.is_directory(path) for path in ("a", "b", "nowhere")] == [True, False, False]
+    assert [files.size_if_exists(path) for path in ("b", "nowhere")] == [1, None]
+
+
+def test_messages_say_whose_files_they_are(tmp_path: Path, fail_at: Callable[..., list[str]]) -> None:
+    files = pickle.loads(pickle.dumps(Files(str(tmp_path), "the directory of a file sink")))
+    with pytest.raises(CorruptFileError, match=r"A file on the directory of a file sink") as missing:
+        files.open_stream("a")
+    assert fail_at("storage.write", OSError(errno.ENOSPC, "no")) == []
+    with pytest.raises(StorageError, match=r"The directory of a file sink must be able to write\.") as full:
+        files.create_stream("a")
+    for error in (missing, full):
+        assert "checkpoint" not in str(error.value)
 
 
 def test_write_refuses_an_existing_file(files: Files) -> None:
@@ -153,12 +215,6 @@ def test_short_flipped_or_longer_file_names_expected_and_found(files: Files, dam
         files.read(handle)
     found = f"{len(damaged)} bytes, xxh3-128 {content_hash(damaged)}"
     assert caught.value.found == f"{found}; expected 7 bytes, xxh3-128 {handle.hash}"
-
-
-def test_short_range_is_corrupt(files: Files) -> None:
-    files.write("a", b"content")
-    with pytest.raises(CorruptFileError, match="2 bytes there; expected 4 bytes at 5"):
-        files.read_range("a", 5, 4)
 
 
 def test_paths_stay_below_the_root(files: Files) -> None:

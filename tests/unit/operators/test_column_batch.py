@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -75,6 +76,20 @@ def test_columns_of_numpy_are_widened(values: Any, schema: str) -> None:
 def test_anything_else_is_refused(values: list[Any]) -> None:
     with pytest.raises(UserCodeError, match="one of them only"):
         checked_column(values)
+
+
+def test_arrays_of_more_dimensions_are_refused() -> None:
+    with pytest.raises(UserCodeError, match="A column holds"):
+        ColumnBatch.of_scalars(np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int8, np.float64, np.bool_, object])
+def test_a_source_may_fill_its_arrays_again(kind: Any) -> None:
+    array = np.array(["a", "b"] if kind is object else [0, 1], dtype=kind)
+    scalars, tuples = ColumnBatch.of_scalars(array), ColumnBatch.of_tuples(array, array)
+    before = scalars.rows(), tuples.rows()
+    array[:] = array[::-1].copy()
+    assert (scalars.rows(), tuples.rows()) == before
 
 
 def test_columns_have_one_length() -> None:
@@ -159,6 +174,11 @@ PROGRAMS: dict[str, Any] = {
 ON_COLUMNS = set(PROGRAMS) - {"called in between", "no key"}
 
 
+def program(name: str, as_columns: bool, env: StreamExecutionEnvironment) -> DataStream:
+    made: DataStream = PROGRAMS[name](source(env, as_columns))
+    return made
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_called_inlined_and_on_columns_give_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     extended: list[int] = []
@@ -175,7 +195,7 @@ def test_called_inlined_and_on_columns_give_the_same(name: str, monkeypatch: pyt
         with TemporaryDirectory() as directory:
             results.append(
                 run(
-                    lambda env, columns=as_columns: PROGRAMS[name](source(env, columns)),  # type: ignore[misc]
+                    partial(program, name, as_columns),
                     Path(directory),
                     **{"tidegate.functions.inline": inline},
                 )

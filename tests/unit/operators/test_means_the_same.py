@@ -81,7 +81,7 @@ def yields(value: list[Any]) -> Iterator[int]:
 
 
 def with_a_context(value: list[Any]) -> int:
-    with value.pop() as held:  # type: ignore[attr-defined]
+    with value.pop() as held:
         return 7
 
 

@@ -7,6 +7,7 @@ import math
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from loop_bindings import Bindings, node
@@ -16,6 +17,7 @@ from tidegate.common.errors import UserCodeError
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.codegen import Loop
 
+pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning")
 EVENTS: list[Any] = []
 
 

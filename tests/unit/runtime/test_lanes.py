@@ -137,6 +137,16 @@ def test_a_checkpoint_that_could_not_be_stored_goes_into_the_next(tmp_path: Path
     assert set(reasons[1:]) == {""}
 
 
+def test_storage_that_does_not_answer_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Rounds go on, so somebody has to say why nothing is committed any more."""
+    site = Site(tmp_path)
+    site.at["C4.before-publish"] = lambda: site.clock.advance(5_000)
+    site.run(**{"execution.checkpointing.timeout": 4_000})
+    assert "checkpoint 1: its metadata is not stored after execution.checkpointing.timeout; rounds go on" in caplog.text
+    assert "checkpoint 2: its metadata" not in caplog.text
+    assert site.job.committed() == list(range(18))
+
+
 def test_the_lane_is_at_rest_before_a_restart_claims_a_new_lease(tmp_path: Path) -> None:
     """The round fails while step 7 is under way: the checkpoint is stored and committed, then restored."""
     begun, failed = threading.Event(), threading.Event()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from small_jobs import SmallJob
 
+from tidegate.checkpoint.history import read_history
 from tidegate.common import faults
 from tidegate.common.clock import ManualClock
 from tidegate.common.files import Files
@@ -31,7 +32,18 @@ METHODS: tuple[str, ...] = (
     "read_bytes",
     "read_if_exists",
 )
-METHODS += ("exists", "size", "list", "list_names", "make_directory", "read_range")
+METHODS += (
+    "exists",
+    "size",
+    "list",
+    "list_names",
+    "make_directory",
+    "create_stream",
+    "open_stream",
+    "size_if_exists",
+    "is_directory",
+    "find",
+)
 NAMES = {"_metadata": "metadata", "live.json": "live record", "history.json": "history", "json": "claim"}
 
 STEP_1 = ["replace live record", "exists claim"]
@@ -99,7 +111,12 @@ def test_counting_a_failure_takes_no_id_from_storage(tmp_path: Path) -> None:
     job = SmallJob(tmp_path)
     declined: list[Any] = []
 
+    seen: dict[int, list[tuple[str, int]]] = {}
+
     def disk_full_at_first(name: str, where: dict[str, Any]) -> None:
+        if name == "C2.cut":
+            entries = read_history(Files(f"{tmp_path}/checkpoints/small"))
+            seen[where["round"]] = [(entry.reason, entry.checkpoint_id) for entry in entries]
         if name == "K1.ledger.flush" and not declined:
             declined.append(where)
             raise OSError(28, "No space left on device")
@@ -109,5 +126,6 @@ def test_counting_a_failure_takes_no_id_from_storage(tmp_path: Path) -> None:
     master = JobMaster(job.program(**settings), SimulatedEngine(1), clock=ManualClock(), local_root=job.local)
     master.run()
     assert declined
+    assert seen[2] == [("DECLINED", 0)], "it is in the history before the next round"
     assert [c.checkpoint_id for c in master.view().checkpoints] == [1]
     assert job.committed() == list(range(10))

@@ -1,4 +1,4 @@
-"""LMDB behind the contract of local stores."""
+"""Every state backend of the registry behind the contract of local stores; LMDB in detail."""
 
 from __future__ import annotations
 
@@ -10,10 +10,38 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.common.errors import StorageError
+from tidegate.common.errors import ConfigurationError, StorageError
+from tidegate.common.options import STATE_BACKEND
 from tidegate.state.lmdb_store import LmdbStore, close_removed_stores, open_lmdb
 from tidegate.state.store import LocalStore
+from tidegate.state.stores import STORES, opener
 from tidegate.testing.store_contract import StoreContract, read_all, state_batch
+
+
+class TestEveryStore(StoreContract):
+    """As the backend opens them, by name."""
+
+    @pytest.fixture(autouse=True, params=sorted(STORES))
+    def _kind(self, request: pytest.FixtureRequest) -> None:
+        self.open = opener(request.param)
+
+    def make_store(self, path: str) -> LocalStore:
+        self.path = path
+        return self.open(path)
+
+    def reopen(self, store: LocalStore) -> LocalStore:
+        return self.open(self.path)
+
+
+def test_an_unknown_backend_is_refused() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        opener("disk")
+    assert "state.backend.type names a state backend there is" in str(caught.value)
+    assert "found: 'disk'\n  cure: use one of: hashmap" in str(caught.value)
+
+
+def test_the_names_are_those_the_configuration_takes() -> None:
+    assert {STATE_BACKEND.parse(name) for name in STORES} == set(STORES)
 
 
 class TestLmdbStore(StoreContract):

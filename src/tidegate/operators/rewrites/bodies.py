@@ -22,7 +22,7 @@ _STARRED_PARAMETERS = 0x04 | 0x08
 _Definition = ast.Lambda | ast.FunctionDef
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Body:
     """The statements of a function without its docstring.
 

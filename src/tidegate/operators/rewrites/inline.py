@@ -34,11 +34,8 @@ class Inline(Rewrite):
 
     def prepare(self, function: Callable[..., Any]) -> Body:
         body = body_of(function)
-        try:
-            meaning.check(body)
-            callees.check(body, function, opened=False)
-        except RecursionError:
-            raise Refused("is nested deeply") from None
+        meaning.check(body)
+        callees.check(body, function, opened=False)
         return body
 
     def call(self, text: LoopText, call: Call, prepared: Body, out: str) -> bool:

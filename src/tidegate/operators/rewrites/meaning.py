@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
+from functools import lru_cache
 
 from tidegate.operators.rewrites.bodies import Body, changed_elsewhere, comprehended, used_outside
 from tidegate.operators.rewrites.rewrite import Refused
@@ -28,6 +29,24 @@ _FORBIDDEN = {
 
 def check(body: Body) -> None:
     """Raises Refused."""
+    reason = _reason(body)
+    if reason is not None:
+        raise Refused(reason)
+
+
+@lru_cache(maxsize=1024)
+def _reason(body: Body) -> str | None:
+    """Why it is refused. Found once for a body: every attempt of a job asks again."""
+    try:
+        _check(body)
+    except Refused as refused:
+        return str(refused)
+    except RecursionError:
+        return "is nested deeply"
+    return None
+
+
+def _check(body: Body) -> None:
     every = list(body.parts())
     scoped = {name for part in every for name in comprehended(part)}
     if scoped & {*body.parameters, *used_outside(body.statements)}:
