@@ -51,6 +51,7 @@ def tagging_operators(graph: JobGraph) -> frozenset[int]:
     A tag that another kind of operator, or a source, has emitted is a part of its record, and goes to a side output where a process
     function passes the record on: then all of them may.
     """
+    _exists.cache_clear()
     nodes = [node for chain in graph.chains for node in chain.head.walk()]
     able = [node for node in nodes if node.operator.spec.emits_tagged]
     others = [node.operator for node in nodes if node.operator.spec.method and not node.operator.spec.emits_tagged]
@@ -124,8 +125,9 @@ def _imported_by_code(texts: Iterable[str], packages: Iterable[str]) -> list[str
     return None if any(name not in sys.modules for name in found) else found
 
 
+@lru_cache(maxsize=4096)
 def _exists(name: str) -> bool:
-    """Whether a name may be that of a module."""
+    """Whether a name may be that of a module. Remembered for one job: functions have many names in common."""
     first = name.partition(".")[0]
     try:
         return first in sys.modules or importlib.util.find_spec(first) is not None
