@@ -14,7 +14,7 @@ $(VENV)/.setup-done: pyproject.toml requirements-dev.lock scripts/setup.sh
 demo: setup
 	@$(BIN)/python examples/demo/demo.py
 
-# Before every commit. CI runs lint and test, so no test twice.
+# Before every commit. CI runs it and then the tests that are not in it.
 check: lint unit
 
 lint: setup
@@ -31,8 +31,10 @@ integration: setup
 crash: setup
 	$(BIN)/python -m pytest tests/crash
 
+# All of them; or some: make test TESTS="tests/crash tests/compat".
+TESTS ?= tests
 test: setup
-	$(BIN)/python -m pytest -m "not slow and not pyflink" tests
+	$(BIN)/python -m pytest -m "not slow and not pyflink" $(TESTS)
 
 soak: setup
 	$(BIN)/python -m pytest -m slow tests

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+import kept_job
 from formats import FORMATS, GOLDEN, Format
+
+from tidegate.checkpoint import metadata
 
 
 @pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
@@ -22,6 +25,21 @@ def test_every_version_ever_written_is_read(known: Format) -> None:
 def test_the_present_version_is_written_as_ever(known: Format) -> None:
     """Another byte is another version: raise it, keep a reader of the old one, and add the new file beside the old."""
     assert known.write(known.content) == known.path.read_bytes()
+
+
+@pytest.mark.parametrize("kept", sorted(GOLDEN.glob("job-*")), ids=lambda kept: kept.name)
+@pytest.mark.parametrize("parallel", [1, 2, 3])
+def test_a_job_of_every_version_goes_on(kept: Path, parallel: int, tmp_path: Path) -> None:
+    [checkpoint] = kept.glob("chk-*")
+    restored = kept_job.run(str(tmp_path), fails=False, restore=checkpoint, parallelism=parallel)
+    assert restored == kept_job.expected()
+
+
+def test_this_version_has_a_kept_job(tmp_path: Path) -> None:
+    assert (GOLDEN / f"job-{metadata.VERSION}").exists(), (
+        "run `python tests/compat/kept_job.py` and commit what it wrote"
+    )
+    assert kept_job.run(str(tmp_path), fails=False) == kept_job.expected()
 
 
 def test_no_golden_file_is_forgotten() -> None:

@@ -75,7 +75,7 @@ def _mismatches(state: OperatorState | None, operator: ProgramOperator) -> list[
         problems.append(f"{name} is stored with keys of type {old} and now has {new}")
     if state.source is not None and not operator.is_source:
         problems.append(f"{name} is stored as a source and is none now")
-    if state.committables and not operator.is_sink:
+    if not operator.is_sink and (state.committables or state.values(WRITER)):  # open files of a writer are output too
         problems.append(f"{name} is stored as a sink with output to commit and is none now")
     mismatches = (schema_mismatch(state.schemas, declared) for declared in operator.schemas)
     return problems + [f"{name}: {mismatch}" for mismatch in mismatches if mismatch]

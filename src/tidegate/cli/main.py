@@ -1,4 +1,4 @@
-"""The command line: run a program, show what can be configured."""
+"""The command line: run a program, explain it, show what can be configured."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Annotated, NoReturn
 import typer
 
 import tidegate
-from tidegate.common.errors import ConfigurationError, TidegateError
+from tidegate.cli import explain as explaining
+from tidegate.common.errors import ConfigurationError, ProgramError, TidegateError
 from tidegate.common.flink_keys import PASSED_ON
 from tidegate.common.global_configuration import set_dynamic_properties
 from tidegate.common.option_types import BOOL
@@ -22,8 +23,10 @@ from tidegate.common.options import (
     RECOVERY_PATH,
     REGISTRY,
     SPELLINGS,
+    TARGET,
 )
 from tidegate.common.portable_errors import RemoteTraceback
+from tidegate.datastream.executor import register_executor
 
 app = typer.Typer(
     name="tidegate",
@@ -83,6 +86,29 @@ def run(
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
+    except TidegateError as error:
+        _fail(error, verbose)
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def explain(
+    script: Annotated[str, typer.Argument(help="The program, a Python file.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="What follows goes to the program.")] = None,
+    define: Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A configuration key.")] = None,
+    parallelism: Annotated[int | None, typer.Option("-p", "--parallelism", help="Default parallelism.")] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show stack traces of failures.")] = False,
+) -> None:
+    """Show the graph of a program and how each function runs: called, inlined, on columns, and why not. Starts nothing:
+    the program runs up to its first execute()."""
+    try:
+        properties = {**parse_definitions(define or []), TARGET.key: explaining.TARGET}
+        set_dynamic_properties(properties | ({PARALLELISM.key: parallelism} if parallelism is not None else {}))
+        register_executor(explaining.TARGET, explaining.ExplainingExecutor)
+        _run_script(script, arguments or [])
+        raise ProgramError("explain needs a program that comes to execute()", where=script, found="it ended before")
+    except explaining.Built as built:
+        for line in explaining.explained(built.program):
+            typer.echo(line)
     except TidegateError as error:
         _fail(error, verbose)
 

@@ -122,11 +122,6 @@ class LocalFileSystem:
         with open(path, "rb", buffering=0) as file:
             return file.readall()
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        with open(path, "rb") as file:
-            file.seek(offset)
-            return file.read(length)
-
     def exists(self, path: str) -> bool:
         try:
             os.stat(path)

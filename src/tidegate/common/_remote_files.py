@@ -151,10 +151,6 @@ class RemoteFileSystem:
         return bytes(self._fs.cat_file(path))
 
     @_as_os_errors
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        return bytes(self._fs.cat_file(path, start=offset, end=offset + length))
-
-    @_as_os_errors
     def exists(self, path: str) -> bool:
         self._fs.invalidate_cache()
         return bool(self._fs.exists(path))

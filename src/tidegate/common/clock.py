@@ -122,12 +122,24 @@ class _Entry:
         if callback is not None:
             callback()
 
+    @property
+    def is_cancelled(self) -> bool:
+        return self._callback is None
+
+
+_MOST_ENTRIES = 64
+
 
 class _Timetable:
-    """The planned calls of this process, and the thread that makes them."""
+    """The planned calls of this process, and the thread that makes them.
+
+    Every round plans one that is nearly always cancelled, and its moment may be years away (a patience times the failures that
+    are tolerated). So cancelled ones do not wait for their moment: they go whenever the table has doubled.
+    """
 
     def __init__(self) -> None:
         self._entries: list[_Entry] = []
+        self._clear_at = _MOST_ENTRIES
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -135,11 +147,16 @@ class _Timetable:
     def add(self, moment: float, callback: Callback) -> _Entry:
         with self._changed:
             entry = _Entry(moment, next(self._numbers), callback)
+            if len(self._entries) >= self._clear_at:
+                self._entries = [each for each in self._entries if not each.is_cancelled]
+                heapq.heapify(self._entries)
+                self._clear_at = max(_MOST_ENTRIES, 2 * len(self._entries))
             heapq.heappush(self._entries, entry)
             if self._thread is None or not self._thread.is_alive():  # the second: in a process that was forked
                 self._thread = threading.Thread(target=self._run, name="tidegate-clock", daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            if self._entries[0] is entry:  # else the thread wakes up in time as it is
+                self._changed.notify()
             return entry
 
     def _run(self) -> None:

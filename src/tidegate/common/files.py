@@ -214,17 +214,6 @@ class Files:
             faults.point("storage.read", path=full)
             return self._system.open_stream(full)
 
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """``length`` bytes from ``offset``; fewer in the file is a ``CorruptFileError``."""
-        full = self.location(path)
-        expected = f"{length} bytes at {offset}"
-        with _storage_errors("read", full, self.purpose, missing=expected):
-            faults.point("storage.read", path=full)
-            data = self._system.read_range(full, offset, length)
-        if len(data) != length:
-            raise corrupt(full, expected, f"{len(data)} bytes there", purpose=self.purpose)
-        return data
-
     def exists(self, path: str) -> bool:
         full = self.location(path)
         with _storage_errors("look for", full, self.purpose):

@@ -177,9 +177,9 @@ def int_column(values: Sequence[Any]) -> Int64s | None:
 
 
 def checked_column(values: Column | list[Any]) -> Column:
-    """A column of one of the four types. Raises UserCodeError for anything else."""
+    """A column of one of the four types, a copy: who made it may fill it again. Raises UserCodeError for anything else."""
     if isinstance(values, np.ndarray):
-        widened = _widened(values)
+        widened = _widened(values) if values.ndim == 1 else None  # of more dimensions the parts are lists
         return checked_column(values.tolist()) if widened is None else widened
     kinds = set(map(type, values))
     if kinds <= {str}:
@@ -200,9 +200,9 @@ def _widened(values: Column) -> Column | None:
     if kind not in (INT, FLOAT, BOOL, "u"):
         return None
     if kind == BOOL:
-        return values
+        return values.copy()
     target = np.dtype(np.float64) if kind == FLOAT else np.dtype(np.int64)
-    return values.astype(target, copy=False) if np.can_cast(values.dtype, target, "safe") else None
+    return values.astype(target) if np.can_cast(values.dtype, target, "safe") else None
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------

@@ -56,6 +56,8 @@ class FunctionOperator(StreamOperator):
             self.by_key.backend.context.time = now_ms
             if keys is not None:
                 self.by_key.backend.prefetch(keys)
+            else:  # its keys are made in the chain
+                self.by_key.backend.trim_caches()
 
     # -- a round -----------------------------------------------------------------------------------------------------
 

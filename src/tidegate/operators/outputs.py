@@ -99,6 +99,7 @@ class EdgeOutput:
         self._next = subtask % len(self._spread)
         self._numbers = [0] * n
         self._packer = Packer(edge.record_type)
+        self._carried: dict[tuple[str, int], bool] = {}
         self._waiting = [_Waiting() for _ in range(n)] if ship is Ship.HASH else []
         self._int_router = IntRouter(n, target.max_parallelism)
         self._other_router = KeyRouter(range(n), target.max_parallelism)
@@ -162,7 +163,10 @@ class EdgeOutput:
 
     def carries(self, batch: ColumnBatch) -> bool:
         """Whether a column batch is what the edge is declared to carry."""
-        return self._packer.carries(batch.schema, batch.width)
+        shape = batch.schema, batch.width
+        if shape not in self._carried:
+            self._carried[shape] = self._packer.carries(*shape)
+        return self._carried[shape]
 
     def _identified(self, keys: Column, key_field: int | None) -> tuple[Column, int | None]:
         """The keys in the engine's form, and the field that is the same, if there is one."""

@@ -86,14 +86,14 @@ class Attempt:
             while not self._over:
                 self._handle(self._inbox.take(self._lanes))
                 self._go_on()
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # the second: of a user's enumerator or committer
             instead = self._wind_up(error)
             if instead is error:
                 raise
             raise instead from error
         finally:
             self._be_woken(None)
-            self._checkpoints.refuse_requests()
+            self._checkpoints.close()
 
     def _check_stopped(self) -> None:
         if self._stop.is_set():
@@ -311,14 +311,14 @@ class Attempt:
 
     # -- the end of an attempt -------------------------------------------------------------------------------------------
 
-    def _wind_up(self, error: Exception) -> Exception:
+    def _wind_up(self, error: Exception | SystemExit) -> Exception | SystemExit:
         """Bring both lanes to rest before anybody claims a new lease: the running round is cut off and counts for nothing, what
         the checkpoint lane has begun comes to its end (if the job is cancelled, also what waits in it). Gives what to raise."""
         self._ending = True
         if not isinstance(error, JobCancelledError):
             self._lane.drop()
         self._rounds.drop()
-        later: list[Exception] = []
+        later: list[Exception | SystemExit] = []
         while not (self._rounds.at_rest and self._lane.at_rest):
             _collect(later, lambda: self._handle(self._inbox.take(self._lanes)))
         _collect(later, lambda: self._committers.abort(self._stray))
@@ -331,10 +331,10 @@ class Attempt:
         return later[0] if cancelled and self._committers.owes and later else error
 
 
-def _collect(errors: list[Exception], act: Any) -> None:
+def _collect(errors: list[Exception | SystemExit], act: Any) -> None:
     try:
         act()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         log.warning("while an attempt ends: %s", error)
         errors.append(error)
 

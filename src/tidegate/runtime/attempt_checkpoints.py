@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.failures import CheckpointFailureReason
 from tidegate.checkpoint.pending import PendingCheckpoint
-from tidegate.common.clock import FOREVER, Clock
+from tidegate.common.clock import FOREVER, Clock, Timer
 from tidegate.operators.rows import Ack, RoundContext
 from tidegate.runtime.checkpoint_lane import CheckpointLane, Committed, Cut, NotStored, Stored, Through
 from tidegate.runtime.commands import TriggerCheckpoint
@@ -15,6 +16,13 @@ from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.requests import CheckpointRequests
 from tidegate.runtime.view import JobRecorder
+
+log = logging.getLogger(__name__)
+
+_SLOW = (
+    "checkpoint %d: its metadata is not stored after execution.checkpointing.timeout; rounds go on, "
+    "and no output is committed until storage answers"
+)
 
 
 class AttemptCheckpoints:
@@ -26,6 +34,7 @@ class AttemptCheckpoints:
     ) -> None:
         self._coordinator, self._lane, self._recorder, self._clock = coordinator, lane, recorder, clock
         self._requests = CheckpointRequests()
+        self._watched: dict[int, Timer] = {}
         self._held_until: float | None = None
         self._confirmed: Counter[int] = Counter()  # committables of each sink, over all checkpoints of this attempt
         self.unsaved = True
@@ -85,7 +94,7 @@ class AttemptCheckpoints:
             return None
         pending = coordinator.trigger(expected)
         if pending is None:
-            self._requests.refuse("checkpoint storage gave no id for it")
+            self._requests.refuse_waiting("checkpoint storage gave no id for it")
         else:
             self._requests.attach(pending.checkpoint_id)
             self._recorder.triggered(pending)
@@ -139,16 +148,21 @@ class AttemptCheckpoints:
         operators = progress.operator_states(planner.snapshots())
         metadata = self._coordinator.cut(pending, operators, round=round, finished=planner.finished)
         self._lane.checkpoint(Cut(pending, metadata, progress.committables, Counter(self._confirmed)))
+        self._watched[pending.checkpoint_id] = self._clock.call_at(
+            pending.deadline / 1000, lambda: log.warning(_SLOW, pending.checkpoint_id)
+        )
         self.unsaved = False
 
     def stored(self, event: Stored) -> None:
         assert self._coordinator is not None
+        self._watched.pop(event.cut.checkpoint_id).cancel()
         self._recorder.step(event.cut.checkpoint_id, 7, size=event.completed.size)
         self._coordinator.stored(event.cut.pending, event.completed)
 
     def not_stored(self, event: NotStored) -> None:
         """What the checkpoint covers still waits in the progress, in front of all that came later."""
         assert self._coordinator is not None
+        self._watched.pop(event.cut.checkpoint_id).cancel()
         self.unsaved = True
         self._give_up(event.cut.checkpoint_id, str(event.error))
         self._coordinator.not_stored(event.cut.pending, event.error)
@@ -182,7 +196,10 @@ class AttemptCheckpoints:
         if self._coordinator is not None:
             self._coordinator.write_history()
 
-    def refuse_requests(self) -> None:
+    def close(self) -> None:
+        """The attempt has ended: whoever waits for a checkpoint waits in vain."""
+        for timer in self._watched.values():
+            timer.cancel()
         self._requests.refuse("the attempt has ended")
 
     def _give_up(self, checkpoint_id: int, why: str) -> None:

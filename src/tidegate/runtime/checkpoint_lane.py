@@ -125,7 +125,7 @@ class Dropped(WorkEnded):
 class Failed(WorkEnded):
     """The attempt fails with it. Nothing behind it begins."""
 
-    error: Exception
+    error: Exception | SystemExit
 
 
 class CheckpointLane:
@@ -209,8 +209,8 @@ class CheckpointLane:
     # -- the lane --------------------------------------------------------------------------------------------------------
 
     def _submit(self, work: Work, *, may_drop: bool = False) -> None:
-        self._outstanding += 1
         self._lanes.submit(Lane.CHECKPOINTS, self._guarded(work, may_drop))
+        self._outstanding += 1  # not before it is in the lane: the end of an attempt waits for all that is
 
     def _guarded(self, work: Work, may_drop: bool) -> Work:
         started = self._clock.monotonic()
@@ -219,7 +219,10 @@ class CheckpointLane:
             return
         try:
             yield from work
-        except Exception as error:
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # the second: a user's committer may exit, and must not end this thread only
             self._broken = True
             yield Failed(self._clock.monotonic() - started, error)
 

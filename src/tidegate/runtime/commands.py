@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+import contextlib
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -20,11 +21,11 @@ class Command(Event, Generic[T]):
     answer: Future[T] = field(default_factory=Future, compare=False, repr=False)
 
     def succeed(self, value: T) -> None:
-        if not self.answer.done():
+        with contextlib.suppress(InvalidStateError):  # whoever waited may have given up, at any moment
             self.answer.set_result(value)
 
     def fail(self, error: BaseException) -> None:
-        if not self.answer.done():
+        with contextlib.suppress(InvalidStateError):
             self.answer.set_exception(error)
 
 

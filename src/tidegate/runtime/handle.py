@@ -67,15 +67,17 @@ class StartedJob:
         if not self._done.wait(timeout):
             raise TimeoutError(f"job {self.job_id} is still {self.status().name}")
         if self._failure is not None:
-            raise self._failure from self._error
+            raise self._failure
         return JobExecutionResult(JobID(self.job_id), int(self._seconds * 1000))
 
     def _describe_failure(self) -> TidegateError | None:
         if self._error is None or isinstance(self._error, JobCancelledError):
             return self._error if isinstance(self._error, JobCancelledError) else None
-        return JobFailedError(
+        failure = JobFailedError(
             f"Job '{self._master.graph.name}' ({self.job_id}) failed", found=str(self._error), where=self._kept()
         )
+        failure.__cause__ = self._error  # whoever raises it: here, or where collected records are read
+        return failure
 
     def _kept(self) -> str | None:
         try:

@@ -21,11 +21,13 @@ class ThreadedLanes:
 
     def submit(self, lane: Lane, work: Work) -> None:
         with self._lock:
-            self._undone += 1
             if lane not in self._queues:
-                self._queues[lane] = queue.SimpleQueue()
+                todo: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
                 name = f"tidegate-{lane.value}-{self._name}"
-                threading.Thread(target=self._run, args=(self._queues[lane],), name=name, daemon=True).start()
+                # First of all: a system that has no thread left raises here, and then there is no lane and no work in it.
+                threading.Thread(target=self._run, args=(todo,), name=name, daemon=True).start()
+                self._queues[lane] = todo
+            self._undone += 1
             self._queues[lane].put(work)
 
     def _run(self, todo: queue.SimpleQueue[Work | None]) -> None:

@@ -20,6 +20,7 @@ from tidegate.runtime.progress import Progress
 log = logging.getLogger(__name__)
 
 Act = Callable[[], None]
+_LAST_BEAT_S = 5
 
 
 class Heartbeat:
@@ -29,27 +30,31 @@ class Heartbeat:
         self, lease: Lease, clock: Clock, aside: Callable[[Act], None], on_lost: Callable[[int, FencedError], None]
     ) -> None:
         self._lease, self._clock, self._aside, self._on_lost = lease, clock, aside, on_lost
-        self._lock = threading.Lock()
+        self._lock, self._beating = threading.Lock(), threading.Lock()
         self._stopped = False
         self._timer: Timer | None = None
         self._arm()
 
     def stop(self) -> None:
-        """When this returns, nobody is told any more that the lease is lost: the next attempt is our own."""
+        """When this returns, nobody is told any more that the lease is lost: the next attempt is our own. A beat that has begun
+        is waited for, in reason: the directory may be about to go."""
         with self._lock:
             self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._beating.acquire(timeout=_LAST_BEAT_S):
+            self._beating.release()
 
     def _arm(self) -> None:
         moment = self._clock.monotonic() + self._lease.renew_every_ms / 1000
         self._timer = self._clock.call_at(moment, lambda: self._aside(self._renew))
 
     def _renew(self) -> None:
-        if self._stopped:
-            return
         try:
-            self._lease.renew()
+            with self._beating:
+                if self._stopped:
+                    return
+                self._lease.renew()
         except FencedError as error:
             with self._lock:
                 if not self._stopped:

@@ -115,6 +115,9 @@ class JobMaster:
         """Tell the job something, from any thread; the command's ``answer`` comes when the job has acted on it, or cannot any
         more."""
         cancelling = isinstance(command, Cancel) and self._become(JobStatus.CANCELLING)
+        if cancelling:
+            # Before the command: the job's thread, once it has taken that, begins no round that nobody would cancel.
+            self._stop.set()
         with self._status_lock:
             ended = self.status.is_globally_terminal_state()
             if not ended:
@@ -124,7 +127,6 @@ class JobMaster:
         if ended:
             self._refuse(command)
         elif cancelling:
-            self._stop.set()
             self._engine.cancel()
         return command
 
@@ -177,7 +179,10 @@ class JobMaster:
         except JobCancelledError:
             self._end(JobStatus.CANCELED, AttemptStatus.CANCELLED)
             raise
-        except Exception as error:
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # the second: code of the user's has exited; its job ends, not the process
             self._end(JobStatus.FAILED, AttemptStatus.FAILED, fenced=isinstance(error, LeaseError))
             raise
 
@@ -189,7 +194,7 @@ class JobMaster:
                     return log.info("job %s has finished in an earlier run: nothing to do", self.job_id)
                 self._run_attempt(current)
                 return self._recorder.attempt_ended(None)
-            except (JobCancelledError, FencedError) as error:
+            except (JobCancelledError, FencedError, SystemExit) as error:
                 self._recorder.attempt_ended(error)
                 raise
             except Exception as error:

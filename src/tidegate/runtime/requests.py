@@ -34,12 +34,17 @@ class CheckpointRequests:
         for command in self._attached.pop(checkpoint_id, []):
             command.fail(_refused(f"checkpoint {checkpoint_id}: {why}"))
 
+    def refuse_waiting(self, why: str) -> None:
+        """The next one could not be triggered. Those under way may still come."""
+        waiting, self._waiting = self._waiting, []
+        for command in waiting:
+            command.fail(_refused(why))
+
     def refuse(self, why: str) -> None:
         """None of those that are left will come."""
-        left = [*self._waiting, *(command for commands in self._attached.values() for command in commands)]
-        self._waiting, self._attached = [], {}
-        for command in left:
-            command.fail(_refused(why))
+        self.refuse_waiting(why)
+        for checkpoint_id in list(self._attached):
+            self.fail(checkpoint_id, why)
 
 
 def _refused(why: str) -> CheckpointError:

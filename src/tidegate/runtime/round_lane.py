@@ -49,10 +49,12 @@ class RoundLane:
     ) -> None:
         """Step 3. A round that takes longer than ``patience_ms`` is cut off."""
         watchdog = Watchdog(self._engine, self._clock, self._lanes.aside)
+        self._lanes.submit(Lane.ROUNDS, self._run(plan))
+        self._running = RunningRound(
+            plan, pending, patience_ms, only_tells, watchdog
+        )  # the end of an attempt waits for it
         if patience_ms is not None:
             watchdog.watch(patience_ms / 1000)
-        self._running = RunningRound(plan, pending, patience_ms, only_tells, watchdog)
-        self._lanes.submit(Lane.ROUNDS, self._run(plan))
 
     def cut(self) -> None:
         """The running round, if there is one, is cancelled until it ends."""

@@ -144,6 +144,8 @@ class JobRecorder:
             reason = None if error is None else f"{type(error).__name__}: {error}"
             attempts[-1] = replace(attempts[-1], ended_ms=now, reason=reason)
         self._view = replace(self._view, attempts=tuple(attempts))
+        for shown in self._view.checkpoints:  # those that were never stored, or whose round did not end
+            self.failed(shown.checkpoint_id, "the attempt has ended")
         if error is not None:
             met = ExceptionView(now, self._attempt, type(error).__name__, str(error))
             self._view = replace(self._view, exceptions=(*self._view.exceptions, met)[-_EXCEPTIONS:])

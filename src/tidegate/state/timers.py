@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from tidegate.common.arguments import expect_int
+from tidegate.common.arguments import wrong
 from tidegate.state.context import slot_of, split
 from tidegate.state.key_groups import group_of
 from tidegate.state.keys import encode_key, form_of
@@ -69,7 +70,7 @@ class TimerQueue:
         if self._ended:
             return
         if type(time) is not int:
-            time = expect_int("register_timer", time, "use milliseconds as int")
+            time = _exact(time)
         slots = self._added.get(time)
         if slots is None:
             slots = self._added[time] = {}
@@ -81,6 +82,8 @@ class TimerQueue:
 
     def delete(self, time: int) -> None:
         """Forget the current key's timer; a missing one is fine."""
+        if type(time) is not int:
+            time = _exact(time)
         slot = self._backend.context.slot
         try:
             self._deleted.add((time, slot))
@@ -203,3 +206,10 @@ class TimerQueue:
         """Most deleted timers were registered in the same round: no trace of them is needed."""
         if self._snapshot is not None and self._snapshot.has_timer(timer_to_local(timer)):
             self._emit(changes, group, timer, None)
+
+
+def _exact(time: Any) -> int:
+    """An int of another class (numpy's, say) as Python's own, which cannot overflow."""
+    if isinstance(time, bool) or not hasattr(time, "__index__"):
+        raise wrong("A timer", "a whole number", time, "use milliseconds as int")
+    return operator.index(time)

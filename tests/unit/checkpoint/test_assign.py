@@ -16,7 +16,7 @@ from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.common.errors import RestoreError
 from tidegate.state.key_groups import range_for
 from tidegate.state.refs import StateFile, StateSchema, schema_mismatch
-from tidegate.state.snapshot import KEYED, KeyedPart, ListPart, OperatorSnapshot, Redistribution, redistribute
+from tidegate.state.snapshot import KEYED, WRITER, KeyedPart, ListPart, OperatorSnapshot, Redistribution, redistribute
 
 
 def operator_state(
@@ -172,6 +172,14 @@ def test_all_mismatches_are_reported_together() -> None:
     assert found.count("\n    - ") == 6
     assert caught.value.where == "/job/chk-1"
     assert "ignore-unclaimed-state" in str(caught.value.cure)
+
+
+def test_what_a_writer_has_open_is_not_lost_to_an_operator_that_is_no_sink() -> None:
+    open_file = OperatorSnapshot({WRITER: ListPart.of(Redistribution.EVEN_SPLIT, [{"parts": ["a"]}])})
+    state = OperatorState(uid_hash="out", name="out", parallelism=1, max_parallelism=1, subtasks=[open_file])
+    with pytest.raises(RestoreError, match="is stored as a sink with output to commit and is none now"):
+        match_operators(metadata_of(state), [ProgramOperator("out", "out", 1, 1)], where="/job/chk-1")
+    assert match_operators(metadata_of(state), [ProgramOperator("out", "out", 1, 1, is_sink=True)], where="/job/chk-1")
 
 
 def test_dropping_state_can_be_allowed_changing_types_cannot() -> None:

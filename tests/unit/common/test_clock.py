@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from tidegate.common import clock as clock_module
 from tidegate.common.clock import FOREVER, Clock, ManualClock, SystemClock
 
 PATIENCE_S = 60
@@ -97,3 +98,14 @@ def test_an_event_that_is_set_is_not_waited_for(clock: Clock) -> None:
     event = threading.Event()
     event.set()
     assert clock.wait(event, FOREVER)
+
+
+def test_cancelled_calls_of_the_system_clock_are_forgotten() -> None:
+    """A job plans one a round; with many failures tolerated it is never due."""
+    clock, kept = SystemClock(), SystemClock().call_at(FOREVER, lambda: None)
+    for _ in range(10_000):
+        clock.call_at(clock.monotonic() + 1e9, lambda: None).cancel()
+    entries = clock_module._timetable._entries
+    assert len(entries) < 1_000
+    assert kept in entries
+    kept.cancel()

@@ -60,7 +60,6 @@ def test_write_then_read_verified(files: Files) -> None:
     assert handle == FileHandle("shared/a/b.seg", 7, content_hash(b"content"))
     assert files.read(handle) == b"content"
     assert files.read_bytes("shared/a/b.seg") == b"content"
-    assert files.read_range("shared/a/b.seg", 3, 4) == b"tent"
     assert files.exists("shared/a/b.seg")
     assert files.size("shared/a/b.seg") == 7
     assert pickle.loads(pickle.dumps(files)).read(handle) == b"content"
@@ -216,12 +215,6 @@ def test_short_flipped_or_longer_file_names_expected_and_found(files: Files, dam
         files.read(handle)
     found = f"{len(damaged)} bytes, xxh3-128 {content_hash(damaged)}"
     assert caught.value.found == f"{found}; expected 7 bytes, xxh3-128 {handle.hash}"
-
-
-def test_short_range_is_corrupt(files: Files) -> None:
-    files.write("a", b"content")
-    with pytest.raises(CorruptFileError, match="2 bytes there; expected 4 bytes at 5"):
-        files.read_range("a", 5, 4)
 
 
 def test_paths_stay_below_the_root(files: Files) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tidegate.common import Configuration, Row, Types
-from tidegate.common.errors import JobFailedError
+from tidegate.common.errors import JobFailedError, UserCodeError
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,
@@ -156,6 +156,9 @@ def test_a_failing_function_is_named_with_operator_line_and_record(env: StreamEx
         collect(stream)
     assert "ZeroDivisionError" in str(caught.value)
     assert "record 0" in str(caught.value)
+    cause = caught.value.__cause__
+    assert isinstance(cause, UserCodeError), "the message sends the user there"
+    assert isinstance(cause.__cause__, ZeroDivisionError)
 
 
 class SameList(ProcessFunction):

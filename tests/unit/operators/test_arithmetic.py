@@ -44,7 +44,8 @@ def values(result: Any, count: int) -> list[Any]:
 def in_columns(function: Any, batch: list[Any]) -> list[Any] | None:
     """None: not for columns."""
     try:
-        return values(evaluate(body_of(function), function, (columns(batch),)), len(batch))
+        with np.errstate(all="ignore"):
+            return values(evaluate(body_of(function), function, (columns(batch),)), len(batch))
     except Inexact:
         return None
 

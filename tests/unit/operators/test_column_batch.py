@@ -78,6 +78,20 @@ def test_anything_else_is_refused(values: list[Any]) -> None:
         checked_column(values)
 
 
+def test_arrays_of_more_dimensions_are_refused() -> None:
+    with pytest.raises(UserCodeError, match="A column holds"):
+        ColumnBatch.of_scalars(np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int8, np.float64, np.bool_, object])
+def test_a_source_may_fill_its_arrays_again(kind: Any) -> None:
+    array = np.array(["a", "b"] if kind is object else [0, 1], dtype=kind)
+    scalars, tuples = ColumnBatch.of_scalars(array), ColumnBatch.of_tuples(array, array)
+    before = scalars.rows(), tuples.rows()
+    array[:] = array[::-1].copy()
+    assert (scalars.rows(), tuples.rows()) == before
+
+
 def test_columns_have_one_length() -> None:
     with pytest.raises(UserCodeError, match="of one length"):
         ColumnBatch.of_tuples([1, 2], ["a"])

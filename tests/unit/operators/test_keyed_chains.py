@@ -30,6 +30,7 @@ from tidegate.operators.codegen import LoopSource
 from tidegate.operators.function_operator import FunctionOperator
 from tidegate.operators.rows import MAX_WATERMARK
 from tidegate.runtime.master import JobMaster
+from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ListStateDescriptor, ValueStateDescriptor
 from tidegate.testing.observer import ledger_pages
 from tidegate.testing.simulated_engine import Chances, SimulatedEngine
@@ -256,3 +257,28 @@ def test_an_input_without_a_key_sees_no_key_of_another_record(tmp_path: Path, mo
             CHANCES[0],
             **{"restart-strategy.type": "none"},
         )
+
+
+def test_the_caches_of_every_keyed_operator_in_a_chain_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most: dict[str, int] = defaultdict(int)
+    write = KeyedBackend.write_segment
+
+    def looked_at(backend: KeyedBackend, version: str, path: str) -> Any:
+        size = sum(state.young_bytes() for state in backend._states.values())
+        most[backend.operator_name] = max(most[backend.operator_name], size)
+        return write(backend, version, path)
+
+    monkeypatch.setattr(KeyedBackend, "write_segment", looked_at)
+    rounds = source(1, [(f"key-{n}", n) for n in range(2000)])
+    rounds.spec.source.initial_limit = rounds.spec.source.maximum_limit = 2000  # type: ignore[attr-defined]
+    row = [
+        rounds,
+        Transformation(2, "first", ProcessSpec(Counts()), (Input(1, keyed(Ship.HASH)),)),
+        Transformation(3, "second", MapSpec(Remembers()), (Input(2, keyed(Ship.FORWARD)),)),
+    ]
+    settings = {"tidegate.state.cache-size": 10_000, "parallelism.default": 1, "tidegate.state.map-size": 1 << 24}
+    assert len(run(tmp_path, row, Chances(), **settings)) == 2000
+    assert most.keys() == {"first", "second"}
+    assert max(most.values()) < 10_000

@@ -12,6 +12,7 @@ import pytest
 from loop_bindings import Bindings, node
 
 from tidegate.common import Types
+from tidegate.connectors.collection import CollectionSource
 from tidegate.datastream.typed_functions import TypedProcess
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import Chain, ChainNode, JobGraph
@@ -118,6 +119,65 @@ def test_a_module_that_can_come_to_a_tag_can(module: Callable[..., Any], text: s
     assert verdict(module("tg_user", text).F())
 
 
+@pytest.fixture
+def package(tmp_path: Path, module: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """``tg_package`` is loaded, and a module with a tag in it is not; nor is ``tg_unloaded``."""
+    tags = "from tidegate.datastream import OutputTag\nLATE = OutputTag('late')\n"
+    (tmp_path / "tg_package").mkdir()
+    (tmp_path / "tg_package" / "__init__.py").write_text("")
+    (tmp_path / "tg_package" / "tags.py").write_text(tags)
+    module("tg_unloaded", tags, load=False)
+    monkeypatch.delitem(sys.modules, "tg_package", raising=False)
+    __import__("tg_package")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import tg_unloaded as tags",
+        "import json, tg_unloaded as tags",
+        "tags = None; import tg_unloaded as tags",
+        "import importlib; tags = importlib.import_module('tg_' + 'unloaded')",
+        "from tg_package import tags",
+        "from tg_package import (\n        tags)",
+        "import tg_package.tags as tags",
+    ],
+)
+def test_what_a_function_itself_imports_counts(
+    script: Callable[[str], Any], module: Callable[..., Any], package: None, line: str
+) -> None:
+    text = f"class F:\n    def process_element(self, value, ctx):\n        {line}\n        yield tags.LATE, value\n"
+    assert verdict(script(text)())
+    assert verdict(module("tg_importing", text).F())
+    assert "tg_unloaded" not in sys.modules
+    assert "tg_package.tags" not in sys.modules
+
+
+def test_an_import_of_what_has_no_tags_does_not_count(script: Callable[[str], Any], module: Callable[..., Any]) -> None:
+    module("tg_rules", "def rule(value):\n    return value\n")
+    text = "class F:\n    def process_element(self, value, ctx):\n        from tg_rules import rule\n        yield rule(value)\n"
+    assert not verdict(script(text)())
+    assert not verdict(module("tg_importing", text).F())
+
+
+def test_what_a_package_does_when_it_is_loaded_counts(
+    tmp_path: Path, module: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tg_filled").mkdir()
+    (tmp_path / "tg_filled" / "known.py").write_text("KNOWN = {}\n" + CLASS.format("KNOWN['late'], value"))
+    head = "from tidegate.datastream import OutputTag\nfrom tg_filled import known\n"
+    (tmp_path / "tg_filled" / "__init__.py").write_text(head + "known.KNOWN['late'] = OutputTag('late')\n")
+    module("tg_unused", "")
+    monkeypatch.delitem(sys.modules, "tg_filled.known", raising=False)
+    assert verdict(sys.modules["tg_filled.known"].F() if __import__("tg_filled.known") else None)
+
+
+def test_much_is_not_looked_through(script: Callable[[str], Any]) -> None:
+    function = script(PLAIN)()
+    function.table = dict.fromkeys(map(str, range(100_000)))
+    assert verdict(function)
+
+
 def test_a_module_without_source_is_taken_to_be_able_to(module: Callable[..., Any]) -> None:
     made = module("tg_gone", CLASS.format("value"))
     made.__file__ = made.__file__ + ".missing"
@@ -142,6 +202,12 @@ def test_all_that_pass_records_on_where_another_kind_makes_tags(script: Callable
     plain, late = script(PLAIN), OutputTag("late")
     root = node(0, SourceSpec(None), node(1, MapSpec(lambda v: (late, v)), node(2, ProcessSpec(plain()))))
     assert tagging_operators(job_of(root)) == {2}
+
+
+def test_all_that_pass_records_on_where_a_source_has_tags(script: Callable[[str], Any]) -> None:
+    for records, able in (([(OutputTag("late"), 1)], {1}), ([1], set())):
+        root = node(0, SourceSpec(CollectionSource(records)), node(1, ProcessSpec(script(PLAIN)())))
+        assert tagging_operators(job_of(root)) == able
 
 
 def test_a_loop_looks_for_tags_only_where_there_may_be_some() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,16 @@ from small_jobs import SmallJob
 
 from tidegate.common import faults
 from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CheckpointError, JobCancelledError
+from tidegate.common.errors import CheckpointError, JobCancelledError, JobFailedError
 from tidegate.common.job_status import JobStatus
+from tidegate.operators.rows import Ack
 from tidegate.runtime.commands import Cancel, TriggerCheckpoint
+from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
+from tidegate.runtime.inbox import RoundEnded
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
+from tidegate.testing.sources import Pause, ScriptedSource
 
 PATIENCE_S = 60
 INTERVAL = "execution.checkpointing.interval"
@@ -124,3 +128,110 @@ def test_every_command_is_answered_whenever_it_comes(tmp_path: Path, point: str)
     assert commands
     assert all(command.answer.done() for command in commands)
     assert job.committed() == list(range(10))
+
+
+def test_a_trigger_that_fails_refuses_those_who_wait_for_it_only(tmp_path: Path) -> None:
+    """The first checkpoint is being stored when the second gets no id."""
+    job, failed = endless(tmp_path), threading.Event()
+    handle = started(job, **RARELY, **{TOLERABLE: 10, "execution.checkpointing.max-concurrent-checkpoints": 2})
+    later: list[TriggerCheckpoint] = []
+
+    def hook(name: str, where: dict[str, Any]) -> None:
+        if name == "C4.before-publish" and not later:
+            later.append(handle.submit(TriggerCheckpoint()))
+            assert failed.wait(PATIENCE_S)
+        elif name == "storage.replace" and later and not failed.is_set():
+            raise OSError(28, "No space left on device")
+        elif name == "C2.aborted":
+            failed.set()
+
+    faults.install(hook)
+    first = handle.submit(TriggerCheckpoint())
+    assert first.answer.result(PATIENCE_S) == 1
+    with pytest.raises(CheckpointError, match="gave no id"):
+        later[0].answer.result(PATIENCE_S)
+    faults.install(None)
+    stop(handle)
+
+
+@pytest.mark.parametrize("point", ["K3.ledger.before-commit", "C2.cut", "C1.before-trigger", "K2.ledger.listed"])
+def test_a_program_that_exits_on_the_driver_ends_its_job(tmp_path: Path, point: str) -> None:
+    """In a committer or in an enumerator. The lease is given up, and nobody waits for an answer for ever."""
+    job, seen = endless(tmp_path), 0
+
+    def leave(name: str, where: dict[str, Any]) -> None:
+        nonlocal seen
+        seen += name == point
+        if name == point and (seen > 1 or point != "K2.ledger.listed"):  # at first while the program is checked
+            raise SystemExit(3)
+        if name == "C4.before-publish" and point == "K2.ledger.listed":
+            raise ValueError("to be restarted")
+
+    faults.install(leave)
+    restarts = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": 0}
+    handle = started(job, **restarts)
+    with pytest.raises(JobFailedError):
+        handle.result(PATIENCE_S)
+    faults.install(None)
+    assert handle.submit(Cancel()).answer.result(PATIENCE_S) is JobStatus.FAILED
+    assert not [t.name for t in threading.enumerate() if t.name.startswith("tidegate-small")]
+    again = started(job)
+    again.submit(TriggerCheckpoint()).answer.result(PATIENCE_S)
+    stop(again)
+
+
+class GivenUp(Future[int]):
+    """Cancelled by who waits for it (a time-out, say) between the look whether it is done and the answer."""
+
+    def done(self) -> bool:
+        before = super().done()
+        self.cancel()
+        return before
+
+
+def test_an_answer_nobody_waits_for_any_more_is_no_failure() -> None:
+    TriggerCheckpoint(GivenUp()).succeed(1)
+    TriggerCheckpoint(GivenUp()).fail(ValueError())
+    cancelled = TriggerCheckpoint()
+    cancelled.answer.cancel()
+    cancelled.succeed(1)
+    cancelled.fail(ValueError())
+
+
+class Noted(SimulatedEngine):
+    """Notes its rounds, and when the job's thread has acted: begun the second of them, or ended the job."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.rounds, self.acted = 0, threading.Event()
+
+    def run(self, plan: RoundPlan) -> list[Ack]:
+        self.rounds += 1
+        if self.rounds > 1:
+            self.acted.set()
+        return super().run(plan)
+
+    def stop(self) -> None:
+        self.acted.set()
+        super().stop()
+
+
+def test_no_round_begins_behind_a_cancellation(tmp_path: Path) -> None:
+    """The job's thread takes the command before the one who cancels has come any further. Nobody would cancel that round."""
+    job, engine, idle = SmallJob(tmp_path), Noted(), threading.Event()
+    job.source = ScriptedSource([1, Pause(200), 2], ends=False)
+    master = JobMaster(job.program(**{INTERVAL: None}), engine, local_root=job.local)
+    post = master._inbox.post
+
+    def wait_behind(event: Any) -> None:
+        post(event)
+        if isinstance(event, RoundEnded):
+            idle.set()
+        if isinstance(event, Cancel):
+            assert engine.acted.wait(PATIENCE_S)
+
+    master._inbox.post = wait_behind  # type: ignore[method-assign]
+    handle = StartedJob(master, [])
+    assert idle.wait(PATIENCE_S)
+    stop(handle)
+    assert engine.rounds == 1

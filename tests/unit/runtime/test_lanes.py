@@ -20,6 +20,7 @@ from tidegate.operators.rows import Ack
 from tidegate.operators.sink import Committer, CommitterContext, Prepared, Publication, Sink, SinkWriter, WriterContext
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
+from tidegate.runtime.view import Outcome
 from tidegate.testing.simulated_engine import SimulatedEngine
 
 PATIENCE_S = 60
@@ -136,16 +137,31 @@ def test_a_checkpoint_that_could_not_be_stored_goes_into_the_next(tmp_path: Path
     assert set(reasons[1:]) == {""}
 
 
+def test_storage_that_does_not_answer_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Rounds go on, so somebody has to say why nothing is committed any more."""
+    site = Site(tmp_path)
+    site.at["C4.before-publish"] = lambda: site.clock.advance(5_000)
+    site.run(**{"execution.checkpointing.timeout": 4_000})
+    assert "checkpoint 1: its metadata is not stored after execution.checkpointing.timeout; rounds go on" in caplog.text
+    assert "checkpoint 2: its metadata" not in caplog.text
+    assert site.job.committed() == list(range(18))
+
+
 def test_the_lane_is_at_rest_before_a_restart_claims_a_new_lease(tmp_path: Path) -> None:
     """The round fails while step 7 is under way: the checkpoint is stored and committed, then restored."""
-    failed = threading.Event()
+    begun, failed = threading.Event(), threading.Event()
 
     def fail() -> None:
+        assert begun.wait(PATIENCE_S), "what has not begun would be dropped"
         failed.set()
         raise RoundError("A simulated round failed")
 
+    def begin() -> None:
+        begun.set()
+        assert failed.wait(PATIENCE_S)
+
     site = Site(tmp_path, round_4=fail)
-    site.at["C4.before-publish"] = lambda: None if failed.wait(PATIENCE_S) else pytest.fail("no round")
+    site.at["C4.before-publish"] = begin
     site.run(**RESTARTS)
     claims = [index for index, name in enumerate(site.passed) if name == "C9.before-claim"]
     assert len(claims) == 2
@@ -165,6 +181,23 @@ def test_a_commit_that_fails_ends_the_attempt_though_a_round_runs(tmp_path: Path
     site.run(**RESTARTS)
     assert site.passed.count("C9.before-claim") == 2
     assert site.job.committed() == list(range(18))
+
+
+def test_a_checkpoint_under_way_when_the_attempt_fails_is_shown_as_failed(tmp_path: Path) -> None:
+    """The first cannot be committed, so the second, which the fifth round carries, is never stored."""
+    running = threading.Event()
+    site = Site(tmp_path, round_5=running.set)
+
+    def refuse() -> None:
+        assert running.wait(PATIENCE_S)
+        raise OSError(5, "the outside system is gone")
+
+    site.at["K3.ledger.before-commit"] = refuse
+    site.run(**RESTARTS, **{"execution.checkpointing.max-concurrent-checkpoints": 2})
+    shown = site.master.view().checkpoints
+    assert [c.outcome for c in shown[:2]] == [Outcome.COMPLETED, Outcome.FAILED]
+    assert shown[1].reason == "the attempt has ended"
+    assert {c.outcome for c in shown[2:]} == {Outcome.COMPLETED}
 
 
 def test_cancelling_waits_for_the_commit_that_has_begun(tmp_path: Path) -> None:
@@ -203,6 +236,25 @@ def test_the_heartbeat_finds_a_lost_lease_while_a_round_runs(tmp_path: Path) -> 
         site.run(**RESTARTS)
     assert site.engine.cancelled
     assert site.job.committed() == []
+
+
+@pytest.mark.parametrize("lane", ["rounds", "checkpoints"])
+def test_no_thread_left_for_a_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lane: str) -> None:
+    """The attempt fails, does not wait for what never began, and the next one has better luck."""
+    site, real = Site(tmp_path), threading.Thread.start
+    refused: list[str] = []
+
+    def start(thread: threading.Thread) -> None:
+        if lane in thread.name and not refused:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        real(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    site.run(**RESTARTS)
+    assert refused
+    assert len(site.master.view().attempts) == 2
+    assert site.job.committed() == list(range(18))
 
 
 # -- sinks that do not wait for checkpoints --

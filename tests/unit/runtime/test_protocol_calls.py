@@ -32,7 +32,18 @@ METHODS: tuple[str, ...] = (
     "read_bytes",
     "read_if_exists",
 )
-METHODS += ("exists", "size", "list", "list_names", "make_directory", "read_range")
+METHODS += (
+    "exists",
+    "size",
+    "list",
+    "list_names",
+    "make_directory",
+    "create_stream",
+    "open_stream",
+    "size_if_exists",
+    "is_directory",
+    "find",
+)
 NAMES = {"_metadata": "metadata", "live.json": "live record", "history.json": "history", "json": "claim"}
 
 STEP_1 = ["replace live record", "exists claim"]

@@ -13,9 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from simulated_programs import SCENARIOS
 
 from tidegate.common.errors import FencedError, TidegateError
+from tidegate.state import compaction
 from tidegate.state.stores import close_removed_stores
 from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.observer import Outside
@@ -25,6 +27,7 @@ from tidegate.testing.simulation import Simulation, seeded_tokens, simulate
 NO_CHANCES = Chances()
 INTERVAL = 100
 """Between checkpoints, in milliseconds; rounds take 5, 30 or 60."""
+NUMBERS = ("concurrent", "interval", "fan_in", "pause")
 FIRST_CRASH = Fault(0, "*", 150, Kind.CRASH)
 """Ends the first life of a case early: faults of the second hit the restore as well as the run."""
 
@@ -41,13 +44,15 @@ class Case:
     concurrent: int = 1
     """How many checkpoints may be under way."""
     interval: int = INTERVAL
+    fan_in: int = compaction.FAN_IN
+    """So many state files of a size are merged. Lives are short: with the usual number hardly any would be."""
     pause: int = 0
     """A driver is stopped at this point of its second life and wakes up when its successor has ended."""
 
     def __str__(self) -> str:
         rates = [f"{name}={rate}" for name, rate in vars(self.chances).items() if rate]
         widths = ",".join(map(str, self.parallelism))
-        rest = [f"{name}={getattr(self, name)}" for name in ("concurrent", "interval", "pause")]
+        rest = [f"{name}={getattr(self, name)}" for name in NUMBERS]
         return " ".join([self.scenario, str(self.seed), *map(str, self.faults), *rates, *rest, f"parallelism={widths}"])
 
     @property
@@ -59,7 +64,7 @@ class Case:
     def parse(words: list[str]) -> Case:
         given = dict(word.split("=") for word in words[2:] if ":" not in word)
         widths = tuple(int(width) for width in given.pop("parallelism", "2").split(","))
-        rest = {name: int(given.pop(name)) for name in ("concurrent", "interval", "pause") if name in given}
+        rest = {name: int(given.pop(name)) for name in NUMBERS if name in given}
         faults = tuple(Fault.parse(word) for word in words[2:] if ":" in word)
         rates = Chances(**{name: float(rate) for name, rate in given.items()})
         return Case(words[0], int(words[1]), faults, rates, widths, **rest)
@@ -67,6 +72,12 @@ class Case:
 
 def run_case(case: Case, root: str) -> Simulation:
     """Run it and check everything; raises what is wrong."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compaction, "FAN_IN", case.fan_in)
+        return _run_case(case, root)
+
+
+def _run_case(case: Case, root: str) -> Simulation:
     scenario = SCENARIOS[case.scenario]
     if case.pause:
         return _run_two_drivers(case, root)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 
 import pytest
-from cases import Case, run_all
+from cases import INTERVAL, Case, run_all
 from simulated_programs import SCENARIOS
 from test_faults import second_life
 
+from tidegate.common.files import Files
+from tidegate.state import compaction
 from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.simulated_engine import Chances
+from tidegate.testing.simulation import Simulation
 
 KINDS = (Kind.CRASH, Kind.CRASH, Kind.KILL, Kind.ERROR)
 
@@ -27,7 +30,9 @@ def random_case(seed: int) -> Case:
     rates = {name: dice.choice((0, 0.02, 0.06)) for name in names}
     widths = tuple(dice.choice((1, 2, 3)) for _ in range(4))
     chances = Chances(**rates, hang=dice.choice((0, 0, 0.03)))
-    return Case(scenario, seed, tuple(faults), chances, widths, concurrent=dice.choice((1, 1, 2, 3)))
+    concurrent, interval = dice.choice((1, 1, 2, 3)), dice.choice((10, 40, INTERVAL))
+    fan_in = dice.choice((2, compaction.FAN_IN))
+    return Case(scenario, seed, tuple(faults), chances, widths, concurrent, interval, fan_in)
 
 
 def paused_cases(scenario: str, every: int) -> list[Case]:
@@ -51,6 +56,14 @@ two_sources 50101 0:*@493=error die=0.06 zombie=0.02 late=0.02 rerun=0.06 parall
 
 def test_schedules_that_found_something() -> None:
     run_all(Case.parse(line.split()) for line in FOUND.split("\n") if line)
+
+
+def test_state_files_are_merged_in_a_short_life(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I13: of the schedules with a small ``fan_in``."""
+    monkeypatch.setattr(compaction, "FAN_IN", 2)
+    simulation = Simulation(SCENARIOS["states"], root, 1)
+    simulation.live([Fault(0, "*", 450, Kind.CRASH)])
+    assert [path for path in Files(simulation.place.job).list("shared") if path.endswith(".base")]
 
 
 @pytest.mark.parametrize("first", range(0, 500, 100))

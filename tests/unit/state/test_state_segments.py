@@ -165,6 +165,19 @@ def test_a_short_or_missing_file_is_found(tmp_path: Path, monkeypatch: pytest.Mo
         contents(files, ref)
 
 
+@pytest.mark.parametrize("limit", [0, 1 << 20])
+def test_a_good_file_in_the_place_of_another_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(segments, "WHOLE_LIMIT", limit)
+    files = Files(str(tmp_path))
+    one, other = (write(files, {STATE: {1: {b"key": value}}}) for value in (b"before", b"behind"))
+    assert one.size == other.size
+    (tmp_path / other.path).replace(tmp_path / one.path)
+    with pytest.raises(CorruptFileError, match=f"expected .*xxh3-128 {one.hash}"):
+        contents(files, one)
+
+
 def test_a_newer_format_is_refused_by_name(files: Files, tmp_path: Path) -> None:
     ref = write(files, {STATE: {1: {b"key": b"value"}}})
     data = bytearray((tmp_path / ref.path).read_bytes())

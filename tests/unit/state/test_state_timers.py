@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -168,9 +169,25 @@ def test_timers_need_a_key_and_whole_numbers(subtask: Subtask) -> None:
     with pytest.raises(StateAccessError, match="where: processing-time timers of operator 'totals'"):
         backend.processing_timers.register(5)
     backend.context.key = "a"
-    with pytest.raises(ArgumentTypeError, match="takes a whole number"):
-        backend.event_timers.register(1.5)  # type: ignore[arg-type]
+    wrong: list[Any] = [1.5, True, None, "5", np.float64(5)]
+    for call in (backend.event_timers.register, backend.event_timers.delete):
+        for time in wrong:
+            with pytest.raises(ArgumentTypeError, match="takes a whole number"):
+                call(time)
     assert subtask.finish() is None
+
+
+def test_times_may_be_ints_of_numpy(subtask: Subtask) -> None:
+    backend = subtask.begin()
+    ten: Any = np.int64(10)
+    register(backend, (ten, "a"), (20, "a"))
+    subtask.finish()
+    backend = subtask.begin()
+    backend.context.key = "a"
+    backend.event_timers.delete(ten)
+    subtask.finish()
+    assert fire(subtask.begin(), 30) == [(20, "a")]
+    subtask.finish()
 
 
 actions = st.lists(

@@ -125,7 +125,8 @@ class BatchPath:
         if len(values) < LEAST or self._failures > _PATIENCE:
             return False
         try:
-            self._send(*self._through(_record_of(values), _times_of(timestamps)))
+            with np.errstate(all="ignore"):
+                self._send(*self._through(_record_of(values), _times_of(timestamps)))
         except Inexact:
             self._failures += 1
             return False

@@ -1,0 +1,55 @@
+"""What a program would do: its graph, and how each of its functions runs. Nothing is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidegate.datastream.executor import JobHandle
+from tidegate.graph.plan import Chain, JobGraph, build
+from tidegate.graph.transformation import Program
+from tidegate.operators.rewrites.explain import explain_functions
+from tidegate.runtime.settings import JobSettings
+
+TARGET = "explain"
+"""Name of the executor."""
+
+
+class Built(BaseException):
+    """The program has come to ``execute``. No Exception: a program that catches those must not go on."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program.name)
+        self.program = program
+
+
+class ExplainingExecutor:
+    """Runs no program, but hands it over."""
+
+    def execute_async(self, program: Program) -> JobHandle:
+        raise Built(program)
+
+
+def explained(program: Program) -> Iterator[str]:
+    """The lines to show."""
+    settings = JobSettings.of(program.configuration)
+    graph = build(program, settings.parallelism, settings.max_parallelism, {})
+    yield f"job '{graph.name}': {len(graph.operators)} operators, {len(graph.chains)} chains, {len(graph.levels)} levels"
+    yield from _levels(graph)
+    yield "functions:"
+    for operator, function, how, reason in explain_functions(graph):
+        yield f"  {operator}: {function} is {how}{f' ({reason})' if reason else ''}"
+
+
+def _levels(graph: JobGraph) -> Iterator[str]:
+    for number, level in enumerate(graph.levels):
+        yield f"level {number}:"
+        for chain in level:
+            yield f"  {chain.name}, parallelism {chain.parallelism}"
+            yield from _ids(chain)
+
+
+def _ids(chain: Chain) -> Iterator[str]:
+    for operator in chain.operators:
+        uid = f"uid {operator.uid}" if operator.uid else f"no uid, id {operator.uid_hash} is made from its place"
+        keyed = ", keyed" if operator.keyed is not None else ""
+        yield f"    {operator.name}: {uid}, maximum parallelism {operator.max_parallelism}{keyed}"

@@ -1,0 +1,67 @@
+"""``tidegate explain``: the graph and how each function runs, and nothing is started."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tidegate.cli.main import app
+from tidegate.common import global_configuration
+from tidegate.datastream import executor
+
+PROGRAM = """
+import logging
+from tidegate.common import Types, WatermarkStrategy
+from tidegate.datastream import StreamExecutionEnvironment
+from tidegate.datastream.connectors.number_seq import NumberSequenceSource
+
+def told(value):
+    logging.info("%s", value)
+    return value
+
+env = StreamExecutionEnvironment.get_execution_environment()
+pair = Types.TUPLE([Types.LONG(), Types.LONG()])
+numbers = env.from_source(NumberSequenceSource(1, 10), WatermarkStrategy.no_watermarks(), "n", Types.LONG())
+numbers = numbers.map(lambda x: (x % 3, x), output_type=pair).name("pairs")
+totals = numbers.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1])).uid("totals")
+totals.map(told).name("told").print()
+try:
+    env.execute("sums")
+except Exception:
+    print("went on")
+print("went on")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(global_configuration, "_dynamic", {})
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(executor, "_registered", dict(executor._registered))
+    monkeypatch.chdir(tmp_path)
+
+
+def test_graph_ids_and_functions(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(PROGRAM)
+    result = CliRunner().invoke(app, ["explain", "-p", "2", "job.py"])
+    assert result.exit_code == 0, result.output
+    text = result.output
+    assert "went on" not in text
+    assert "job 'sums': 5 operators, 2 chains, 2 levels" in text
+    assert "parallelism 2" in text
+    assert "uid totals, maximum parallelism 128, keyed" in text
+    assert "pairs: <lambda> is on columns" in text
+    assert "key of 'pairs': <lambda> is on columns" in text
+    assert "told: told is called" in text
+    assert "not inlined: calls logging.info" in text
+
+
+def test_a_program_that_executes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text("x = 1\n")
+    result = CliRunner().invoke(app, ["explain", "job.py"])
+    assert result.exit_code == 1
+    assert "explain needs a program that comes to execute()" in result.output
