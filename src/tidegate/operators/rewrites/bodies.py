@@ -119,7 +119,9 @@ def _compiles_to(node: _Definition, code: CodeType, imports: list[ast.stmt]) -> 
     inner = f"lambda {parameters}: 0" if isinstance(node, ast.Lambda) else f"def {node.name}({parameters}): pass"
     module = ast.parse(f"def outer({', '.join(code.co_freevars)}):\n    {inner}")
     [statement] = module.body[0].body  # type: ignore[attr-defined]
-    (statement.value if isinstance(node, ast.Lambda) else statement).body = node.body
+    made = statement.value if isinstance(node, ast.Lambda) else statement
+    made.body = node.body
+    ast.copy_location(made, node)  # from 3.12 on, lines that differ show in the code
     module.body[:0] = [s for s in imports if not (isinstance(s, ast.ImportFrom) and s.module == "__future__")]
     [outer] = _inner_codes(compile(module, "<check>", "exec", dont_inherit=True))
     candidates = _inner_codes(outer)

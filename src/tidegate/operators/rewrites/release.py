@@ -9,6 +9,7 @@ numbers, texts or containers of them only: nobody sees when these go, and a stor
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Collection, Iterator
 
 from tidegate.operators.rewrites.bodies import Body
@@ -26,6 +27,10 @@ _Assignment = tuple[str, ast.expr | None]
 """A variable and what it is set to; None: something of which nothing is known."""
 
 
+_LAST_FIRST = sys.version_info >= (3, 14)
+"""In which order a frame lets go of its variables when it ends."""
+
+
 def lingering(body: Body, states: Collection[str], fields: Collection[str]) -> list[str]:
     """The variables to let go of. ``states``: attributes of ``self`` that are value states of numbers, texts or bytes;
     ``fields``: parameters that are tuples of numbers."""
@@ -37,7 +42,8 @@ def lingering(body: Body, states: Collection[str], fields: Collection[str]) -> l
         readable = plain - set(body.parameters)
         wrong = {name for name, value in assignments if value is None or not seen.is_plain(value, readable)} & plain
         if not wrong:
-            return [name for name in body.variables if name in body.assigned and name not in plain]
+            found = [name for name in body.variables if name in body.assigned and name not in plain]
+            return found[::-1] if _LAST_FIRST else found
         plain -= wrong
 
 
