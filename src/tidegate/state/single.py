@@ -62,6 +62,9 @@ class Entries:
         self._keys: list[bytes] = flat[::2]
         self._values: list[bytes | None] = flat[1::2]
 
+    def __len__(self) -> int:
+        return len(self._keys)
+
     def of(self, head: bytes) -> tuple[list[bytes], list[bytes | None]]:
         """Encoded keys and values of the entries of one state in no namespace; ``head``: what is between group and key."""
         start = 2 + len(head)
@@ -194,7 +197,7 @@ class SingleState(KeyedState):
 
     def learn(self, entries: Entries) -> None:
         keys, values = entries.of(self._head)
-        slots, more = entries.scoped(self._head)
+        slots, more = entries.scoped(self._head) if len(keys) < len(entries) else ([], [])
         self._context.scoped |= bool(slots)
         try:
             self._cache.update(zip(forms_of(keys), self.codec.decode_all(values), strict=True))
