@@ -101,9 +101,8 @@ def _not_here(rest: str) -> NotInTidegateError:
 
 
 def _nearest(parent: str, name: str) -> str | None:
-    module = sys.modules.get(f"{OURS}.{parent}")
-    [near] = difflib.get_close_matches(name, dir(module), 1, 0.8) or [None]
-    return near and f"there is {THEIRS}.{parent}.{near}; docs/features.md lists what is missing, and why"
+    near = difflib.get_close_matches(name, dir(sys.modules.get(f"{OURS}.{parent}")), 1, 0.8)
+    return f"there is {THEIRS}.{parent}.{near[0]}; docs/features.md lists what is missing, and why" if near else None
 
 
 class _Alias(Loader):
