@@ -62,13 +62,15 @@ class OperatorRound:
 @dataclass(frozen=True)
 class Site:
     """Where an operator lives. ``index``: of the subtask. ``above``: the watermark of its input. ``emit``: the way for records
-    that it emits outside of the loop, with their timestamps or None. ``tags``: its function may emit to side outputs."""
+    that it emits outside of the loop, with their timestamps or None. ``tags``: its function may emit to side outputs.
+    ``advance``: lets time go on behind it, up to its watermark ``below``, before it emits more."""
 
     index: int
     settings: Settings
     above: Domain
-    emit: Callable[[list[Any], list[Any] | None], None]
+    emit: Callable[[Values, list[Any] | None], None]
     tags: bool = True
+    advance: Callable[[int], None] = lambda now_ms: None
 
 
 class StreamOperator:
