@@ -160,12 +160,15 @@ class Subtask:
             operator.on_watermark(now_ms)
         self.cut(everything=False)
 
-    def _advance_behind(self, node: ChainNode, now_ms: int) -> None:
-        """As ``advance``, for the operators behind one. What it has emitted so far leaves the chain with this watermark."""
+    def _advance_behind(self, node: ChainNode, now_ms: int, exact: bool) -> None:
+        """As ``advance``, for the operators behind one."""
         for below in node.walk():
             if below is not node:
                 self.operators[below.operator.id].on_watermark(now_ms)
-        self.announce()
+        if exact:
+            self.announce()
+        else:
+            self.cut(everything=False)
 
     def announce(self) -> None:
         """What has left the chain so far stands before its watermark, what comes stands behind it: for all receivers."""

@@ -209,7 +209,8 @@ def test_a_split_that_is_marked_as_idle_holds_nobody_back(tmp_path: Path) -> Non
     scripts = [[At(1, (0, 1))], [At(n, (1, n)) for n in range(100)]]
     env = environment(tmp_path, **{"tidegate.round.max-records": 10})
     stream = env.from_source(ScriptedSource(*scripts, ends=False), WatermarkStrategy.for_generator(Sleepy), "s")
-    with stream.key_by(lambda v: 0).process(Lateness()).execute_and_collect() as found:
+    collected: Any = stream.key_by(lambda v: 0).process(Lateness()).execute_and_collect()
+    with collected as found:
         marks = [watermark for _, (value, watermark) in zip(range(101), found, strict=False) if value[0] == 1]
     assert marks[-1] > 50
 
@@ -251,7 +252,8 @@ class Rings(KeyedProcessFunction):
 def test_generators_are_asked_while_no_record_comes(tmp_path: Path) -> None:
     env = environment(tmp_path, **{"pipeline.auto-watermark-interval": 1})
     stream = env.from_source(ScriptedSource([At(0, 0)], ends=False), WatermarkStrategy.for_generator(Clocked), "s")
-    with stream.key_by(lambda v: 0).process(Rings()).execute_and_collect() as found:
+    collected: Any = stream.key_by(lambda v: 0).process(Rings()).execute_and_collect()
+    with collected as found:
         assert next(found) == 10
 
 
@@ -317,7 +319,7 @@ def test_aligned_sources_stay_together(
             "takes the name of a group",
         ),
         (
-            lambda: WatermarkStrategy.for_generator(Periodic()),
+            lambda: WatermarkStrategy.for_generator(Periodic()),  # type: ignore[arg-type]
             ArgumentTypeError,
             "every split needs an object of its own",
         ),  # type: ignore[arg-type]

@@ -48,7 +48,7 @@ class TimestampsOperator(CollectingOperator):
             self.site.emit(piece, times)
             if self._strategy.cuts_batches:
                 self._advance(now)
-                self.site.advance(now)
+                self.site.advance(now, True)
         self._strategy.periodic(self._generator, now)
         self._advance(now)
 
