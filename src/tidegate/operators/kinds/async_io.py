@@ -42,7 +42,7 @@ class AsyncOperator(CollectingOperator):
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
         self.below = Domain()
-        spec = self.operator.spec
+        spec: Any = self.operator.spec
         self._function, self._ordered = spec.function, spec.ordered
         self.hooks.insert(0, self._hooks(spec.function, f"operator '{self.operator.name}'", kind=_LoopHooks))
         self._calls: AsyncCalls | None = None
@@ -50,7 +50,7 @@ class AsyncOperator(CollectingOperator):
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
         self._give_up()
-        spec = self.operator.spec
+        spec: Any = self.operator.spec
         self._calls = AsyncCalls(self._function, spec.retry, spec.timeout_ms, spec.capacity, _report)
         self._stretches = deque([Stretch()])
         self._passed = self.below.watermark
