@@ -29,6 +29,7 @@ from tidegate.datastream.state import (
 )
 from tidegate.datastream.time_domain import TimeDomain
 from tidegate.datastream.timerservice import TimerService
+from tidegate.operators.distributed_cache import DistributedCache
 from tidegate.operators.functions import FunctionObject
 
 __all__ = [
@@ -104,6 +105,10 @@ class RuntimeContext(KeyedStateStore):
     @abstractmethod
     def get_job_parameter(self, key: str, default_value: str) -> str:
         """Of ``ExecutionConfig.set_global_job_parameters``."""
+
+    @abstractmethod
+    def get_distributed_cache(self) -> DistributedCache:
+        """The files of ``StreamExecutionEnvironment.register_cached_file``, by name (Java's API; PyFlink has no counterpart)."""
 
 
 class Function(FunctionObject, ABC):

@@ -36,6 +36,7 @@ from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
 from tidegate.datastream.executor import JobHandle, find_executor
 from tidegate.datastream.freezing import pickled
+from tidegate.datastream.job_dependencies import JobDependencies
 from tidegate.datastream.program import build_program, execution_plan
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
@@ -48,7 +49,7 @@ __all__ = ["StreamExecutionEnvironment"]
 DEFAULT_CHECKPOINT_INTERVAL = 500
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(JobDependencies):
     """Holds the operators of a program as frozen data, and its configuration. Nothing runs before ``execute``.
 
     Use ``get_execution_environment``: it starts from the configuration file and the command line, and what the program sets

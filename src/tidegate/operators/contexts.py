@@ -7,6 +7,7 @@ from typing import Any
 
 from tidegate.common.errors import StateAccessError
 from tidegate.graph.plan import Operator
+from tidegate.operators.distributed_cache import DistributedCache
 from tidegate.operators.time_domain import TimeDomain
 from tidegate.operators.watermarks import Domain
 from tidegate.state.backend import KeyedBackend
@@ -16,10 +17,16 @@ class SubtaskRuntimeContext:
     """Handed to ``open``. Valid as long as the function object lives."""
 
     def __init__(
-        self, operator: Operator, subtask: int, backend: KeyedBackend | None, parameters: dict[str, str] | None = None
+        self,
+        operator: Operator,
+        subtask: int,
+        backend: KeyedBackend | None,
+        parameters: dict[str, str] | None = None,
+        cache: DistributedCache | None = None,
     ) -> None:
         self._operator, self._subtask, self._backend = operator, subtask, backend
         self._parameters = parameters or {}
+        self._cache = cache or DistributedCache("", {})
         self.attempt_number = 0
 
     def get_task_name(self) -> str:
@@ -42,6 +49,9 @@ class SubtaskRuntimeContext:
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
         return self._parameters.get(key, default_value)
+
+    def get_distributed_cache(self) -> DistributedCache:
+        return self._cache
 
     def get_state(self, state_descriptor: Any) -> Any:
         return self._keyed(state_descriptor)

@@ -131,6 +131,11 @@ class Job:
             )
         return self._subtasks[chain, index]
 
+    def name_of(self, level: int, partition: int) -> str:
+        """``operators (subtask/parallelism)``, for log lines."""
+        subtask = self.subtask(*self.spec.partitions[level][partition])
+        return f"{subtask.chain.name} ({subtask.index + 1}/{subtask.chain.parallelism})"
+
     def close(self) -> None:
         for subtask in self._subtasks.values():
             subtask.close()

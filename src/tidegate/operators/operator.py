@@ -24,6 +24,7 @@ from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
 from tidegate.operators.column_batch import Values
 from tidegate.operators.contexts import SubtaskRuntimeContext
+from tidegate.operators.distributed_cache import DistributedCache
 from tidegate.operators.functions import Hooks
 from tidegate.operators.rows import MAX_WATERMARK, RoundContext, Status, TaskPlan
 from tidegate.operators.settings import Settings
@@ -115,7 +116,9 @@ class StreamOperator:
         return found
 
     def _hooks(self, function: Any, where: str, backend: Any = None, kind: type[Hooks] = Hooks) -> Hooks:
-        context = SubtaskRuntimeContext(self.operator, self.site.index, backend, self.site.settings.parameters)
+        settings = self.site.settings
+        cache = DistributedCache(settings.job_id, settings.cached_files)
+        context = SubtaskRuntimeContext(self.operator, self.site.index, backend, settings.parameters, cache)
         return kind(function, where, context)
 
     def open(self) -> None:

@@ -25,6 +25,8 @@ class Settings:
     map_size: int | None = None
     cache_bytes: int = DEFAULT_CACHE_BYTES
     parameters: dict[str, str] = field(default_factory=dict)
+    cached_files: dict[str, str] = field(default_factory=dict)
+    """Name -> path where the program was started."""
     object_reuse: bool = False
     """Records are never copied: the program promises not to change what it has emitted or was handed."""
     inline: bool = True

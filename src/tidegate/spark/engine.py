@@ -17,6 +17,7 @@ from tidegate.operators.level import JobSpec
 from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.spark.task import ForgetJob, LevelTask, identity
+from tidegate.spark.worker_setup import WorkerSetup
 
 _COLLECT_EVERY = 50
 _SPARK_ERRORS = (Py4JError, PySparkException, OSError)
@@ -26,11 +27,15 @@ _SPARK_ERRORS = (Py4JError, PySparkException, OSError)
 class SparkEngine:
     """See runtime/engine.py for the contract. One object a job; ``run`` is called from one thread, ``cancel`` from any.
 
-    ``open_context`` is called at the first start, when all checks of the program have passed.
+    ``open_context`` is called at the first start, when all checks of the program have passed; ``ship`` then brings to the executors
+    what the job depends on.
     """
 
-    def __init__(self, open_context: Callable[[], SparkContext]) -> None:
-        self._open_context = open_context
+    def __init__(
+        self, open_context: Callable[[], SparkContext], ship: Callable[[SparkContext, JobSpec], WorkerSetup]
+    ) -> None:
+        self._open_context, self._ship = open_context, ship
+        self._setup: WorkerSetup | None = None
         self._context: SparkContext | None = None
         self._spec: JobSpec | None = None
         self._program: Any = None
@@ -48,6 +53,7 @@ class SparkEngine:
         self._spec = spec
         with self._errors("start of an attempt"):
             self._forget_program()
+            self._setup = self._setup or self._ship(self._sc, spec)
             self._program = self._sc.broadcast(pickle.dumps(spec, 5))
             # Level 0 reads no rows; one RDD of empty partitions serves all rounds (a new one costs some milliseconds).
             self._seed = self._sc.parallelize([], spec.widths[0])
@@ -102,12 +108,13 @@ class SparkEngine:
 
     def _rdd(self, plan: RoundPlan, spec: JobSpec) -> RDD[Any]:
         context = pickle.dumps(plan.context, 5)
+        assert self._setup is not None
         rdd: RDD[Any] = self._seed
         for level, tasks in enumerate(plan.tasks):
             if level:
                 rdd = rdd.partitionBy(spec.widths[level], identity)
             plans = [pickle.dumps(task, 5) for task in tasks]
-            rdd = rdd.mapPartitionsWithIndex(LevelTask(spec.attempt, self._program, level, context, plans))
+            rdd = rdd.mapPartitionsWithIndex(LevelTask(spec.attempt, self._program, level, context, plans, self._setup))
         return rdd
 
     def _release_shuffles(self, rdd: RDD[Any]) -> None:

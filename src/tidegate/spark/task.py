@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.operators.level import JobSpec, close_job, job_in_this_worker
 from tidegate.operators.rows import RoundContext, TaskPlan
+from tidegate.spark.worker_setup import WorkerSetup, at
 from tidegate.state.local_dir import remove_job
 from tidegate.state.stores import close_removed_stores
 
@@ -24,15 +25,19 @@ class LevelTask:
     ``program`` is the broadcast of the pickled JobSpec; plans are pickled one by one so that a task reads only its own.
     """
 
-    def __init__(self, attempt: str, program: Any, level: int, context: bytes, plans: list[bytes]) -> None:
-        self.attempt, self.program, self.level = attempt, program, level
+    def __init__(
+        self, attempt: str, program: Any, level: int, context: bytes, plans: list[bytes], setup: WorkerSetup
+    ) -> None:
+        self.attempt, self.program, self.level, self.setup = attempt, program, level, setup
         self.context, self.plans = context, plans
 
     def __call__(self, partition: int, rows: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         # Records are plain data that reference counting frees; the collector's default of every 700 allocations costs
         # a tenth of the loop. Cycles of user code are still found, later.
         gc.set_threshold(200_000, 20, 50)
+        self.setup.enter()
         job = job_in_this_worker(self.attempt, self._load)
+        at(f"{self.setup.job_name}: {job.name_of(self.level, partition)}")
         context: RoundContext = pickle.loads(self.context)
         plan: TaskPlan = pickle.loads(self.plans[partition])
         incoming = (row for _, row in rows)
