@@ -3,7 +3,7 @@
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
-from tidegate.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
+from tidegate.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream, WindowedStream
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
 from tidegate.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from tidegate.datastream.functions import (
@@ -15,10 +15,12 @@ from tidegate.datastream.functions import (
     MapFunction,
     Partitioner,
     ProcessFunction,
+    ProcessWindowFunction,
     ReduceFunction,
     RuntimeContext,
     SinkFunction,
     TwoPhaseCommitSinkFunction,
+    WindowFunction,
 )
 from tidegate.datastream.output_tag import OutputTag
 from tidegate.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
@@ -26,6 +28,16 @@ from tidegate.datastream.state_backend import HashMapStateBackend, StateBackend
 from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
 from tidegate.datastream.time_domain import TimeDomain
 from tidegate.datastream.timerservice import TimerService
+from tidegate.datastream.window import (
+    CountWindow,
+    GlobalWindow,
+    MergingWindowAssigner,
+    TimeWindow,
+    Trigger,
+    TriggerResult,
+    Window,
+    WindowAssigner,
+)
 
 __all__ = [
     "AggregateFunction",
@@ -33,21 +45,25 @@ __all__ = [
     "CheckpointStorage",
     "CheckpointingMode",
     "CloseableIterator",
+    "CountWindow",
     "DataStream",
     "DataStreamSink",
     "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage",
     "FilterFunction",
     "FlatMapFunction",
+    "GlobalWindow",
     "HashMapStateBackend",
     "KeySelector",
     "KeyedProcessFunction",
     "KeyedStream",
     "MapFunction",
     "MemorySize",
+    "MergingWindowAssigner",
     "OutputTag",
     "Partitioner",
     "ProcessFunction",
+    "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
     "RuntimeExecutionMode",
@@ -56,6 +72,13 @@ __all__ = [
     "StateBackend",
     "StreamExecutionEnvironment",
     "TimeDomain",
+    "TimeWindow",
     "TimerService",
+    "Trigger",
+    "TriggerResult",
     "TwoPhaseCommitSinkFunction",
+    "Window",
+    "WindowAssigner",
+    "WindowFunction",
+    "WindowedStream",
 ]

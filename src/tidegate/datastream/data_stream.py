@@ -3,5 +3,6 @@
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.keyed_stream import KeyedStream
 from tidegate.datastream.stream import DataStream, DataStreamSink
+from tidegate.datastream.windowed_stream import AllWindowedStream, WindowedStream
 
-__all__ = ["CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream"]
+__all__ = ["AllWindowedStream", "CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream", "WindowedStream"]
