@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 __all__ = ["TypeSerializer", "VoidNamespaceSerializer"]
 
 T = TypeVar("T")
+void = b""
 
 
 class TypeSerializer(ABC, Generic[T]):

@@ -1,5 +1,6 @@
 """Windows, assigners, triggers, evictors, by PyFlink's module path. Evictors and two triggers are Java's, in PyFlink's spelling."""
 
+from tidegate.common.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.operators.windows.assigner import MergingWindowAssigner, WindowAssigner
 from tidegate.operators.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 from tidegate.operators.windows.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor, TimestampedValue
@@ -38,6 +39,8 @@ from tidegate.operators.windows.window import (
     TimeWindowSerializer,
     Window,
 )
+
+MAX_LONG_VALUE, MIN_LONG_VALUE = MAX_WATERMARK, MIN_WATERMARK
 
 __all__ = [
     "ContinuousEventTimeTrigger",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import (
+    AsyncSpec,
     FilterSpec,
     FlatMapSpec,
     MapSpec,
@@ -16,6 +17,7 @@ from tidegate.graph.transformation import (
     TimestampsSpec,
     WindowSpec,
 )
+from tidegate.operators.kinds.async_io import AsyncOperator
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.flat_map import FlatMapOperator
 from tidegate.operators.kinds.map import MapOperator
@@ -35,6 +37,7 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     FilterSpec: FilterOperator,
     ProcessSpec: ProcessOperator,
     ReduceSpec: ReduceOperator,
+    AsyncSpec: AsyncOperator,
     TimestampsSpec: TimestampsOperator,
     SinkSpec: SinkOperator,
     SlicedWindowSpec: SlicedWindowOperator,
