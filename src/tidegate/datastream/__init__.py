@@ -3,13 +3,23 @@
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
-from tidegate.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
+from tidegate.datastream.data_stream import (
+    CloseableIterator,
+    ConnectedStreams,
+    DataStream,
+    DataStreamSink,
+    KeyedStream,
+)
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
 from tidegate.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from tidegate.datastream.functions import (
     AggregateFunction,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
@@ -33,6 +43,10 @@ __all__ = [
     "CheckpointStorage",
     "CheckpointingMode",
     "CloseableIterator",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "ConnectedStreams",
     "DataStream",
     "DataStreamSink",
     "ExternalizedCheckpointRetention",
@@ -41,6 +55,7 @@ __all__ = [
     "FlatMapFunction",
     "HashMapStateBackend",
     "KeySelector",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
     "MapFunction",
