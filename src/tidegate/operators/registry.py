@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import (
+    AsyncSpec,
     CoFlatMapSpec,
     CoMapSpec,
     CoProcessSpec,
@@ -17,6 +18,7 @@ from tidegate.graph.transformation import (
     SourceSpec,
     TimestampsSpec,
 )
+from tidegate.operators.kinds.async_io import AsyncOperator
 from tidegate.operators.kinds.co_flat_map import CoFlatMapOperator
 from tidegate.operators.kinds.co_map import CoMapOperator
 from tidegate.operators.kinds.co_process import CoProcessOperator
@@ -40,6 +42,7 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     CoFlatMapSpec: CoFlatMapOperator,
     CoProcessSpec: CoProcessOperator,
     ReduceSpec: ReduceOperator,
+    AsyncSpec: AsyncOperator,
     TimestampsSpec: TimestampsOperator,
     SinkSpec: SinkOperator,
 }
