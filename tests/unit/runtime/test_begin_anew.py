@@ -107,7 +107,8 @@ def test_a_job_without_checkpoints_is_cancelled_when_it_is_suspended(tmp_path: P
 
 def test_a_fixed_id_needs_a_directory(tmp_path: Path) -> None:
     """Every start would begin anew, in a temporary one."""
+    nowhere: dict[str, Any] = {"execution.checkpointing.dir": None}
     with pytest.raises(ConfigurationError) as caught:
-        run(SmallJob(tmp_path), **{"execution.checkpointing.dir": None})
+        run(SmallJob(tmp_path), **nowhere)
     assert "tidegate.job-id=small, and no execution.checkpointing.dir" in str(caught.value.found)
     assert caught.value.cure == "set execution.checkpointing.dir, or leave tidegate.job-id out"
