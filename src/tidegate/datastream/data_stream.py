@@ -1,6 +1,7 @@
 """Streams, by PyFlink's module path."""
 
 from tidegate.datastream.closeable_iterator import CloseableIterator
+from tidegate.datastream.connected_streams import ConnectedStreams
 from tidegate.datastream.keyed_stream import KeyedStream
 from tidegate.datastream.stream import DataStream, DataStreamSink
 from tidegate.datastream.windowed_stream import AllWindowedStream, WindowedStream
@@ -10,6 +11,7 @@ __all__ = [
     "WINDOW_STATE_NAME",
     "AllWindowedStream",
     "CloseableIterator",
+    "ConnectedStreams",
     "DataStream",
     "DataStreamSink",
     "KeyedStream",
