@@ -244,7 +244,7 @@ class AllWindowedStream(_Windows):
     _shapes = (Shape.APPLY_ALL, Shape.PROCESS_ALL)
 
     def __init__(self, data_stream: DataStream, window_assigner: WindowAssigner[Any, Any]) -> None:
-        super().__init__(data_stream._values().key_by(_one_key), window_assigner)
+        super().__init__(data_stream.key_by(_one_key), window_assigner)
 
     def _result(self, *arguments: Any) -> DataStream:
         return super()._result(*arguments).force_non_parallel()
