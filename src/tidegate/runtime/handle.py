@@ -70,6 +70,10 @@ class StartedJob:
             raise self._failure
         return JobExecutionResult(JobID(self.job_id), int(self._seconds * 1000))
 
+    def wait(self, timeout: float) -> bool:
+        """Whether it has ended, after so many seconds at most. Never raises."""
+        return self._done.wait(timeout)
+
     def _describe_failure(self) -> TidegateError | None:
         if self._error is None or isinstance(self._error, JobCancelledError):
             return self._error if isinstance(self._error, JobCancelledError) else None
