@@ -38,11 +38,12 @@ def live_line(view: JobView, now_ms: int) -> str:
     totals = view.totals
     parts = [f"{_state(view)} {duration(now_ms - view.created_ms, coarse=True)}"]
     if totals.rounds:
-        parts.append(f"{totals.rounds:,} rounds, {totals.records:,} records, {rate(view, now_ms):,.0f}/s")
+        did = f"{_count(totals.rounds, 'round')}, {_count(totals.records, 'record')}"
+        parts.append(f"{did}, {rate(view, now_ms):,.0f}/s")
     if view.checkpoint_interval_ms is not None and totals.rounds:
         parts.append(_last_checkpoint(view, now_ms))
     if view.exceptions:
-        parts.append(f"{len(view.exceptions)} failures, the last: {_first_line(view.exceptions[-1].message)}")
+        parts.append(f"{_count(len(view.exceptions), 'failure')}, the last: {_first_line(view.exceptions[-1].message)}")
     parts.append(view.name)
     if view.checkpoint_interval_ms is not None:
         parts.append(f"more in {view.directory}/history.json")

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
 from tidegate.cli.job_lines import end_line, live_line, start_line
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _ERASE, _DIM, _PLAIN = "\r\x1b[2K", "\x1b[2m", "\x1b[0m"
 _EVERY_S = 0.5
+_LAST_LINE_S = 2.0
 _NARROWEST = 20
 
 
@@ -122,45 +123,47 @@ def _is_terminal(stream: Any) -> bool:
 class TerminalFace:
     """Shows every job this process starts. A job is not slowed or broken by it: it looks on from a thread of its own."""
 
-    _lock = threading.Lock()
-    _terminal: Terminal | None = None
-    _users = 0
-
     def watch(self, job: Any) -> Callable[[], None]:
         """Show the job until its end. What is returned waits until that is shown."""
         if not isinstance(job, StartedJob) or not _is_terminal(sys.stderr):
             return lambda: None
-        watching = threading.Thread(target=self._watch, args=(job,), name=f"tidegate-face-{job.job_id}", daemon=True)
+        watching = threading.Thread(target=_watch, args=(job,), name=f"tidegate-face-{job.job_id}", daemon=True)
+        _watching[watching] = job
         watching.start()
         return watching.join
 
-    def _watch(self, job: StartedJob) -> None:
-        try:
-            with self._shared() as terminal:
-                if terminal is not None:
-                    _follow(job, terminal)
-        except Exception:
-            log.debug("the terminal cannot be written to", exc_info=True)
 
-    @contextlib.contextmanager
-    def _shared(self) -> Iterator[Terminal | None]:
-        """One terminal for all jobs of the process, given back behind the last."""
-        kind = type(self)
-        with kind._lock:
-            if kind._terminal is None:
-                kind._terminal = Terminal.of(os.environ)
-                if kind._terminal is not None:
-                    atexit.register(kind._terminal.close)
-            kind._users += 1
-        try:
-            yield kind._terminal
-        finally:
-            with kind._lock:
-                kind._users -= 1
-                if kind._users == 0 and kind._terminal is not None:
-                    kind._terminal.close()
-                    atexit.unregister(kind._terminal.close)
-                    kind._terminal = None
+_watching: dict[threading.Thread, StartedJob] = {}
+_lock = threading.Lock()
+_shared: Terminal | None = None
+"""One for all jobs of the process, given back behind the last."""
+
+
+def _watch(job: StartedJob) -> None:
+    global _shared
+    try:
+        with _lock:
+            _shared = _shared or Terminal.of(os.environ)
+        if _shared is not None:
+            _follow(job, _shared)
+    except Exception:
+        log.debug("the terminal cannot be written to", exc_info=True)
+    finally:
+        with _lock:
+            del _watching[threading.current_thread()]
+            if not _watching and _shared is not None:
+                _shared.close()
+                _shared = None
+
+
+@atexit.register
+def _at_exit() -> None:
+    """The end of a job nobody waits for any more is shown all the same; of one that still runs nothing stays."""
+    for watching, job in list(_watching.items()):
+        if job.wait(0):
+            watching.join(_LAST_LINE_S)
+    if _shared is not None:
+        _shared.close()
 
 
 def _follow(job: StartedJob, terminal: Terminal) -> None:

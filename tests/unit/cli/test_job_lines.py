@@ -84,8 +84,8 @@ def test_a_failed_checkpoint_and_failures_are_seen() -> None:
     met = ExceptionView(STARTED, 1, "UserCodeError", "A user function raised an exception\n  where: x")
     view = view_of(totals=Totals(1, 1), checkpoints=(completed(7, STARTED), failed), exceptions=(met,))
     line = live_line(replace(view, status=JobStatus.RESTARTING), STARTED)
-    assert line.startswith("RESTARTING 0 s · 1 rounds, 1 records, 0/s · checkpoint 8 FAILED: disk full · ")
-    assert "1 failures, the last: A user function raised an exception ·" in line
+    assert line.startswith("RESTARTING 0 s · 1 round, 1 record, 0/s · checkpoint 8 FAILED: disk full · ")
+    assert "1 failure, the last: A user function raised an exception ·" in line
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ client.add_round_listener(lambda round: logging.warning("round %d", round.round)
 client.get_job_execution_result().result()
 print("the program goes on")
 """
+END = b"<the end of the test>"
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("CI", "NO_COLOR")} | {"TERM": "xterm"}
 
 
@@ -56,16 +58,22 @@ def on_terminal(
     child = subprocess.Popen(
         command, cwd=directory, stdin=theirs, stdout=theirs, stderr=theirs, env=ENVIRONMENT | (environment or {})
     )
-    os.close(theirs)
-    heard = b""
-    while True:
-        try:
-            heard += os.read(ours, 65536)
-        except OSError:  # the last writer is gone
-            break
-    os.close(ours)
+    heard = bytearray()
+    reading = threading.Thread(target=_read_until_end, args=(ours, heard))
+    reading.start()
     child.wait()
-    return heard.decode().replace("\r\n", "\n")
+    os.write(
+        theirs, END
+    )  # the last writer is this test: what a terminal has not handed on when it is closed may be lost
+    reading.join()
+    os.close(theirs)
+    os.close(ours)
+    return heard.removesuffix(END).decode().replace("\r\n", "\n")
+
+
+def _read_until_end(terminal: int, heard: bytearray) -> None:
+    while not heard.endswith(END):
+        heard += os.read(terminal, 65536)
 
 
 def screen(heard: str) -> list[str]:
@@ -94,7 +102,9 @@ def test_start_live_and_end_line_and_nothing_is_garbled(tmp_path: Path) -> None:
     assert [line for line in others if line.startswith("LOG ")][:4] == [f"LOG round {n}" for n in range(1, 5)]
     assert all(re.fullmatch(r"out> \d|LOG round \d|the program goes on", line) for line in others), others
     live = re.findall(r"\x1b\[2K\x1b\[2m(.*?)\x1b\[0m", heard)
-    assert any(re.match(r"RUNNING \d s · \d rounds, \d records, \d+/s · (no )?checkpoint", line) for line in live), live
+    assert any(re.match(r"RUNNING \d s · \d rounds?, \d records?, \d+/s · (no )?checkpoint", line) for line in live), (
+        live
+    )
     assert all(line.endswith(f"five · more in {tmp_path}/ck/five/history.json") for line in live)
 
 
