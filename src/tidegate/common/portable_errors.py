@@ -161,10 +161,15 @@ def _text(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    """The tracebacks of the causes, or of an error without any, from the user's first frame on. Not the error's own text again."""
+    """The tracebacks of the causes, or of an error without any. Not the error's own text again."""
     below = list(_chain(error))[1:2]
+    return trace(below[0][0] if below else error)
+
+
+def trace(error: BaseException) -> str:
+    """An error's traceback with those of its causes, each from the user's first frame on."""
     try:
-        told = traceback.TracebackException.from_exception(below[0][0] if below else error)
+        told = traceback.TracebackException.from_exception(error)
         _cut_ours(told)
         return "".join(told.format())[-_LARGEST:]
     except Exception as second:
