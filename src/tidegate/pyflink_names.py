@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 _ROOT = "tidegate."
-_PAGE = "docs/compatibility.md says what is there, what is not, and what stands in for it"
+_PAGE = "docs/features.md lists what is there, and why the rest is not"
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 
 

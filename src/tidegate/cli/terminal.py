@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 _ERASE, _DIM, _PLAIN = "\r\x1b[2K", "\x1b[2m", "\x1b[0m"
 _EVERY_S = 0.5
 _LAST_LINE_S = 2.0
+_PATIENCE, _PATIENCE_S = 10, 0.005
 _NARROWEST = 20
 
 
@@ -38,8 +39,7 @@ class Terminal:
         self._shown = False
         self._at_margin = True
         self._guarded: list[TextIO] = []
-        if live:
-            self._guard(others)
+        self._guard(others)
 
     @staticmethod
     def of(environment: Mapping[str, str]) -> Terminal | None:
@@ -51,7 +51,11 @@ class Terminal:
         return Terminal(sys.stderr, streams, live=live, colours=live and not environment.get("NO_COLOR"))
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """A line that stays. Somebody in the middle of a line is given a moment: ``print`` writes its line feed by itself."""
+        for _ in range(_PATIENCE):
+            if self._at_margin:
+                break
+            time.sleep(_PATIENCE_S)
         with self._lock:
             self.erase()
             if not self._at_margin:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate.common.errors import JobCancelledError, JobFailedError, TidegateError
+from tidegate.common.errors import JobCancelledError, JobFailedError, TidegateError, UserCodeError
 from tidegate.common.job_execution_result import JobExecutionResult
 from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
@@ -80,6 +80,8 @@ class StartedJob:
         failure = JobFailedError(
             f"Job '{self._master.graph.name}' ({self.job_id}) failed", found=str(self._error), where=self._kept()
         )
+        if isinstance(self._error, UserCodeError):
+            self._error.__traceback__ = None  # what counts is that of the user's code, below; ours says nothing
         failure.__cause__ = self._error  # whoever raises it: here, or where collected records are read
         return failure
 

@@ -136,9 +136,9 @@ def test_a_failed_job_ends_with_its_line_before_the_traceback(tmp_path: Path) ->
 def test_a_line_the_user_has_not_ended_is_left_alone(tmp_path: Path) -> None:
     program = JOB.replace('logging.warning("round %d", round.round)', 'print(round.round, end=" ", flush=True)')
     heard = on_terminal(tmp_path, program.replace('.print("out")', ".add_sink(lambda value: None)"))
-    seen = screen(heard)
-    assert seen[1].startswith("1 2 3 4 5 ")
-    assert seen[2].startswith("job 'five' has finished")
+    lines = re.sub(r"\r\x1b\[2K(\x1b\[2m.*?\x1b\[0m)?", "", heard).split("\n")
+    assert any(line.startswith("1 2 3 4 5 ") for line in lines), lines
+    assert any(line.startswith("job 'five' has finished") for line in lines), lines
 
 
 FINISHED = """
