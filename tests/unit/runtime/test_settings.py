@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -33,15 +34,9 @@ def test_defaults_are_those_of_the_options() -> None:
 def test_what_subtasks_assume_without_a_job_are_the_same_defaults() -> None:
     of_job, of_subtask = JobSettings.of({}), Settings("job", "root", "local")
     assert of_subtask.inline == of_job.inline_functions
-    for name in (
-        "chunk_records",
-        "state_backend",
-        "map_size",
-        "cache_bytes",
-        "object_reuse",
-        "batch_mode",
-        "parameters",
-    ):
+    shared = {field.name for field in fields(Settings)} & {field.name for field in fields(JobSettings)}
+    assert {"chunk_records", "state_backend", "map_size", "cache_bytes", "object_reuse"} <= shared
+    for name in shared - {"job_id"}:
         assert getattr(of_subtask, name) == getattr(of_job, name), name
     source = inspect.getsource(Settings)
     assert not re.findall(r": (?:int|str) = [\d\"']", source), "a default of its own"
