@@ -238,7 +238,7 @@ class LoopSource:
         """Code that makes the key of a record; returns the variable it is in."""
         key = f"tg_k{label}"
         self.call(label, partitioning.selector, [value], key, depth, owner)
-        if partitioning.is_keyed:  # keys of the common classes are their own form; others pay a call
+        if partitioning.has_key:  # keys of the common classes are their own form; others pay a call
             identity = key_identity(partitioning.key_type)
             # one class after the other: to look into a set costs three times as much
             safe = sorted(identity.safe, key=lambda kind: kind.__name__)
