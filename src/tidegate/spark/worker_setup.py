@@ -68,8 +68,8 @@ class _Worker:
 
 
 def _link(work: str) -> None:
-    """An executor on a cluster has a directory of its own, and Python finds what Spark brought by paths relative to it: so we stay, and
-    what is in archives comes to us."""
+    """An executor on a cluster has a directory of its own, and paths relative to it are how Python finds what Spark brought: it
+    stays there, and what is in archives comes to it."""
     for name in os.listdir(work):
         new = f".{name}.{os.getpid()}"
         os.symlink(os.path.join(work, name), new)
