@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from tidegate.spark.bundle import make_bundle, unpacked
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundles.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
 
 
 def wheel(directory: Path, name: str, text: str) -> None:
@@ -46,8 +47,11 @@ def files(root: Path) -> Dependencies:
     (root / "words.txt").write_text("gate\n")
     (root / "script.sh").write_text("#!/bin/sh\necho script\n")
     paths = tuple(str(root / name) for name in ("one.py", "folder", "package", "zipped.zip"))
-    cached = (CachedFile("words", str(root / "words.txt")), CachedFile("script", str(root / "script.sh"), True))
-    cached += (CachedFile("all", str(root / "folder")),)
+    cached = (
+        CachedFile("words", str(root / "words.txt")),
+        CachedFile("script", str(root / "script.sh"), True),
+        CachedFile("all", str(root / "folder")),
+    )
     return Dependencies(paths, ((str(root / "archive.zip"), "env"),), cached_files=cached)
 
 
