@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import options
+from tidegate.common.option_types import ports_of
 from tidegate.common.options import Option
 
 
@@ -38,6 +39,7 @@ class JobSettings:
     inline_functions: bool
     batch_mode: bool
     watermark_interval_ms: int
+    metrics_ports: range | None
     parameters: Mapping[str, str]
 
     @staticmethod
@@ -49,6 +51,7 @@ class JobSettings:
             return option.default if value is None else value
 
         policy = CheckpointPolicy.from_configuration(configuration)
+        ports = get(options.METRICS_PORT)
         maximum, tmp_dirs = get(options.MAX_PARALLELISM), get(options.TMP_DIRS)
         return JobSettings(
             job_id=get(options.JOB_ID),
@@ -72,6 +75,7 @@ class JobSettings:
             object_reuse=get(options.OBJECT_REUSE),
             inline_functions=get(options.INLINE_FUNCTIONS),
             batch_mode=get(options.RUNTIME_MODE) == "BATCH",
+            metrics_ports=ports_of(ports) if ports else None,
             watermark_interval_ms=get(options.AUTO_WATERMARK_INTERVAL),
             parameters={key: str(value) for key, value in get(options.JOB_PARAMETERS).items()},
         )
