@@ -176,6 +176,9 @@ class StreamOperator:
     def on_watermark(self, now_ms: int) -> None:
         """Records have passed, and maybe the watermark ``above`` has advanced: let time go on ``below``."""
 
+    def end_of_key(self, now_ms: int) -> None:
+        """Batch mode, at the head of a chain: the last record of the current key has passed, and the next one's come."""
+
     def end_input(self, now_ms: int) -> None:
         """The last record of all has passed, and the watermark ``above`` is the last one."""
         self.on_watermark(now_ms)
