@@ -10,7 +10,7 @@ import heapq
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -83,7 +83,7 @@ class Groups:
         self._records = 0
         self._runs: list[IO[bytes]] = []
 
-    def add(self, keys: list[Any], timestamps: list[int | None], number: int, values: list[Any]) -> None:
+    def add(self, keys: list[Any], timestamps: list[int | None], number: int, values: Sequence[Any]) -> None:
         held = self._held
         for key, moment, value in zip(keys, timestamps, values, strict=True):
             entries = held.get(key)
