@@ -1,4 +1,6 @@
-"""Asynchronous calls: 10,000 of ``asyncio.sleep(0.01)``, 1,000 at once, as an operator's subtask makes them. python bench/async_calls.py
+"""Asynchronous calls: 10,000 of ``asyncio.sleep(0.01)``, 1,000 at once, as an operator's subtask makes them.
+
+python bench/async_calls.py
 
 Ten waves of 10 ms are the least possible: 0.1 s.
 """
