@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
+from tidegate.common.metrics import MetricGroup
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
 from tidegate.datastream.state import (
@@ -121,8 +122,13 @@ class RuntimeContext(KeyedStateStore):
         """Of ``ExecutionConfig.set_global_job_parameters``."""
 
     @abstractmethod
+<<<<<<< HEAD
     def get_distributed_cache(self) -> DistributedCache:
         """The files of ``StreamExecutionEnvironment.register_cached_file``, by name (Java's API; PyFlink has no counterpart)."""
+=======
+    def get_metrics_group(self) -> MetricGroup:
+        """Where the function registers what it measures."""
+>>>>>>> main
 
 
 class Function(FunctionObject, ABC):
