@@ -122,13 +122,12 @@ class RuntimeContext(KeyedStateStore):
         """Of ``ExecutionConfig.set_global_job_parameters``."""
 
     @abstractmethod
-<<<<<<< HEAD
     def get_distributed_cache(self) -> DistributedCache:
         """The files of ``StreamExecutionEnvironment.register_cached_file``, by name (Java's API; PyFlink has no counterpart)."""
-=======
+
+    @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
         """Where the function registers what it measures."""
->>>>>>> main
 
 
 class Function(FunctionObject, ABC):

@@ -38,12 +38,8 @@ from tidegate.datastream.execution_plan import execution_plan
 from tidegate.datastream.executor import JobHandle, find_executor, watch
 from tidegate.datastream.freezing import pickled
 from tidegate.datastream.interruption import Interruption
-<<<<<<< HEAD
 from tidegate.datastream.job_dependencies import JobDependencies
-from tidegate.datastream.program import build_program, execution_plan
-=======
 from tidegate.datastream.program import build_program
->>>>>>> main
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
 from tidegate.datastream.stream import DataStream, expect_strategy, expect_type

@@ -8,11 +8,8 @@ from typing import Any
 from tidegate.common.errors import StateAccessError
 from tidegate.common.metrics import MetricGroup
 from tidegate.graph.plan import Operator
-<<<<<<< HEAD
 from tidegate.operators.distributed_cache import DistributedCache
-=======
 from tidegate.operators.metrics import SubtaskMetricGroup, SubtaskMetrics
->>>>>>> main
 from tidegate.operators.time_domain import TimeDomain
 from tidegate.operators.watermarks import Domain
 from tidegate.state.backend import KeyedBackend
@@ -27,11 +24,8 @@ class SubtaskRuntimeContext:
         subtask: int,
         backend: KeyedBackend | None,
         parameters: dict[str, str] | None = None,
-<<<<<<< HEAD
-        cache: DistributedCache | None = None,
-=======
         metrics: SubtaskMetrics | None = None,
->>>>>>> main
+        cache: DistributedCache | None = None,
     ) -> None:
         self._operator, self._subtask, self._backend = operator, subtask, backend
         self._parameters = parameters or {}
@@ -60,13 +54,11 @@ class SubtaskRuntimeContext:
     def get_job_parameter(self, key: str, default_value: str) -> str:
         return self._parameters.get(key, default_value)
 
-<<<<<<< HEAD
     def get_distributed_cache(self) -> DistributedCache:
         return self._cache
-=======
+
     def get_metrics_group(self) -> MetricGroup:
         return SubtaskMetricGroup(self._metrics)
->>>>>>> main
 
     def get_state(self, state_descriptor: Any) -> Any:
         return self._keyed(state_descriptor)

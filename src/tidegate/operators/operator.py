@@ -119,12 +119,10 @@ class StreamOperator:
 
     def _hooks(self, function: Any, where: str, backend: Any = None, kind: type[Hooks] = Hooks) -> Hooks:
         settings = self.site.settings
-<<<<<<< HEAD
         cache = DistributedCache(settings.job_id, settings.cached_files)
-        context = SubtaskRuntimeContext(self.operator, self.site.index, backend, settings.parameters, cache)
-=======
-        context = SubtaskRuntimeContext(self.operator, self.site.index, backend, settings.parameters, self.metrics)
->>>>>>> main
+        context = SubtaskRuntimeContext(
+            self.operator, self.site.index, backend, settings.parameters, self.metrics, cache
+        )
         return kind(function, where, context)
 
     def open(self) -> None:

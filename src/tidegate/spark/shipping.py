@@ -66,7 +66,8 @@ def _add_file(context: SparkContext, file: Path) -> None:
 def _ship_tidegate(context: SparkContext) -> None:
     """Executors run the driver's version of Tidegate, whatever is installed there; its dependencies must be."""
     package = Path(tidegate.__file__).parent
-    modules = {f"tidegate/{path.relative_to(package)}": path for path in package.rglob("*.py")}
+    files = (path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    modules = {f"tidegate/{path.relative_to(package)}": path for path in files}
     zipped = _zip(modules, staging())
     if zipped.name not in (context._python_includes or []):
         context.addPyFile(str(zipped))
