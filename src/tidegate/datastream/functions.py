@@ -76,19 +76,24 @@ class KeyedStateStore(ABC):
     """
 
     @abstractmethod
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]: ...
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """The value state of this name, of the current key."""
 
     @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]: ...
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """The list state of this name, of the current key."""
 
     @abstractmethod
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """The map state of this name, of the current key."""
 
     @abstractmethod
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]: ...
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """The reducing state of this name, of the current key."""
 
     @abstractmethod
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]: ...
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """The aggregating state of this name, of the current key."""
 
 
 class RuntimeContext(KeyedStateStore):
@@ -99,7 +104,8 @@ class RuntimeContext(KeyedStateStore):
         """The operator's name."""
 
     @abstractmethod
-    def get_number_of_parallel_subtasks(self) -> int: ...
+    def get_number_of_parallel_subtasks(self) -> int:
+        """The operator's parallelism."""
 
     @abstractmethod
     def get_max_number_of_parallel_subtasks(self) -> int:
@@ -138,24 +144,32 @@ class Function(FunctionObject, ABC):
 
 
 class MapFunction(Function):
+    """One record for each record."""
+
     @abstractmethod
     def map(self, value: Any) -> Any:
         """One record in, one out."""
 
 
 class FlatMapFunction(Function):
+    """Any number of records for each record."""
+
     @abstractmethod
     def flat_map(self, value: Any) -> Iterable[Any]:
         """Any number of records out: yield them, or return a list."""
 
 
 class FilterFunction(Function):
+    """Says which records stay."""
+
     @abstractmethod
     def filter(self, value: Any) -> bool:
         """Whether the record stays."""
 
 
 class ReduceFunction(Function):
+    """Makes one of two records of a key; it must not matter which were combined first."""
+
     @abstractmethod
     def reduce(self, value1: Any, value2: Any) -> Any:
         """``value1``: the reduction so far; ``value2``: the new record. The result is of the records' type; it may not change
@@ -174,10 +188,12 @@ class AggregateFunction(Function):
         """The accumulator with the value; it may be the same object, changed."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any: ...
+    def get_result(self, accumulator: Any) -> Any:
+        """The result of an accumulator; called as often as somebody asks, and must not change it."""
 
     @abstractmethod
-    def merge(self, acc_a: Any, acc_b: Any) -> Any: ...
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        """One accumulator of two; called where windows are merged. It may change and return one of them."""
 
 
 class KeySelector(Function):
@@ -222,10 +238,12 @@ class KeyedProcessFunction(Function):
         """Valid during the call only."""
 
         @abstractmethod
-        def get_current_key(self) -> Any: ...
+        def get_current_key(self) -> Any:
+            """The key of the record, or of the timer."""
 
         @abstractmethod
-        def timer_service(self) -> TimerService: ...
+        def timer_service(self) -> TimerService:
+            """Time and timers of the current key."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
@@ -235,7 +253,8 @@ class KeyedProcessFunction(Function):
         """``timestamp`` is the time the timer was set for."""
 
         @abstractmethod
-        def time_domain(self) -> TimeDomain: ...
+        def time_domain(self) -> TimeDomain:
+            """Which clock the timer was set on."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
@@ -300,10 +319,12 @@ class KeyedCoProcessFunction(Function):
         """Valid during the call only."""
 
         @abstractmethod
-        def get_current_key(self) -> Any: ...
+        def get_current_key(self) -> Any:
+            """The key of the record, or of the timer."""
 
         @abstractmethod
-        def timer_service(self) -> TimerService: ...
+        def timer_service(self) -> TimerService:
+            """Time and timers of the current key."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
@@ -313,7 +334,8 @@ class KeyedCoProcessFunction(Function):
         """``timestamp`` is the time the timer was set for."""
 
         @abstractmethod
-        def time_domain(self) -> TimeDomain: ...
+        def time_domain(self) -> TimeDomain:
+            """Which clock the timer was set on."""
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
