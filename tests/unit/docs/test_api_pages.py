@@ -25,23 +25,25 @@ def test_every_public_thing_has_a_docstring(generator: dict[str, Any]) -> None:
     assert generator["undocumented"]() == [], "state the contract: when it is called, how often, what is not guaranteed"
 
 
+class Base:
+    """Of others."""
+
+    def inherited(self) -> None:
+        """Here."""
+
+
+class Bare(Base):
+    def inherited(self) -> None: ...
+
+    def own(self) -> None: ...
+
+    class Inner:
+        pass
+
+    def _hidden(self) -> None: ...
+
+
 def test_a_missing_docstring_is_seen_where_it_is_and_an_inherited_one_counts(generator: dict[str, Any]) -> None:
-    class Base:
-        """Of others."""
-
-        def inherited(self) -> None:
-            """Here."""
-
-    class Bare(Base):
-        def inherited(self) -> None: ...
-
-        def own(self) -> None: ...
-
-        class Inner:
-            pass
-
-        def _hidden(self) -> None: ...
-
     assert list(generator["_bare"]("Bare", Bare)) == ["Bare", "Bare.own", "Bare.Inner"]
 
 
