@@ -78,6 +78,12 @@ class StateFormatError(TidegateError):
     restart_helps = False
 
 
+class TextError(TidegateError, ValueError):
+    """A text has characters its character set does not have. The same record will fail again."""
+
+    restart_helps = False
+
+
 class StorageError(TidegateError):
     """Reading or writing checkpoint storage failed, or a file is not what its handle says."""
 

@@ -6,7 +6,9 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from tidegate.common.errors import ConfigurationError
 from tidegate.common.files import Files
+from tidegate.common.plain_data import is_encodable
 from tidegate.connectors.paths import SOURCE, join
 from tidegate.connectors.text_lines import StreamFormat
 from tidegate.operators.source import SourcePlan, SplitEnumerator, SplitInterval
@@ -99,6 +101,7 @@ class FileEnumerator(SplitEnumerator):
             for name, size in self._files_of(root):
                 file = join(root, name)
                 if file not in known:
+                    _refuse_odd_name(file)
                     known.add(file)
                     found.append(file)
                     self._split(root, name, size)
@@ -139,6 +142,17 @@ class FileEnumerator(SplitEnumerator):
             for split in splits
         ]
         return {"next": self._next_number, "roots": list(numbers), "waiting": rows, "seen": self._seen}
+
+
+def _refuse_odd_name(file: str) -> None:
+    """A position is written down as text, and so are the files it names."""
+    if not is_encodable(file):
+        raise ConfigurationError(
+            "a file source reads files whose names are valid UTF-8",
+            where="FileSource",
+            found=ascii(file),
+            cure="rename the file, or leave it out of the source's directory",
+        )
 
 
 def _splits_of(restored: Any) -> Iterator[FileSplit]:

@@ -30,12 +30,12 @@ from tidegate.testing.observer import ledger_pages
 from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sinks import LedgerSink
 
-Decimal = decimal.Decimal
+Decimal: Any = decimal.Decimal
 UTC = datetime.UTC
 ROME = datetime.timezone(datetime.timedelta(hours=1))
 NOON, THE_SAME_INSTANT = datetime.datetime(2024, 5, 1, 12, tzinfo=UTC), datetime.datetime(2024, 5, 1, 13, tzinfo=ROME)
 NOON_IN_ROME = datetime.datetime(2024, 5, 1, 12, tzinfo=ROME)
-NAN = float("nan")
+NAN: Any = float("nan")
 
 
 class Level(enum.IntEnum):
@@ -53,8 +53,37 @@ class Tagged:
     note: str = field(compare=False)
 
 
-ONES = [1, 1.0, True, Level.LOW, np.int8(1), np.int32(1), np.int64(1), np.uint16(1), Decimal("1.00"), np.float32(1)]
-ZEROS = [0, 0.0, -0.0, False, Level.NONE, np.int16(0), Decimal("-0")]
+ONES: list[Any] = [
+    1,
+    1.0,
+    True,
+    Level.LOW,
+    np.int8(1),
+    np.int32(1),
+    np.int64(1),
+    np.uint16(1),
+    Decimal("1.00"),
+    np.float32(1),
+]
+ZEROS: list[Any] = [0, 0.0, -0.0, False, Level.NONE, np.int16(0), Decimal("-0")]
+
+NAN_IN_A_TUPLE: list[Any] = [((1, NAN),), ((1, float("nan")),)]
+NUMBERS: list[list[Any]] = [
+    [Decimal("1.0")],
+    [Decimal("1")],
+    [NAN, float("nan"), np.nan],
+    [float("inf")],
+    [None],
+    [1 << 70],
+]
+TEXTS_AND_TUPLES: list[list[Any]] = [
+    *(["1"], [""], ["\ud800"], [Name("1")], [b"1"]),
+    *([(1,)], [(1.0,)], [(True,)], NAN_IN_A_TUPLE, [[1]]),
+]
+OBJECTS: list[list[Any]] = [
+    *([NOON], [THE_SAME_INSTANT], [Tagged(1, "a")], [Tagged(1, "b")], [Row(1)], [Row(1.0)], [Row(a=1)]),
+]
+NAN_PAIRS: list[Any] = [(1, NAN), (1.0, float("nan"))]
 
 # Declared type -> keys that are one key, line by line.
 KINDS: dict[str, tuple[Any, list[list[Any]]]] = {
@@ -64,31 +93,9 @@ KINDS: dict[str, tuple[Any, list[list[Any]]]] = {
         [
             *([one] for one in ONES),
             *([zero] for zero in ZEROS),
-            *(
-                [
-                    [Decimal("1.0")],
-                    [Decimal("1")],
-                    [NAN, float("nan"), np.nan],
-                    [float("inf")],
-                    [None],
-                    [1 << 70],
-                    [b"1"],
-                ]
-            ),
-            *(
-                [
-                    ["1"],
-                    [""],
-                    ["\ud800"],
-                    [Name("1")],
-                    [(1,)],
-                    [(1.0,)],
-                    [(True,)],
-                    [((1, NAN),), ((1, float("nan")),)],
-                    [[1]],
-                ]
-            ),
-            *([[NOON], [THE_SAME_INSTANT], [Tagged(1, "a")], [Tagged(1, "b")], [Row(1)], [Row(1.0)], [Row(a=1)]]),
+            *NUMBERS,
+            *TEXTS_AND_TUPLES,
+            *OBJECTS,
         ],
     ),
     "LONG": (Types.LONG(), [ONES, ZEROS, [-1, np.int64(-1)], [1 << 62]]),
@@ -117,7 +124,7 @@ KINDS: dict[str, tuple[Any, list[list[Any]]]] = {
     ),
     "TUPLE": (
         Types.TUPLE([Types.LONG(), Types.DOUBLE()]),
-        [[(1, 1.0), (True, 1), (Level.LOW, np.int8(1))], [(1, NAN), (1.0, float("nan"))], [(1, 0.0)], [(1, -0.0)]],
+        [[(1, 1.0), (True, 1), (Level.LOW, np.int8(1))], NAN_PAIRS, [(1, 0.0)], [(1, -0.0)]],
     ),
     "ROW": (
         Types.ROW([Types.LONG(), Types.STRING()]),
