@@ -1,7 +1,19 @@
 """Streams, by PyFlink's module path."""
 
 from tidegate.datastream.closeable_iterator import CloseableIterator
+from tidegate.datastream.connected_streams import ConnectedStreams
 from tidegate.datastream.keyed_stream import KeyedStream
 from tidegate.datastream.stream import DataStream, DataStreamSink
+from tidegate.datastream.windowed_stream import AllWindowedStream, WindowedStream
+from tidegate.operators.windows.operation import CONTENTS as WINDOW_STATE_NAME
 
-__all__ = ["CloseableIterator", "DataStream", "DataStreamSink", "KeyedStream"]
+__all__ = [
+    "WINDOW_STATE_NAME",
+    "AllWindowedStream",
+    "CloseableIterator",
+    "ConnectedStreams",
+    "DataStream",
+    "DataStreamSink",
+    "KeyedStream",
+    "WindowedStream",
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Any, NoReturn
 
@@ -21,7 +22,10 @@ from tidegate.datastream.aggregations import (
 from tidegate.datastream.functions import KeyedProcessFunction, KeySelector, ReduceFunction
 from tidegate.datastream.stream import DataStream, expect_function
 from tidegate.datastream.typed_functions import TypedProcess, TypedReduce, typed
+from tidegate.datastream.windowed_stream import WindowedStream
 from tidegate.graph.transformation import Input, Partitioning, ProcessSpec, ReduceSpec, Transformation
+from tidegate.operators.windows.assigner import WindowAssigner
+from tidegate.operators.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 
 
 class KeyedStream(DataStream):
@@ -76,6 +80,16 @@ class KeyedStream(DataStream):
         """The record with the greatest value of a field so far; of several the first."""
         return self._accumulate(KeyedStream.AccumulateType.MAX_BY, position_to_max_by)
 
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        """Put the records of each key into windows."""
+        return WindowedStream(self, window_assigner)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Windows of so many records of a key; with a slide another one starts every so many records."""
+        if slide == 0:
+            return WindowedStream(self, CountTumblingWindowAssigner(size))
+        return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
+
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: TypeInformation | None = None
     ) -> KeyedStream:
@@ -90,8 +104,10 @@ class KeyedStream(DataStream):
         value_type = None if isinstance(self._type, PickledBytesTypeInfo) else self._type
         return self._then("Reduce", ReduceSpec(function, value_type), self._type)
 
-    def _values(self) -> DataStream:
-        return self._origin_stream
+    def _unkeyed(self) -> tuple[Input, ...]:
+        return tuple(
+            replace(i, partitioning=replace(i.partitioning, keyed=False)) for i in self._inputs if i.partitioning
+        )
 
     def _operator(self, method: str) -> Transformation:
         raise ProgramError(

@@ -19,6 +19,7 @@ from tidegate.connectors.print import PrintSink
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.base import SupportsPreprocessing
+from tidegate.datastream.executor import watch
 from tidegate.datastream.freezing import pickled
 from tidegate.datastream.functions import (
     FilterFunction,
@@ -52,8 +53,11 @@ from tidegate.graph.transformation import (
 from tidegate.operators.sink import Sink
 
 if TYPE_CHECKING:
+    from tidegate.datastream.connected_streams import ConnectedStreams
     from tidegate.datastream.keyed_stream import KeyedStream
     from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
+    from tidegate.datastream.windowed_stream import AllWindowedStream
+    from tidegate.operators.windows.assigner import WindowAssigner
 
 
 class DataStream(StreamOperatorSettings):
@@ -137,6 +141,12 @@ class DataStream(StreamOperatorSettings):
             return side
         return side.map(lambda value: value, output_tag.type_info)
 
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Windows over all records, whatever their key: in one subtask."""
+        from tidegate.datastream.windowed_stream import AllWindowedStream  # it makes streams of this class
+
+        return AllWindowedStream(self, window_assigner)
+
     # -- where records go
 
     def union(self, *streams: DataStream) -> DataStream:
@@ -146,8 +156,14 @@ class DataStream(StreamOperatorSettings):
                 raise wrong("union", "streams", stream, "pass DataStream objects")
             if stream._env is not self._env:
                 raise ProgramError("Streams that are united belong to one environment", where="union")
-        inputs = [i for stream in (self, *streams) for i in stream._values()._inputs]
+        inputs = [i for stream in (self, *streams) for i in stream._unkeyed()]
         return DataStream(self._env, tuple(inputs), self._type)
+
+    def connect(self, ds: DataStream) -> ConnectedStreams:
+        """This stream and another, of records of another type maybe, for functions that tell the two apart and share state."""
+        from tidegate.datastream.connected_streams import ConnectedStreams  # it makes streams
+
+        return ConnectedStreams(self, ds)
 
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: TypeInformation | None = None
@@ -233,6 +249,7 @@ class DataStream(StreamOperatorSettings):
             sink._change("execute_and_collect", parallelism=upstream.parallelism)
         values = collected(channel)  # before the start: a job may commit at once, and what nobody waits for is dropped
         job = self._env._start(job_execution_name)
+        watch(job)
         iterator = CloseableIterator(job.collect(channel), job)
         del values
         if limit is None:
@@ -251,9 +268,9 @@ class DataStream(StreamOperatorSettings):
             cure=f"call {method}() on the stream map(), process() or a source returned, or on what reads this one",
         )
 
-    def _values(self) -> DataStream:
-        """The records without a key."""
-        return self
+    def _unkeyed(self) -> tuple[Input, ...]:
+        """What a reader that is not keyed by this stream's key reads. Records of a key stay together all the same."""
+        return self._inputs
 
     def _then(self, name: str, spec: OperatorSpec, type_info: TypeInformation | None) -> DataStream:
         expect_type(name, type_info)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import (
     AsyncSpec,
+    CoFlatMapSpec,
+    CoMapSpec,
+    CoProcessSpec,
     FilterSpec,
     FlatMapSpec,
     MapSpec,
@@ -12,18 +15,25 @@ from tidegate.graph.transformation import (
     ProcessSpec,
     ReduceSpec,
     SinkSpec,
+    SlicedWindowSpec,
     SourceSpec,
     TimestampsSpec,
+    WindowSpec,
 )
 from tidegate.operators.kinds.async_io import AsyncOperator
+from tidegate.operators.kinds.co_flat_map import CoFlatMapOperator
+from tidegate.operators.kinds.co_map import CoMapOperator
+from tidegate.operators.kinds.co_process import CoProcessOperator
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.flat_map import FlatMapOperator
 from tidegate.operators.kinds.map import MapOperator
 from tidegate.operators.kinds.process import ProcessOperator
 from tidegate.operators.kinds.reduce import ReduceOperator
 from tidegate.operators.kinds.sink import SinkOperator
+from tidegate.operators.kinds.sliced_window import SlicedWindowOperator
 from tidegate.operators.kinds.source import SourceOperator
 from tidegate.operators.kinds.timestamps import TimestampsOperator
+from tidegate.operators.kinds.window import WindowOperator
 from tidegate.operators.operator import Site, StreamOperator
 
 KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
@@ -32,10 +42,15 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     FlatMapSpec: FlatMapOperator,
     FilterSpec: FilterOperator,
     ProcessSpec: ProcessOperator,
+    CoMapSpec: CoMapOperator,
+    CoFlatMapSpec: CoFlatMapOperator,
+    CoProcessSpec: CoProcessOperator,
     ReduceSpec: ReduceOperator,
     AsyncSpec: AsyncOperator,
     TimestampsSpec: TimestampsOperator,
     SinkSpec: SinkOperator,
+    SlicedWindowSpec: SlicedWindowOperator,
+    WindowSpec: WindowOperator,
 }
 
 

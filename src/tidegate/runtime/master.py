@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from tidegate.checkpoint.lease import Liveness
@@ -26,6 +27,7 @@ from tidegate.runtime.engine import Engine
 from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
 from tidegate.runtime.lanes import ThreadedLanes
 from tidegate.runtime.life_cycle import FinishedBefore, Restored
+from tidegate.runtime.prometheus import PrometheusServer
 from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.restoring import Restoring, Submission
 from tidegate.runtime.settings import JobSettings
@@ -80,7 +82,14 @@ class JobMaster:
             liveness=liveness,
         )
         self.graph = self._job.graph({})
-        self._recorder = JobRecorder(self.job_id, self.graph, self._clock)
+        self._recorder = JobRecorder(
+            self.job_id,
+            self.graph,
+            self._clock,
+            directory=self._job.files.root,
+            is_temporary=self._is_temporary,
+            checkpoint_interval_ms=settings.checkpoints.interval_ms if settings.checkpoints is not None else None,
+        )
         self._inbox = Inbox(self._clock)
         self._lanes = lanes(self._inbox, self.job_id)
         self._restoring = Restoring(self._job, self._lanes.aside, self._on_lease_lost)
@@ -191,7 +200,8 @@ class JobMaster:
         try:
             if self._current is None:
                 self.prepare()
-            self._run_attempts()
+            with self._shown_to_prometheus():
+                self._run_attempts()
             self._end(JobStatus.FINISHED, AttemptStatus.FINISHED)
         except JobCancelledError:
             self._end(JobStatus.CANCELED, AttemptStatus.CANCELLED)
@@ -206,12 +216,30 @@ class JobMaster:
             self._end(JobStatus.FAILED, AttemptStatus.FAILED, fenced=isinstance(error, LeaseError))
             raise
 
+    @contextlib.contextmanager
+    def _shown_to_prometheus(self) -> Iterator[None]:
+        if self._settings.metrics_ports is None:
+            yield
+            return
+        self._prometheus = PrometheusServer(self._settings.metrics_ports, self.view)
+        log.info("job %s: metrics at http://127.0.0.1:%d/metrics", self.job_id, self._prometheus.port)
+        try:
+            yield
+        finally:
+            self._prometheus.close()
+
     def _run_attempts(self) -> None:
         while True:
             try:
                 current = self._current or self._start(first=False)
                 if isinstance(current, FinishedBefore):
-                    return log.info("job %s has finished in an earlier run: nothing to do", self.job_id)
+                    log.warning(
+                        "job '%s' (%s) has finished in an earlier run: there is nothing to do. To run it anew, give it "
+                        "another tidegate.job-id",
+                        self.graph.name,
+                        self.job_id,
+                    )
+                    return self._recorder.finished_before()
                 self._run_attempt(current)
                 return self._recorder.attempt_ended(None)
             except (*STOPPED, FencedError, SystemExit) as error:
@@ -235,7 +263,7 @@ class JobMaster:
 
     def _run_attempt(self, restored: Restored) -> None:
         token = new_token()
-        self._recorder.attempt_started(restored.round)
+        self._recorder.attempt_started(restored.round, restored.checkpoint)
         self._engine.start(job_spec(self.graph, token, self._subtask_settings()))
         self._attempt = Attempt(
             token=token,

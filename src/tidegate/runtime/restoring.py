@@ -111,7 +111,8 @@ class Restoring:
         settings, located = self._job.settings, recovery.located
         graph, progress, positions = self._read(located)
         # The planner refuses what cannot be read, before Spark starts.
-        planner = SourcePlanner(graph.sources, settings.round_target_ms, positions, settings.round_max_records)
+        most, whole = settings.round_max_records, settings.batch_mode
+        planner = SourcePlanner(graph.sources, settings.round_target_ms, positions, most, whole=whole)
         undo.callback(planner.close)
         recovery.record(claimed.lease)
         completed = CompletedCheckpoints(
@@ -129,6 +130,7 @@ class Restoring:
             committers=committers,
             coordinator=self._new_coordinator(claimed.lease, completed),
             round=located.metadata.round if located is not None else 0,
+            checkpoint=located.address if located is not None else None,
         )
 
     def _read(self, located: Located | None) -> tuple[JobGraph, Progress, dict[int, Any]]:
