@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -66,7 +67,7 @@ class SparkEngine:
             self._forget_program()
             self._program = self._sc.broadcast(pickle.dumps(spec, 5))
             # Level 0 reads no rows; one RDD of empty partitions serves all rounds (a new one costs some milliseconds).
-            self._most_tasks = _TASKS_PER_CORE * max(1, self._sc.defaultParallelism)
+            self._most_tasks = _most_tasks(self._sc)
             self._seed = self._sc.parallelize([], self._tasks(spec.widths[0]))
         self._tell_of_shared_tasks(max(spec.widths))
         self._group = f"tidegate-{spec.settings.job_id}-{spec.attempt}"
@@ -184,6 +185,12 @@ class SparkEngine:
         if self._program is not None:
             self._program.destroy()
             self._program = None
+
+
+def _most_tasks(context: SparkContext) -> int:
+    """Of a level. A cluster's cores come and go, and are not all known when a job starts: there every subtask has its task."""
+    local = context.master.partition("[")[0] == "local"
+    return _TASKS_PER_CORE * max(1, context.defaultParallelism) if local else sys.maxsize
 
 
 def _cause(error: Exception) -> str:
