@@ -77,7 +77,7 @@ class Topics:
         self, topic: str, values: list[Any], *, transaction: str | None = None, partition: int | None = None
     ) -> None:
         """As texts, in turns over the partitions, keyed by the text. ``transaction``: 'commit', 'abort' or 'open'."""
-        settings = _quiet(self.servers)
+        settings = {**_quiet(self.servers), "partitioner": "murmur2_random"}
         if transaction is not None:
             settings["transactional.id"] = new_token()
         producer = Producer(settings)

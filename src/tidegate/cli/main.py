@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import tidegate
+from tidegate.cli import dev
 from tidegate.cli import explain as explaining
 from tidegate.common.errors import ConfigurationError, ProgramError, TidegateError
 from tidegate.common.flink_keys import PASSED_ON
@@ -35,6 +36,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # they show local variables, and with them secrets
 )
+
+app.add_typer(dev.app, name="dev")
 
 INTERRUPTED = 130
 

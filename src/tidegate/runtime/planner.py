@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.graph.plan import Operator
 from tidegate.operators.source import Source, SourcePlan, SplitEnumerator
+
+log = logging.getLogger(__name__)
 
 _LEAST_LIMIT, _MOST_LIMIT = 256, 1 << 40
 
@@ -83,6 +86,16 @@ class SourcePlanner:
     def snapshots(self) -> dict[int, Any]:
         """Step 2: the positions behind everything accepted."""
         return {s.operator.id: s.enumerator.snapshot() for s in self._sources}
+
+    def checkpoint_complete(self, positions: Mapping[str, Any]) -> None:
+        """``positions``: uid hash -> the source's position in a checkpoint that is committed."""
+        for s in self._sources:
+            position = positions.get(s.operator.uid_hash)
+            if position is not None:
+                try:
+                    s.enumerator.checkpoint_complete(position)
+                except Exception as error:
+                    log.warning("source '%s' could not be told of a checkpoint: %s", s.operator.name, error)
 
     @property
     def finished(self) -> bool:

@@ -13,16 +13,17 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from tidegate.common.errors import ConfigurationError, ServiceError
 from tidegate.connectors.kafka.properties import ClientProperties
 
 try:
     import kafka.errors as errors
-    from kafka import KafkaAdminClient
     from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
     from kafka.protocol.metadata import CoordinatorType, MetadataRequest
+
+    from kafka import KafkaAdminClient
 except ImportError as missing:  # pragma: no cover - an installation without the extra
     raise ConfigurationError(
         "The Kafka connector needs its client", found=str(missing), cure="pip install 'tidegate[kafka]'"
@@ -57,8 +58,8 @@ class TopicPartition(NamedTuple):
 class Cluster:
     """See the module. ``of`` gives the one of this process."""
 
-    _of_this_process: dict[tuple[int, str], Cluster] = {}
-    _lock = threading.Lock()
+    _of_this_process: ClassVar[dict[tuple[int, str], Cluster]] = {}
+    _lock: ClassVar = threading.Lock()
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Cluster:

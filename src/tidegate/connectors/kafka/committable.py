@@ -46,7 +46,9 @@ class KafkaCommittable:
         producer = Producer(data["id"], *data["producer"])
         firsts = {TopicPartition(topic, partition): first for topic, partition, first in data["firsts"]}
         kept = data["kept"]
-        return KafkaCommittable(producer, firsts, data["records"], None if kept is None else (kept[0], kept[1], kept[2]))
+        return KafkaCommittable(
+            producer, firsts, data["records"], None if kept is None else (kept[0], kept[1], kept[2])
+        )
 
     def __str__(self) -> str:
         places = ", ".join(f"{place} from offset {first}" for place, first in self.firsts.items())

@@ -93,7 +93,9 @@ class KafkaCommitter(Committer):
         if not self._end(cluster, current):
             current = self._write_again(cluster, made, current)
             if not self._end(cluster, current):
-                raise RetryableCommitError("a rewritten transaction must be committed", where=str(current), found="aborted")
+                raise RetryableCommitError(
+                    "a rewritten transaction must be committed", where=str(current), found="aborted"
+                )
         faults.point("K3.kafka.committed", transaction=current.name)
         if made.kept is not None:
             delete_kept(made.kept)
@@ -103,18 +105,20 @@ class KafkaCommitter(Committer):
         try:
             end(cluster, made.producer, commit=True)
             return True
-        except NotOursError as refusal:
-            answer = ended(cluster, made.producer, made.firsts)
-            log.info("%s: EndTxn answered %s, the log says %s", made, refusal, answer.value)
+        except NotOursError as error:
+            refusal = str(error)
+        answer = ended(cluster, made.producer, made.firsts)
+        log.info("%s: EndTxn answered %s, the log says %s", made, refusal, answer.value)
         if answer is Ended.OPEN:
-            raise RetryableCommitError("a transaction must have ended", where=str(made), found="the log has no end of it")
+            raise RetryableCommitError(
+                "a transaction must have ended", where=str(made), found="the log has no end of it"
+            )
         if answer is Ended.UNKNOWN:
             raise OutputLostError(
                 "Whether a Kafka transaction was committed can no longer be told: its records are gone from the log",
                 where=str(made),
                 found=f"EndTxn is refused ({refusal}), and retention or compaction has removed its first records",
-                cure="compare the topic with what is expected; then go on from a newer checkpoint, or from this one with "
-                "`tidegate kafka transactions --forget`",
+                cure="compare the topic with what the job should have written; then restore an older or a newer checkpoint",
             )
         return answer is Ended.COMMITTED
 
@@ -203,5 +207,3 @@ def open_transactions(cluster: Cluster, base: str) -> list[str]:
         return sorted(name for name in every if name.startswith(f"{base}-"))
 
     return cluster.retried(f"transactions of {base}", ask)
-
-

@@ -85,7 +85,9 @@ def java() -> str:
     found = shutil.which("java")
     if found is None:
         raise ConfigurationError(
-            "A Kafka broker needs Java", found="no java on the PATH", cure="sudo apt-get install openjdk-17-jdk-headless"
+            "A Kafka broker needs Java",
+            found="no java on the PATH",
+            cure="sudo apt-get install openjdk-17-jdk-headless",
         )
     return found
 

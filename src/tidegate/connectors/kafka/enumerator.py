@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ from tidegate.connectors.kafka.reader import offsets_gone
 from tidegate.operators.source import SourcePlan, SplitEnumerator, SplitInterval
 
 log = logging.getLogger(__name__)
+
+_LAST_COMMIT_S = 5.0
+_background = ThreadPoolExecutor(1, "tidegate-kafka-offsets")
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class KafkaEnumerator(SplitEnumerator):
         self._group, self._isolation, self._parallelism = group, isolation, parallelism
         self._discovery_ms = 0 if stopping is not None else discovery_ms
         self._next_discovery_ms: int | None = None if restored is None else 0  # what came while the job stood still
+        self._committing: Future[None] | None = None
         self._at: dict[TopicPartition, int] = {}
         self._stop: dict[TopicPartition, int] | None = None
         self._numbers: dict[TopicPartition, int] = {}
@@ -154,9 +159,14 @@ class KafkaEnumerator(SplitEnumerator):
 
     def checkpoint_complete(self, position: Any) -> None:
         """The group's offsets are for monitoring: nobody waits for them, and nobody starts from them by himself."""
-        if self._group:
+        if self._group and (self._committing is None or self._committing.done()):
             offsets = {TopicPartition.of(name): row[1] for name, row in position["partitions"].items()}
-            commit_offsets(self._cluster, self._group, offsets)
+            self._committing = _background.submit(commit_offsets, self._cluster, self._group, offsets)
+
+    def close(self) -> None:
+        """The last offsets get a moment: a job that has ended is looked at, too."""
+        if self._committing is not None:
+            wait([self._committing], timeout=_LAST_COMMIT_S)
 
 
 def _shares(waiting: dict[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
@@ -171,12 +181,19 @@ def _shares(waiting: dict[TopicPartition, int], limit: int) -> dict[TopicPartiti
 
 def commit_offsets(cluster: Cluster, group: str, offsets: dict[TopicPartition, int]) -> None:
     """Best effort."""
-    from kafka import TopicPartition as ClientPartition
     from kafka.structs import OffsetAndMetadata
 
-    try:
+    from kafka import TopicPartition as ClientPartition
+
+    rows = {ClientPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
+
+    def ask() -> None:
         cluster.coordinator(group, CoordinatorType.GROUP)
-        rows = {ClientPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
         cluster.admin.alter_group_offsets(group, rows)
+
+    try:
+        cluster.retried(f"offsets of group {group}", ask, timeout_s=_LAST_COMMIT_S)
     except Exception as error:
-        log.warning("group %s: offsets were not committed, for monitoring only: %s", group, cluster.properties.masked(error))
+        log.warning(
+            "group %s: offsets were not committed, for monitoring only: %s", group, cluster.properties.masked(error)
+        )

@@ -99,7 +99,9 @@ class ClientProperties(dict[str, str]):
             value = least - 1
         if value < least:
             raise ConfigurationError(
-                f"Kafka's '{key}' is a whole number of at least {least}", found=repr(text), cure=f"for example {default}"
+                f"Kafka's '{key}' is a whole number of at least {least}",
+                found=repr(text),
+                cure=f"for example {default}",
             )
         return value
 

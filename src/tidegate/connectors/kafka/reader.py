@@ -52,7 +52,9 @@ class KafkaReader(SplitReader):
             if nothing > _MOST_EMPTY:
                 raise self._stuck(cluster, place, at, end)
             if at < end:
-                waiting = self._begin(cluster, place, at, end)  # the next answer is on its way while this one is unpacked
+                waiting = self._begin(
+                    cluster, place, at, end
+                )  # the next answer is on its way while this one is unpacked
             for batch, first in found:
                 yield from self._records(place, batch, first, end)
 

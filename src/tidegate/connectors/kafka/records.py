@@ -10,8 +10,6 @@ from aiokafka.record._crecords.cutil import crc32c_cython as crc32c
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 
-
-
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 NO_PRODUCER = (-1, -1)
 _CRC_AT, _CHECKED_FROM, _PRODUCER_AT, _COUNT_AT = 17, 21, 43, 57
@@ -85,9 +83,7 @@ class BatchBuilder:
         self._new()
 
     def _new(self) -> None:
-        self._builder = DefaultRecordBatchBuilder(
-            2, self._codec, int(self._transactional), -1, -1, -1, self._size
-        )
+        self._builder = DefaultRecordBatchBuilder(2, self._codec, int(self._transactional), -1, -1, -1, self._size)
         self.count = 0
 
     def add(self, timestamp: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from tidegate.common.arguments import wrong
 from tidegate.common.errors import ConfigurationError, ProgramError
 from tidegate.connectors.delivery import DeliveryGuarantee
+from tidegate.connectors.kafka.broker_checks import check_transactions
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committer import KafkaCommitter
 from tidegate.connectors.kafka.properties import ClientProperties
@@ -27,7 +28,14 @@ from tidegate.operators.sink import (
 _TIMEOUT_MS = 900_000
 """The broker's own maximum, unless it was raised."""
 _BATCH_BYTES = 512 << 10
-_USED = {"transaction.timeout.ms", "compression.type", "batch.size", "acks", "transactional.id.prefix", "max.request.size"}
+_USED = {
+    "transaction.timeout.ms",
+    "compression.type",
+    "batch.size",
+    "acks",
+    "transactional.id.prefix",
+    "max.request.size",
+}
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -56,6 +64,39 @@ class KafkaSink(Sink):
     def builder() -> KafkaSinkBuilder:
         return KafkaSinkBuilder()
 
+    def validate(self) -> None:
+        """The broker answers, takes transactions that another process ends, and has the topic."""
+        cluster = Cluster.of(self.properties)
+        topic = self.serializer.topic
+        found = cluster.metadata([topic] if topic is not None else [])
+        if topic is not None and topic not in found:
+            raise ConfigurationError(
+                "A Kafka sink writes to topics that exist",
+                where=f"bootstrap servers {cluster.servers}",
+                found=f"no topic {topic!r}",
+                cure="create it before the job starts, with the number of partitions it should have",
+            )
+        if self.delivery is DeliveryGuarantee.EXACTLY_ONCE:
+            check_transactions(cluster, self.timeout_ms)
+
+    def validate_checkpoints(self, interval_ms: int | None) -> None:
+        if self.delivery is not DeliveryGuarantee.EXACTLY_ONCE:
+            return
+        if interval_ms is None:
+            raise ConfigurationError(
+                "EXACTLY_ONCE commits with checkpoints, and the job takes none",
+                where="KafkaSink",
+                found="execution.checkpointing.interval is not set",
+                cure="env.enable_checkpointing(1000), or DeliveryGuarantee.AT_LEAST_ONCE",
+            )
+        if interval_ms >= self.timeout_ms:
+            raise ConfigurationError(
+                "A transaction stays open until its checkpoint is complete, so its time must be longer than the interval",
+                where="KafkaSink",
+                found=f"checkpoints every {interval_ms} ms, transaction.timeout.ms {self.timeout_ms}",
+                cure="checkpoint more often, or raise transaction.timeout.ms",
+            )
+
     def _base(self, job_id: str, sink_id: str) -> str:
         return f"{self.prefix}-{re.sub(r'[^a-zA-Z0-9._-]', '_', job_id)}-{sink_id[:12]}"
 
@@ -76,9 +117,7 @@ class KafkaSink(Sink):
     def create_committer(self, context: CommitterContext) -> Committer | None:
         if self.delivery is not DeliveryGuarantee.EXACTLY_ONCE:
             return None
-        return KafkaCommitter(
-            lambda: Cluster.of(self.properties), self._base(context.job_id, context.sink_id), context
-        )
+        return KafkaCommitter(lambda: Cluster.of(self.properties), self._base(context.job_id, context.sink_id), context)
 
 
 class KafkaSinkBuilder:

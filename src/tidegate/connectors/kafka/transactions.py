@@ -26,7 +26,14 @@ from kafka.protocol.producer import (
 )
 
 from tidegate.common.errors import ProgramError
-from tidegate.connectors.kafka.cluster import EARLIEST, READ_UNCOMMITTED, Cluster, TopicPartition, fetch_request, raise_code
+from tidegate.connectors.kafka.cluster import (
+    EARLIEST,
+    READ_UNCOMMITTED,
+    Cluster,
+    TopicPartition,
+    fetch_request,
+    raise_code,
+)
 from tidegate.connectors.kafka.records import batches, count_of, end_of, marker, stamped
 
 _INIT, _ADD, _PRODUCE, _END = 4, 3, 9, 4

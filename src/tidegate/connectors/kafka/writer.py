@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import kafka.errors as errors
 
@@ -33,7 +34,7 @@ class TransactionalIds:
     there are workers times transactions that are open at once, however long the job runs.
     """
 
-    _of_this_process: dict[tuple[int, str], TransactionalIds] = {}
+    _of_this_process: ClassVar[dict[tuple[int, str], TransactionalIds]] = {}
 
     @classmethod
     def of(cls, base: str) -> TransactionalIds:
@@ -107,7 +108,13 @@ class KafkaWriter(SinkWriter):
             partitions = self._choose(topic, values, keys, places)
             for n, partition in zip(places, partitions, strict=True):
                 moment = now if timestamps is None or timestamps[n] is None else timestamps[n]
-                self._add(TopicPartition(topic, partition), moment, keys[n], payloads[n], headers[n] if headers else _NO_HEADERS)
+                self._add(
+                    TopicPartition(topic, partition),
+                    moment,
+                    keys[n],
+                    payloads[n],
+                    headers[n] if headers else _NO_HEADERS,
+                )
         if self._full_bytes >= _FLUSH_BYTES:
             self._send()
 
@@ -132,9 +139,7 @@ class KafkaWriter(SinkWriter):
             groups.setdefault(selector(value), []).append(n)
         yield from groups.items()
 
-    def _choose(
-        self, topic: str, values: list[Any], keys: list[bytes | None], places: Sequence[int]
-    ) -> Sequence[int]:
+    def _choose(self, topic: str, values: list[Any], keys: list[bytes | None], places: Sequence[int]) -> Sequence[int]:
         count = self._count(topic)
         partitioner = self._serializer.partitioner
         if partitioner is not None:
@@ -233,15 +238,11 @@ class KafkaWriter(SinkWriter):
 
     def abort(self) -> None:
         if self._producer is not None:
-            try:
+            with contextlib.suppress(NotOursError):  # ended already, or nothing was written
                 end(self._cluster, self._producer, commit=False)
-            except NotOursError:
-                pass  # ended already, or never begun
         if self._kept is not None:
             self._kept.drop()
 
     def close(self) -> None:
         if self._kept is not None:
             self._kept.close()
-
-
