@@ -51,8 +51,11 @@ class Topics:
         self.servers = servers
         self._admin = AdminClient(_quiet(servers))
 
-    def new(self, partitions: int = 2, name: str = "topic", **config: str) -> str:
-        full = f"{name}-{new_token()}"
+    def new(self, partitions: int = 2, **config: str) -> str:
+        """A topic with a name of its own."""
+        return self.named(f"topic-{new_token()}", partitions, **config)
+
+    def named(self, full: str, partitions: int, **config: str) -> str:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         made = self._admin.create_topics([NewTopic(full, partitions, 1, config=settings)])
         made[full].result(30)
