@@ -10,6 +10,7 @@ import atexit
 import logging
 import os
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -107,12 +108,12 @@ class Cluster:
 
     def _not_connected(self, admin: KafkaAdminClient, error: Exception) -> ServiceError:
         manager = getattr(admin, "_manager", None)
-        failures = list(getattr(manager, "_auth_failures", {}).values())
+        refused = False
         if manager is not None:
+            refused = "sasl_mechanism" in self._arguments and _is_refused(manager)
             manager.close()
             admin._net.stop()
-        refused = next((e for e in (*failures, error) if isinstance(e, errors.SaslAuthenticationFailedError)), None)
-        if refused is not None:
+        if refused:
             return self._wrong_password()
         return ServiceError(
             "A Kafka broker must answer",
@@ -298,6 +299,31 @@ class AccessError(ServiceError):
     """User, password or rights are wrong: trying again does not help."""
 
     restart_helps = False
+
+
+def _is_refused(manager: Any) -> bool:
+    """Whether a broker turns user and password down: it listens, and closes the connection when they come. The client only says
+    that it could not connect."""
+    [node] = manager.cluster.bootstrap_brokers()[:1]
+
+    async def connect() -> None:
+        manager.reset_backoff(node.node_id)
+        connection = manager.get_connection(
+            node.node_id, timeout_ms=5_000, pop_on_close=False, refresh_metadata_on_err=False
+        )
+        await connection
+
+    try:
+        manager.run(connect)
+    except errors.SaslAuthenticationFailedError:
+        return True
+    except errors.KafkaConnectionError:
+        with socket.socket() as probe:
+            probe.settimeout(2.0)
+            return probe.connect_ex((node.host, node.port)) == 0
+    except errors.KafkaError as error:
+        log.debug("no connection: %s", type(error).__name__)
+    return False
 
 
 def raise_code(code: int, what: str) -> None:

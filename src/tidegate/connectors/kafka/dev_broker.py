@@ -137,7 +137,7 @@ class DevBroker:
             return None
         return pid
 
-    def start(self, say: Progress = lambda _: None, *, patience_s: float = 90) -> None:
+    def start(self, say: Progress = lambda _: None, *, patience_s: float = 240) -> None:
         """Returns when the broker answers. Does nothing if it runs."""
         if self.pid is not None:
             return
