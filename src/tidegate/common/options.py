@@ -122,7 +122,7 @@ AUTO_WATERMARK_INTERVAL = _option(
     "pipeline.auto-watermark-interval",
     DURATION,
     200,
-    "Kept for programs that set it; watermarks move with every batch.",
+    "How often watermark generators are asked while no record comes; behind records, with every batch. 0: only on_event emits.",
 )
 OBJECT_REUSE = _option(
     "pipeline.object-reuse", BOOL, False, "Records are never copied: the program does not change them."
@@ -378,6 +378,13 @@ JOB_ID = _option(
     None,
     "A fixed job id: a program started again with it resumes the latest completed checkpoint of its directory.",
     check=_job_id,
+)
+START_ANEW = _option(
+    "tidegate.start-anew",
+    BOOL,
+    False,
+    "Let a job begin with empty state though it was cancelled before, its checkpoints deleted, and its output is there. "
+    "It never skips a checkpoint that is kept.",
 )
 ROUND_TARGET = _option(
     "tidegate.round.target-time", DURATION, 1_000, "How long a round should take.", check=_at_least(10, " ms")

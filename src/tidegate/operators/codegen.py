@@ -238,7 +238,7 @@ class LoopSource:
         """Code that makes the key of a record; returns the variable it is in."""
         key = f"tg_k{label}"
         self.call(label, partitioning.selector, [value], key, depth, owner)
-        if partitioning.is_keyed:  # keys of the common classes are their own form; others pay a call
+        if partitioning.has_key:  # keys of the common classes are their own form; others pay a call
             identity = key_identity(partitioning.key_type)
             self.line(depth, f"if {key}.__class__ not in {self.bind(f'y{label}', identity.safe)}:", owner)
             self.line(depth + 1, f"{key} = {self.bind(f'i{label}', identity.identify)}({key})", owner)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import (
+    AsyncSpec,
+    CoFlatMapSpec,
+    CoMapSpec,
+    CoProcessSpec,
     FilterSpec,
     FlatMapSpec,
     MapSpec,
@@ -14,6 +18,10 @@ from tidegate.graph.transformation import (
     SourceSpec,
     TimestampsSpec,
 )
+from tidegate.operators.kinds.async_io import AsyncOperator
+from tidegate.operators.kinds.co_flat_map import CoFlatMapOperator
+from tidegate.operators.kinds.co_map import CoMapOperator
+from tidegate.operators.kinds.co_process import CoProcessOperator
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.flat_map import FlatMapOperator
 from tidegate.operators.kinds.map import MapOperator
@@ -30,7 +38,11 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     FlatMapSpec: FlatMapOperator,
     FilterSpec: FilterOperator,
     ProcessSpec: ProcessOperator,
+    CoMapSpec: CoMapOperator,
+    CoFlatMapSpec: CoFlatMapOperator,
+    CoProcessSpec: CoProcessOperator,
     ReduceSpec: ReduceOperator,
+    AsyncSpec: AsyncOperator,
     TimestampsSpec: TimestampsOperator,
     SinkSpec: SinkOperator,
 }

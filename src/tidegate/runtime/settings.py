@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import options
+from tidegate.common.errors import ConfigurationError
 from tidegate.common.options import Option
 
 
@@ -22,6 +23,7 @@ class JobSettings:
     checkpoint_dir: str | None
     recovery_path: str | None
     ignore_unclaimed_state: bool
+    start_anew: bool
     lease_timeout_ms: int
     commit_attempts: int
     commit_backoff_ms: int
@@ -37,6 +39,7 @@ class JobSettings:
     object_reuse: bool
     inline_functions: bool
     batch_mode: bool
+    watermark_interval_ms: int
     parameters: Mapping[str, str]
 
     @staticmethod
@@ -48,6 +51,12 @@ class JobSettings:
             return option.default if value is None else value
 
         policy = CheckpointPolicy.from_configuration(configuration)
+        if policy is not None and get(options.JOB_ID) is not None and not get(options.CHECKPOINT_DIR):
+            raise ConfigurationError(
+                "A job with a fixed id is found again by its directory",
+                found=f"tidegate.job-id={get(options.JOB_ID)}, and no execution.checkpointing.dir: every start would begin anew",
+                cure="set execution.checkpointing.dir, or leave tidegate.job-id out",
+            )
         maximum, tmp_dirs = get(options.MAX_PARALLELISM), get(options.TMP_DIRS)
         return JobSettings(
             job_id=get(options.JOB_ID),
@@ -57,6 +66,7 @@ class JobSettings:
             checkpoint_dir=get(options.CHECKPOINT_DIR),
             recovery_path=get(options.RECOVERY_PATH),
             ignore_unclaimed_state=get(options.RECOVERY_IGNORE_UNCLAIMED),
+            start_anew=get(options.START_ANEW),
             lease_timeout_ms=get(options.LEASE_TIMEOUT),
             commit_attempts=get(options.COMMIT_ATTEMPTS),
             commit_backoff_ms=get(options.COMMIT_BACKOFF),
@@ -71,6 +81,7 @@ class JobSettings:
             object_reuse=get(options.OBJECT_REUSE),
             inline_functions=get(options.INLINE_FUNCTIONS),
             batch_mode=get(options.RUNTIME_MODE) == "BATCH",
+            watermark_interval_ms=get(options.AUTO_WATERMARK_INTERVAL),
             parameters={key: str(value) for key, value in get(options.JOB_PARAMETERS).items()},
         )
 

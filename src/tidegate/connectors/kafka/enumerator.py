@@ -74,6 +74,7 @@ class KafkaEnumerator(SplitEnumerator):
         self._discovery_ms = 0 if stopping is not None else discovery_ms
         self._next_discovery_ms: int | None = None if restored is None else 0  # what came while the job stood still
         self._committing: Future[None] | None = None
+        self._held: frozenset[str] = frozenset()
         self._at: dict[TopicPartition, int] = {}
         self._stop: dict[TopicPartition, int] | None = None
         self._numbers: dict[TopicPartition, int] = {}
@@ -114,10 +115,15 @@ class KafkaEnumerator(SplitEnumerator):
 
     # -- rounds ------------------------------------------------------------------------------------------------------
 
+    can_hold = True
+
+    def hold(self, splits: frozenset[str]) -> None:
+        self._held = splits
+
     def plan(self, limit: int, now_ms: int) -> SourcePlan:
         self._discover(now_ms)
         ends = self._ends()
-        waiting = {place: ends[place] - at for place, at in self._at.items() if ends[place] > at}
+        waiting = {p: ends[p] - at for p, at in self._at.items() if ends[p] > at and str(p) not in self._held}
         intervals, backlog = [], False
         for place, given in _shares(waiting, limit).items():
             start = self._at[place]
