@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kafka_tools import Broker, Topics
+from kafka_tools import Broker, Topics, free_port
 
 from tidegate.common.ids import new_token
 from tidegate.datastream import executor
 from tidegate.testing.simulated_executor import SimulatedExecutor
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from pathlib import Path
 from typing import Any, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tidegate.common.ids import new_token
 from tidegate.connectors.kafka.dev_broker import DevBroker
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 class Broker(DevBroker):
@@ -63,8 +72,6 @@ class Topics:
         return full
 
     def more_partitions(self, topic: str, count: int) -> None:
-        from confluent_kafka.admin import NewPartitions
-
         self._admin.create_partitions([NewPartitions(topic, count)])[topic].result(30)
         self._wait_for(topic, count)
 
@@ -88,7 +95,7 @@ class Topics:
             producer.init_transactions(30)
             producer.begin_transaction()
         for value in values:
-            place = {} if partition is None else {"partition": partition}
+            place: dict[str, Any] = {} if partition is None else {"partition": partition}
             producer.produce(topic, value=str(value).encode(), key=str(value).encode(), **place)
             producer.poll(0)
         producer.flush(30)
@@ -116,13 +123,14 @@ class Topics:
         )
         found = consumer.list_topics(topic, timeout=10).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in found])
-        values, ended = [], set()
+        values: list[tuple[int, str]] = []
+        ended: set[int | None] = set()
         while len(ended) < len(found):
             message = consumer.poll(10)
             assert message is not None, "the broker does not answer"
             if message.error() is not None:
                 ended.add(message.partition())
             else:
-                values.append((message.partition(), message.value().decode()))
+                values.append((message.partition() or 0, (message.value() or b"").decode()))
         consumer.close()
         return values

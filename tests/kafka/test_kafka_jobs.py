@@ -18,7 +18,7 @@ from tidegate.testing import kill_hook
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kafka"
 sys.path.insert(0, str(EXAMPLE))
 
-from audit import Audit, audit, read_topic  # noqa: E402
+from payments_audit import Audit, audit, read_topic  # noqa: E402
 
 COUNT, ACCOUNTS = 3_000, 40
 
@@ -59,7 +59,9 @@ def payments(own_broker: Any) -> tuple[Broker, list[dict[str, Any]]]:
     for name in ("payments", "balances"):
         topics.named(name, 2)
     dice = random.Random(7)
-    made = [{"id": n, "account": f"a{n % ACCOUNTS}", "amount": dice.randint(-50, 90)} for n in range(COUNT)]
+    made: list[dict[str, Any]] = [
+        {"id": n, "account": f"a{n % ACCOUNTS}", "amount": dice.randint(-50, 90)} for n in range(COUNT)
+    ]
     for partition in (0, 1):
         mine = [json.dumps(payment) for payment in made if int(payment["account"][1:]) % 2 == partition]
         topics.write("payments", mine, partition=partition, transaction="commit")

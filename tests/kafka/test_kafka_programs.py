@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
+from kafka_tools import Broker, Topics, free_port
 
 from tidegate.common import Configuration, SimpleStringSchema, WatermarkStrategy
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError, ServiceError, UserCodeError
@@ -245,8 +245,6 @@ def test_a_secret_is_in_no_text() -> None:
 def test_a_wrong_password_has_a_message_of_its_own(
     own_broker: Callable[..., Broker], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from conftest import free_port
-
     port = free_port()
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     broker = own_broker(

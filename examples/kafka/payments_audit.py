@@ -38,7 +38,8 @@ def read_topic(servers: str, topic: str) -> list[Any]:
     )
     partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
-    records, ended = [], set()
+    records: list[Any] = []
+    ended: set[int | None] = set()
     while len(ended) < len(partitions):
         message = consumer.poll(20)
         if message is None:
@@ -46,7 +47,7 @@ def read_topic(servers: str, topic: str) -> list[Any]:
         if message.error() is not None:
             ended.add(message.partition())
         else:
-            records.append(json.loads(message.value()))
+            records.append(json.loads(message.value() or b""))
     consumer.close()
     return records
 
