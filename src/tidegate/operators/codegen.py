@@ -15,7 +15,8 @@ from functools import lru_cache
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
-from tidegate.common.user_code import CHAIN_FILE
+from tidegate.common.portable_errors import with_causes
+from tidegate.common.user_code import CHAIN_FILE, with_user_frame
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
@@ -240,8 +241,13 @@ class LoopSource:
         self.call(label, partitioning.selector, [value], key, depth, owner)
         if partitioning.has_key:  # keys of the common classes are their own form; others pay a call
             identity = key_identity(partitioning.key_type)
-            self.line(depth, f"if {key}.__class__ not in {self.bind(f'y{label}', identity.safe)}:", owner)
-            self.line(depth + 1, f"{key} = {self.bind(f'i{label}', identity.identify)}({key})", owner)
+            # one class after the other: to look into a set costs three times as much
+            safe = sorted(identity.safe, key=lambda kind: kind.__name__)
+            other = [f"{key}.__class__ is not {self.bind(f'y{label}{kind.__name__}', kind)}" for kind in safe]
+            if other:
+                self.line(depth, f"if {' and '.join(other)}:", owner)
+                depth += 1
+            self.line(depth, f"{key} = {self.bind(f'i{label}', identity.identify)}({key})", owner)
         return key
 
     def emitter(self, operator: StreamOperator) -> Emit:
@@ -342,6 +348,12 @@ class LoopSource:
     def blame(self, error: BaseException) -> Exception:
         """The error with operator, user line and record; read off its traceback."""
         where, record, place = self._locate(error.__traceback__)
+        for below, _ in list(with_causes(error))[
+            1:
+        ]:  # what it was raised from may come out of another line of the loop
+            line = self._locate(below.__traceback__)[2]
+            if line is not None:
+                with_user_frame(below, line)
         return user_error(error, where, record, place)
 
     def _locate(self, tb: TracebackType | None) -> tuple[str, str | None, str | None]:
