@@ -16,9 +16,9 @@ from tidegate.connectors.kafka.cluster import EARLIEST, LATEST, Cluster, TopicPa
 class KafkaOffsetResetStrategy(Enum):
     """What counts for a partition where the wanted offset does not exist."""
 
-    LATEST = "latest"
-    EARLIEST = "earliest"
-    NONE = "none"
+    LATEST = 0
+    EARLIEST = 1
+    NONE = 2
 
 
 class KafkaTopicPartition:
