@@ -142,6 +142,10 @@ class RetryableCommitError(TidegateError):
     """Raised by a committer: the outside system did not take the commit now; trying again may succeed."""
 
 
+class ServiceError(TidegateError):
+    """An outside system (a broker, a database) does not answer, refuses, or is not what a connector needs."""
+
+
 class JobFailedError(TidegateError):
     """The job ended as FAILED; the cause is chained."""
 
