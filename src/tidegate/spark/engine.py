@@ -189,7 +189,7 @@ class SparkEngine:
 
 def _most_tasks(context: SparkContext) -> int:
     """Of a level. A cluster's cores come and go, and are not all known when a job starts: there every subtask has its task."""
-    local = context.master.partition("[")[0] == "local"
+    local = (context.master or "").partition("[")[0] == "local"
     return _TASKS_PER_CORE * max(1, context.defaultParallelism) if local else sys.maxsize
 
 
