@@ -5,7 +5,6 @@ python snippets.py PAGE ...
 
 from __future__ import annotations
 
-import itertools
 import re
 import sys
 from pathlib import Path
@@ -33,7 +32,7 @@ def promised_outputs(page: Path) -> list[list[str] | None]:
 
 
 def keeps(promised: list[str], printed: list[str]) -> bool:
-    """Whether the lines are those promised. Subtasks print in any order, so only what stands around a ``...`` has to be in order."""
+    """Whether the lines are those promised. Subtasks print in any order: only what stands around a ``...`` has to be in order."""
     if "..." not in promised:
         return sorted(promised) == sorted(printed)
     gap = promised.index("...")
