@@ -59,9 +59,11 @@ class _Worker:
         found = Unpacked((), {}, None) if setup.bundle is None else unpacked(SparkFiles.get(setup.bundle))
         sys.path[:] = [*found.python_path, *(entry for entry in sys.path if entry not in self._path)]
         self._path = found.python_path
-        if os.path.isabs(SparkFiles.getRootDirectory()):
-            os.chdir(found.work or self._directory)
-        elif found.work:
+        if found.work is None:
+            os.chdir(self._directory)
+        elif os.path.isabs(SparkFiles.getRootDirectory()):
+            os.chdir(found.work)
+        else:
             _link(found.work)
         distributed_cache.arrived(setup.job_id, found.cached)
         self.current = setup
