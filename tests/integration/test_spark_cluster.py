@@ -104,7 +104,7 @@ def test_a_cluster_has_what_the_program_has(standalone: Cluster, program: Path, 
     options = [f"-D{key}={value}" for key, value in keys.items()]
     printed = run(program, tmp_path, bare_python(), "--master", standalone.master, *options)
     assert printed == expected(zipped=True)
-    logged = [line for line in standalone.printed().splitlines() if "seen" in line]
+    logged = [line for line in standalone.printed().splitlines() if "] seen " in line]
     assert sorted(line.rpartition(" ")[2] for line in logged) == [str(x) for x in range(6)]
     assert all(" INFO job [seen: " in line and "/2)] seen " in line for line in logged), logged
 
