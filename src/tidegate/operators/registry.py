@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import (
+    BroadcastProcessSpec,
     CoFlatMapSpec,
     CoMapSpec,
     CoProcessSpec,
@@ -17,6 +18,7 @@ from tidegate.graph.transformation import (
     SourceSpec,
     TimestampsSpec,
 )
+from tidegate.operators.kinds.broadcast_process import BroadcastProcessOperator
 from tidegate.operators.kinds.co_flat_map import CoFlatMapOperator
 from tidegate.operators.kinds.co_map import CoMapOperator
 from tidegate.operators.kinds.co_process import CoProcessOperator
@@ -39,6 +41,7 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     CoMapSpec: CoMapOperator,
     CoFlatMapSpec: CoFlatMapOperator,
     CoProcessSpec: CoProcessOperator,
+    BroadcastProcessSpec: BroadcastProcessOperator,
     ReduceSpec: ReduceOperator,
     TimestampsSpec: TimestampsOperator,
     SinkSpec: SinkOperator,
