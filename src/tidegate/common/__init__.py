@@ -48,5 +48,7 @@ __all__ = [
     "TimestampAssigner",
     "TypeInformation",
     "Types",
+    "WatermarkGenerator",
+    "WatermarkOutput",
     "WatermarkStrategy",
 ]

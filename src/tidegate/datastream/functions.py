@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
+from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
 from tidegate.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -35,6 +36,9 @@ from tidegate.operators.functions import CheckpointedFunction, FunctionObject
 
 __all__ = [
     "AggregateFunction",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "BaseBroadcastProcessFunction",
     "BroadcastProcessFunction",
     "CheckpointedFunction",

@@ -25,7 +25,6 @@ from tidegate.operators.settings import Settings
 from tidegate.operators.subtask import Subtask
 from tidegate.operators.tagging import tagging_operators
 
-
 log = logging.getLogger(__name__)
 
 

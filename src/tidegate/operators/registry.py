@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import (
+    AsyncSpec,
     BroadcastProcessSpec,
     CoFlatMapSpec,
     CoMapSpec,
@@ -18,6 +19,7 @@ from tidegate.graph.transformation import (
     SourceSpec,
     TimestampsSpec,
 )
+from tidegate.operators.kinds.async_io import AsyncOperator
 from tidegate.operators.kinds.broadcast_process import BroadcastProcessOperator
 from tidegate.operators.kinds.co_flat_map import CoFlatMapOperator
 from tidegate.operators.kinds.co_map import CoMapOperator
@@ -43,6 +45,7 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     CoProcessSpec: CoProcessOperator,
     BroadcastProcessSpec: BroadcastProcessOperator,
     ReduceSpec: ReduceOperator,
+    AsyncSpec: AsyncOperator,
     TimestampsSpec: TimestampsOperator,
     SinkSpec: SinkOperator,
 }
