@@ -45,12 +45,12 @@ class BroadcastConnectedStream:
         output_type: TypeInformation | None = None,
     ) -> DataStream:
         """The records of both, with the broadcast states; of a keyed stream with state and timers of the key too."""
-        keyed = isinstance(self.non_broadcast_stream, KeyedStream)
-        if keyed:
-            name, method, wanted = "Keyed-Co-Process-Broadcast", "with a keyed stream", KeyedBroadcastProcessFunction
+        if isinstance(self.non_broadcast_stream, KeyedStream):
+            name = "Keyed-Co-Process-Broadcast"
+            expect_object("process of a keyed and a broadcast stream", func, KeyedBroadcastProcessFunction)
         else:
-            name, method, wanted = "Co-Process-Broadcast", "with a stream without key", BroadcastProcessFunction
-        expect_object(f"process of a broadcast stream {method}", func, wanted)
+            name = "Co-Process-Broadcast"
+            expect_object("process of a stream without key and a broadcast one", func, BroadcastProcessFunction)
         expect_type(name, output_type)
         spec = BroadcastProcessSpec(typed(TypedBroadcast, func, output_type), tuple(self.broadcast_state_descriptors))
         first, second = self.non_broadcast_stream, self.broadcast_stream.input_stream

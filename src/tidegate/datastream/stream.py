@@ -209,7 +209,7 @@ class DataStream(StreamOperatorSettings):
         broadcast_state_descriptor: MapStateDescriptor | None = None,
         *other_broadcast_state_descriptors: MapStateDescriptor,
     ) -> DataStream | BroadcastStream:
-        """Every record to every subtask. With descriptors: to be connected to a stream whose function has these broadcast states."""
+        """Every record to every subtask. With descriptors: for a stream to connect to, whose function has these states."""
         from tidegate.datastream.broadcast_stream import BroadcastStream  # it makes streams
 
         stream = self._shipped(Partitioning(Ship.BROADCAST))

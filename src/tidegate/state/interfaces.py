@@ -183,8 +183,8 @@ class ReadOnlyBroadcastState(State, Generic[K, V]):
 
 
 class BroadcastState(ReadOnlyBroadcastState[K, V]):
-    """The same map, where it may be changed: on the broadcast side. Every subtask sees the same records there and has to come to the
-    same changes: do not let them depend on the subtask, on time or on chance."""
+    """The same map, where it may be changed: on the broadcast side. Every subtask sees the same records there and has to come to
+    the same changes: do not let them depend on the subtask, on time or on chance."""
 
     __slots__ = ()
 

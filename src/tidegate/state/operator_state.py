@@ -6,9 +6,9 @@ is not written with every round, and is not in the metadata.
 
 - A **list** is written anew when it has changed. It is encoded when something is added: nobody can change it later.
 - A **broadcast map** is a list of files, each with the changes since the one before, and behind it the latest few changes in the
-  part. In memory it is two dicts: ``_filed``, exactly the contents of the files of ``_files``, and over it ``_recent``, which is made anew for
-  every round. File names are never used twice, so ``_filed`` is right wherever the new list begins with the old one,
-  whatever has become of the rounds in between.
+  part. In memory it is two dicts: ``_filed``, exactly the contents of the files of ``_files``, and over it ``_recent``, which is
+  made anew for every round. File names are never used twice, so ``_filed`` is right wherever the new list begins with the old
+  one, whatever has become of the rounds in between.
 """
 
 from __future__ import annotations
