@@ -115,6 +115,9 @@ class OperatorSpec:
     is_rolling: ClassVar[bool] = False
     """Emits a result for each record where in batch mode there is one, the last."""
 
+    broadcast_states: tuple[Any, ...] = ()
+    """Descriptors of the maps that all its subtasks hold alike."""
+
     # of those kinds that have them
     source: Any
     watermarks: Any
@@ -205,6 +208,19 @@ class CoProcessSpec(OperatorSpec):
     emits_tagged = True
 
     function: Any
+
+
+@dataclass(frozen=True)
+class BroadcastProcessSpec(OperatorSpec):
+    """As ``ProcessSpec``; of the second input, which is broadcast, ``process_broadcast_element`` makes the broadcast states."""
+
+    inputs = 2
+    method, second_method = "process_element", "process_broadcast_element"
+    takes_callables = False
+    emits_tagged = True
+
+    function: Any
+    broadcast_states: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import (
     AsyncSpec,
+    BroadcastProcessSpec,
     CoFlatMapSpec,
     CoMapSpec,
     CoProcessSpec,
@@ -19,6 +20,7 @@ from tidegate.graph.transformation import (
     TimestampsSpec,
 )
 from tidegate.operators.kinds.async_io import AsyncOperator
+from tidegate.operators.kinds.broadcast_process import BroadcastProcessOperator
 from tidegate.operators.kinds.co_flat_map import CoFlatMapOperator
 from tidegate.operators.kinds.co_map import CoMapOperator
 from tidegate.operators.kinds.co_process import CoProcessOperator
@@ -41,6 +43,7 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     CoMapSpec: CoMapOperator,
     CoFlatMapSpec: CoFlatMapOperator,
     CoProcessSpec: CoProcessOperator,
+    BroadcastProcessSpec: BroadcastProcessOperator,
     ReduceSpec: ReduceOperator,
     AsyncSpec: AsyncOperator,
     TimestampsSpec: TimestampsOperator,

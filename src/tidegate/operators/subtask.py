@@ -24,6 +24,7 @@ from tidegate.operators.round import SubtaskRound
 from tidegate.operators.rows import Ack, RoundContext, Row, TaskPlan
 from tidegate.operators.settings import Settings
 from tidegate.operators.watermarks import Domain
+from tidegate.state.snapshot import EMPTY
 
 
 class Subtask:
@@ -119,6 +120,10 @@ class Subtask:
         if isinstance(self.head, SourceOperator):
             return SplitFeed(self, self.head, round, ack)
         return ChannelFeed(self, round, ack)
+
+    def fits(self, plan: TaskPlan) -> bool:
+        """Whether its functions are as the last accepted round has left them."""
+        return all(operator.fits(plan.snapshots.get(n, EMPTY)) for n, operator in self.operators.items())
 
     def begin(self) -> None:
         """A new round: whatever a failed one left is dropped."""
