@@ -22,7 +22,7 @@ from tidegate.datastream.aggregations import (
 from tidegate.datastream.functions import KeyedProcessFunction, KeySelector, ReduceFunction
 from tidegate.datastream.stream import DataStream, expect_function
 from tidegate.datastream.typed_functions import TypedProcess, TypedReduce, typed
-from tidegate.graph.transformation import Input, Partitioning, ProcessSpec, ReduceSpec, Transformation
+from tidegate.graph.transformation import Input, Partitioning, ProcessSpec, ReduceSpec, Ship, Transformation
 
 
 class KeyedStream(DataStream):
@@ -82,6 +82,10 @@ class KeyedStream(DataStream):
     ) -> KeyedStream:
         """Another key instead of this one."""
         return self._origin_stream.key_by(key_selector, key_type)
+
+    def broadcast(self, *args: Any) -> NoReturn:  # type: ignore[override]
+        """Refused: its partitioning is its key."""
+        self._shipped(Partitioning(Ship.BROADCAST))
 
     def _accumulate(self, kind: AccumulateType, field: Field) -> DataStream:
         name = kind.name.lower()
