@@ -83,7 +83,7 @@ class KeyedStream(DataStream):
         """Another key instead of this one."""
         return self._origin_stream.key_by(key_selector, key_type)
 
-    def broadcast(self, *args: Any) -> NoReturn:  # type: ignore[override]
+    def broadcast(self, *args: Any) -> NoReturn:
         """Refused: its partitioning is its key."""
         self._shipped(Partitioning(Ship.BROADCAST))
 
