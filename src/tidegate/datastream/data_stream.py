@@ -5,8 +5,12 @@ from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connected_streams import ConnectedStreams
 from tidegate.datastream.keyed_stream import KeyedStream
 from tidegate.datastream.stream import DataStream, DataStreamSink
+from tidegate.datastream.windowed_stream import AllWindowedStream, WindowedStream
+from tidegate.operators.windows.operation import CONTENTS as WINDOW_STATE_NAME
 
 __all__ = [
+    "WINDOW_STATE_NAME",
+    "AllWindowedStream",
     "BroadcastConnectedStream",
     "BroadcastStream",
     "CloseableIterator",
@@ -14,4 +18,5 @@ __all__ = [
     "DataStream",
     "DataStreamSink",
     "KeyedStream",
+    "WindowedStream",
 ]

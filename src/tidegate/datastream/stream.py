@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from tidegate.datastream.connected_streams import ConnectedStreams
     from tidegate.datastream.keyed_stream import KeyedStream
     from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
+    from tidegate.datastream.windowed_stream import AllWindowedStream
+    from tidegate.operators.windows.assigner import WindowAssigner
 
 
 class DataStream(StreamOperatorSettings):
@@ -140,6 +142,12 @@ class DataStream(StreamOperatorSettings):
         if converter(output_tag.type_info) is None:
             return side
         return side.map(lambda value: value, output_tag.type_info)
+
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Windows over all records, whatever their key: in one subtask."""
+        from tidegate.datastream.windowed_stream import AllWindowedStream  # it makes streams of this class
+
+        return AllWindowedStream(self, window_assigner)
 
     # -- where records go
 
