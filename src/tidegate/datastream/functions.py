@@ -66,6 +66,7 @@ __all__ = [
     "Partitioner",
     "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
@@ -324,6 +325,27 @@ class KeyedCoProcessFunction(Function):
 
     def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[Any] | None:
         """A timer fired, once the watermark of both inputs has passed it. Yield as in ``process_element1``."""
+
+
+class ProcessJoinFunction(Function):
+    """Called for each pair of records that an interval join finds."""
+
+    class Context(ABC):
+        """Valid during the call only."""
+
+        @abstractmethod
+        def get_left_timestamp(self) -> int: ...
+
+        @abstractmethod
+        def get_right_timestamp(self) -> int: ...
+
+        @abstractmethod
+        def get_timestamp(self) -> int:
+            """The later one of the two: the time of what is emitted."""
+
+    @abstractmethod
+    def process_element(self, left: Any, right: Any, ctx: ProcessJoinFunction.Context) -> Iterable[Any] | None:
+        """Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
 
 
 class BaseBroadcastProcessFunction(Function):

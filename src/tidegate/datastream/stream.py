@@ -239,6 +239,15 @@ class DataStream(StreamOperatorSettings):
         fixed = pickled((selector, index))
         return self._shipped(Partitioning(Ship.CUSTOM, selector=selector, partitioner=index, pickled=fixed))
 
+    def interval_join(self, other_stream: Any) -> Any:
+        """Of keyed streams only."""
+        raise ProgramError(
+            "Records of an interval join meet by key",
+            where="interval_join",
+            found="a stream without key",
+            cure="call key_by(...) on both streams first",
+        )
+
     # -- sinks
 
     def sink_to(self, sink: Sink) -> DataStreamSink:

@@ -126,6 +126,10 @@ class OperatorSpec:
     sink: Any
     function: Any
     value_type: Any
+    lower: int
+    upper: int
+    left_late: str | None
+    right_late: str | None
 
     @property
     def kind(self) -> str:
@@ -223,6 +227,23 @@ class BroadcastProcessSpec(OperatorSpec):
 
     function: Any
     broadcast_states: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class IntervalJoinSpec(OperatorSpec):
+    """``function``: object with ``process_element(left, right, ctx)``. A right record joins a left one from ``lower`` to ``upper``
+    milliseconds behind it, both included. ``left_late``, ``right_late``: ids of the side outputs for late records, or None."""
+
+    inputs = 2
+    method = "process_element"
+    takes_callables = False
+    emits_tagged = True
+
+    function: Any
+    lower: int
+    upper: int
+    left_late: str | None = None
+    right_late: str | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tidegate.graph.transformation import (
     CoProcessSpec,
     FilterSpec,
     FlatMapSpec,
+    IntervalJoinSpec,
     MapSpec,
     OperatorSpec,
     ProcessSpec,
@@ -28,6 +29,7 @@ from tidegate.operators.kinds.co_map import CoMapOperator
 from tidegate.operators.kinds.co_process import CoProcessOperator
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.flat_map import FlatMapOperator
+from tidegate.operators.kinds.interval_join import IntervalJoinOperator
 from tidegate.operators.kinds.map import MapOperator
 from tidegate.operators.kinds.process import ProcessOperator
 from tidegate.operators.kinds.reduce import ReduceOperator
@@ -48,6 +50,7 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     CoFlatMapSpec: CoFlatMapOperator,
     CoProcessSpec: CoProcessOperator,
     BroadcastProcessSpec: BroadcastProcessOperator,
+    IntervalJoinSpec: IntervalJoinOperator,
     ReduceSpec: ReduceOperator,
     AsyncSpec: AsyncOperator,
     TimestampsSpec: TimestampsOperator,
