@@ -59,8 +59,8 @@ class LevelTask:
         return chain.from_iterable(self._run(job, p, context, iter(waiting.pop(p))) for p in partitions)
 
     def _run(self, job: Job, partition: int, context: RoundContext, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
-        at(f"{self.setup.job_name}: {job.name_of(self.level, partition)}")
         plan: TaskPlan = pickle.loads(self.plans[partition])
+        at(f"{self.setup.job_name}: {job.name_of(self.level, partition, plan)}")
         return job.run_partition(self.level, partition, context, plan, rows)
 
     def _load(self) -> JobSpec:
