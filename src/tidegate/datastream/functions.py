@@ -421,12 +421,8 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction):
     class Context(BaseBroadcastProcessFunction.Context, ABC):
         """Of the broadcast side: it may write the broadcast state."""
 
-        pass
-
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
         """Of the other side: it may only read the broadcast state."""
-
-        pass
 
     @abstractmethod
     def process_element(self, value: Any, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[Any] | None:
