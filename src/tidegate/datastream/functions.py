@@ -15,6 +15,7 @@ from typing import Any
 
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
+from tidegate.datastream.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction
 from tidegate.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -44,11 +45,14 @@ __all__ = [
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
     "CoFlatMapFunction",
+    "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
+    "JoinFunction",
     "KeySelector",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",

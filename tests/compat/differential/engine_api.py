@@ -15,6 +15,8 @@ _common: Any = import_module(f"{ROOT}.common")
 _watermark_strategy: Any = import_module(f"{ROOT}.common.watermark_strategy")
 _datastream: Any = import_module(f"{ROOT}.datastream")
 _state: Any = import_module(f"{ROOT}.datastream.state")
+window: Any = import_module(f"{ROOT}.datastream.window")
+_functions: Any = import_module(f"{ROOT}.datastream.functions")
 _file_system: Any = import_module(f"{ROOT}.datastream.connectors.file_system")
 _number_seq: Any = import_module(f"{ROOT}.datastream.connectors.number_seq")
 
@@ -44,6 +46,11 @@ ProcessFunction = _datastream.ProcessFunction
 ReduceFunction = _datastream.ReduceFunction
 RuntimeExecutionMode = _datastream.RuntimeExecutionMode
 StreamExecutionEnvironment = _datastream.StreamExecutionEnvironment
+
+AllWindowFunction = _functions.AllWindowFunction
+ProcessAllWindowFunction = _functions.ProcessAllWindowFunction
+ProcessWindowFunction = _functions.ProcessWindowFunction
+WindowFunction = _functions.WindowFunction
 
 AggregatingStateDescriptor = _state.AggregatingStateDescriptor
 ListStateDescriptor = _state.ListStateDescriptor

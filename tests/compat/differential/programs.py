@@ -16,6 +16,7 @@ from differential import (
     stateless_programs,
     timer_programs,
     typed_programs,
+    window_programs,
 )
 
 __all__ = [
@@ -34,4 +35,5 @@ __all__ = [
     "stateless_programs",
     "timer_programs",
     "typed_programs",
+    "window_programs",
 ]
