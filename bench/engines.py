@@ -1,4 +1,4 @@
-"""The engines of the keyed count: how each is started, and how many records it gets."""
+"""The engines of the counts: how each is started, and how many records it gets."""
 
 from __future__ import annotations
 
@@ -55,54 +55,104 @@ def _common(records: int, keys: int, directory: Path) -> list[str]:
     return [f"--records={records}", f"--keys={keys}", f"--parallelism={PARALLELISM}", f"--dir={directory}"]
 
 
-def _tidegate(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
-    program = str(BENCH / "tidegate_jobs.py")
-    return [sys.executable, program, *_common(records, keys, directory), f"--interval-ms={INTERVAL_MS}"]
+WINDOWS = {"window-count", "sliding"}
+"""Scenarios with a program of their own."""
 
 
-def _flink_java(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+def _tidegate(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+    program = ["tidegate_windows.py", scenario] if scenario in WINDOWS else ["tidegate_jobs.py"]
+    return _own(program, records, keys, directory)
+
+
+def _tumbling(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+    return _own(["tidegate_windows.py", "tumbling"], records, keys, directory)
+
+
+def _own(program: list[str], records: int, keys: int, directory: Path) -> list[str]:
+    file, *arguments = program
+    common = [*_common(records, keys, directory), f"--interval-ms={INTERVAL_MS}"]
+    return [sys.executable, str(BENCH / file), *arguments, *common]
+
+
+def _flink_java(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
     jars = next(iter(pyflink_venv().glob("lib/python*/site-packages/pyflink/lib")), None)
-    if jars is None or not (BENCH / "build" / "FlinkKeyedCount.class").exists():
+    name = "FlinkWindowCount" if scenario in WINDOWS else "FlinkKeyedCount"
+    if jars is None or not (BENCH / "build" / f"{name}.class").exists():
         raise RunFailed(f"not set up in {pyflink_venv()} and bench/build; run bench/setup_peers.sh")
     arguments = [str(records), str(keys), str(PARALLELISM), str(INTERVAL_MS), str(directory)]
-    return ["java", *JAVA_OPENS, "-cp", f"{BENCH / 'build'}:{jars}/*", "FlinkKeyedCount", *arguments]
+    return ["java", *JAVA_OPENS, "-cp", f"{BENCH / 'build'}:{jars}/*", name, *arguments]
 
 
-def _pyflink(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+def _pyflink(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
     python = pyflink_venv() / "bin" / "python"
     if not python.exists():
         raise RunFailed(f"no PyFlink environment at {pyflink_venv()}; run bench/setup_peers.sh")
-    program = str(BENCH / "peers" / "pyflink_keyed_count.py")
-    return [str(python), program, *_common(records, keys, directory), f"--interval-ms={INTERVAL_MS}"]
+    name = "pyflink_window_count.py" if scenario in WINDOWS else "pyflink_keyed_count.py"
+    return [
+        str(python),
+        str(BENCH / "peers" / name),
+        *_common(records, keys, directory),
+        f"--interval-ms={INTERVAL_MS}",
+    ]
 
 
-def _pyspark(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+def _pyspark(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
     # The small run is one micro-batch, the large one several of that size. Large batches favour
     # PySpark, which reads and writes a key's state once per batch (bench/README.md has figures), and break "a checkpoint a second".
     program = str(BENCH / "peers" / "pyspark_keyed_count.py")
     return [sys.executable, program, *_common(records, keys, directory), f"--batch={sizes.small}"]
 
 
-_COMMANDS = {"tidegate": _tidegate, "flink-java": _flink_java, "pyflink-thread": _pyflink, "pyspark-tws": _pyspark}
+_COMMANDS = {
+    "tidegate": _tidegate,
+    "tidegate-tumbling": _tumbling,
+    "flink-java": _flink_java,
+    "pyflink-thread": _pyflink,
+    "pyspark-tws": _pyspark,
+}
 
 ENGINES = [
     Engine(
         "tidegate",
         "Tidegate, hashmap",
-        full={"keyed-count": Sizes(10_000_000, 40_000_000), "keyed-count-1m": Sizes(5_000_000, 20_000_000)},
-        quick={"keyed-count": Sizes(2_000_000, 6_000_000), "keyed-count-1m": Sizes(2_000_000, 4_000_000)},
+        full={
+            "keyed-count": Sizes(10_000_000, 40_000_000),
+            "keyed-count-1m": Sizes(5_000_000, 20_000_000),
+            "window-count": Sizes(5_000_000, 20_000_000),
+            "sliding": Sizes(24_000_000, 48_000_000),
+        },
+        quick={
+            "keyed-count": Sizes(2_000_000, 6_000_000),
+            "keyed-count-1m": Sizes(2_000_000, 4_000_000),
+            "window-count": Sizes(1_000_000, 4_000_000),
+            "sliding": Sizes(12_000_000, 18_000_000),
+        },
+    ),
+    Engine(
+        "tidegate-tumbling",
+        "Tidegate, one window instead of sixty",
+        full={"sliding": Sizes(24_000_000, 48_000_000)},
+        quick={"sliding": Sizes(12_000_000, 18_000_000)},
     ),
     Engine(
         "flink-java",
         "Flink 2.3 in Java, hashmap",
-        full={"keyed-count": Sizes(10_000_000, 40_000_000), "keyed-count-1m": Sizes(5_000_000, 20_000_000)},
-        quick={"keyed-count": Sizes(5_000_000, 15_000_000), "keyed-count-1m": Sizes(3_000_000, 9_000_000)},
+        full={
+            "keyed-count": Sizes(10_000_000, 40_000_000),
+            "keyed-count-1m": Sizes(5_000_000, 20_000_000),
+            "window-count": Sizes(5_000_000, 20_000_000),
+        },
+        quick={
+            "keyed-count": Sizes(5_000_000, 15_000_000),
+            "keyed-count-1m": Sizes(3_000_000, 9_000_000),
+            "window-count": Sizes(3_000_000, 9_000_000),
+        },
     ),
     Engine(
         "pyflink-thread",
         "PyFlink 2.3, thread mode, hashmap",
-        full={"keyed-count": Sizes(50_000, 250_000)},
-        quick={"keyed-count": Sizes(30_000, 100_000)},
+        full={"keyed-count": Sizes(50_000, 250_000), "window-count": Sizes(50_000, 150_000)},
+        quick={"keyed-count": Sizes(30_000, 100_000), "window-count": Sizes(20_000, 60_000)},
     ),
     Engine(
         "pyspark-tws",
@@ -147,10 +197,10 @@ def _end_group(group: int) -> None:
         return
 
 
-def run_keyed_count(engine: Engine, records: int, keys: int, sizes: Sizes) -> dict[str, Any]:
+def run_count(engine: Engine, scenario: str, records: int, keys: int, sizes: Sizes) -> dict[str, Any]:
     """One run at one size in a fresh process, its checkpoints in a fresh directory on disk."""
     directory = Path(tempfile.mkdtemp(prefix=f"bench-{engine.name}-"))
     try:
-        return run_program(_COMMANDS[engine.name](records, keys, directory, sizes))
+        return run_program(_COMMANDS[engine.name](scenario, records, keys, directory, sizes))
     finally:
         shutil.rmtree(directory, ignore_errors=True)

@@ -14,7 +14,7 @@ from tidegate.datastream import AggregateFunction, DataStream, OutputTag, Proces
 from tidegate.datastream.window import EventTimeTrigger, SlidingEventTimeWindows, TumblingEventTimeWindows
 
 LATE = OutputTag("late")
-ONE_BY_ONE = {"tidegate.chunk.records": 1}
+ONE_BY_ONE: dict[str, Any] = {"tidegate.chunk.records": 1}
 """The watermark follows every record."""
 
 

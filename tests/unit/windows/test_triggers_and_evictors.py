@@ -36,7 +36,7 @@ from tidegate.datastream.window import (
 )
 from tidegate.testing.sources import At, Pause
 
-ONE_BY_ONE = {"tidegate.chunk.records": 1}
+ONE_BY_ONE: dict[str, Any] = {"tidegate.chunk.records": 1}
 RECORDS = [("a", 1, 0), ("a", 3, 1), ("a", 4, 2), ("b", 5, 3), ("a", 12, 4), ("b", 18, 5), ("a", 25, 6), ("b", 60, 7)]
 
 

@@ -39,10 +39,11 @@ class WindowJob:
     """One job in a directory. ``build``: from the stream of all records to the one whose records are the result."""
 
     def __init__(
-        self, place: Path, build: Build, *scripts: Sequence[Any], disorder_ms: int = 0, limit: int = 7, seed: int = 7
+        self, place: Path, build: Build, *scripts: Sequence[Any], disorder_ms: int = 0, limit: int = 7
     ) -> None:
         self.place, self._build, self._scripts, self._disorder_ms = place, build, scripts, disorder_ms
-        self._limit, self._seed = limit, seed
+        self._limit = limit
+        self._chances = Chances(die=0.03, zombie=0.03, late=0.02, lose_store=0.05)
 
     def program(self, parallelism: int, **settings: Any) -> Program:
         where = {"execution.checkpointing.dir": f"{self.place}/checkpoints", "parallelism.default": parallelism}
@@ -53,9 +54,9 @@ class WindowJob:
         self._build(stream).sink_to(LedgerSink(f"{self.place}/ledger"))
         return env._program("windows")
 
-    def run(self, parallelism: int = 2, chances: Chances | None = None, **settings: Any) -> list[Any]:
+    def run(self, parallelism: int = 2, **settings: Any) -> list[Any]:
         program = self.program(parallelism, **settings)
-        engine = SimulatedEngine(self._seed, chances or Chances())
+        engine = SimulatedEngine(7, self._chances)
         JobMaster(program, engine, clock=ManualClock(), local_root=f"{self.place}/local").run()
         return self.results()
 
