@@ -16,7 +16,6 @@ from differential import (
     stateless_programs,
     timer_programs,
     typed_programs,
-    window_programs,
 )
 
 __all__ = [
@@ -35,5 +34,4 @@ __all__ = [
     "stateless_programs",
     "timer_programs",
     "typed_programs",
-    "window_programs",
 ]
