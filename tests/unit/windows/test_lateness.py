@@ -155,3 +155,16 @@ def test_late_records_nobody_asks_for_are_dropped(tmp_path: Path) -> None:
 
     job = WindowJob(tmp_path, build, timed([("a", 5, 0), ("a", 25, 1), ("a", 6, 2), ("a", 26, 3)]))
     assert sorted(job.run(1, **ONE_BY_ONE)) == [[0], [1, 3]]
+
+
+@pytest.mark.parametrize("sliced", [True, False], ids=["sliced", "general"])
+def test_records_that_are_dropped_are_counted(sliced: bool, tmp_path: Path) -> None:
+    def build(stream: DataStream) -> DataStream:
+        windows = stream.key_by(lambda r: r[0]).window(TumblingEventTimeWindows.of(Time.milliseconds(10)))
+        return (windows if sliced else windows.trigger(NotBuiltIn())).aggregate(Numbers())
+
+    job = WindowJob(tmp_path, build, timed([("a", 5, 0), ("a", 25, 1), ("a", 6, 2), ("a", 7, 3), ("a", 26, 4)]))
+    job.run(1, **ONE_BY_ONE)
+    metrics = job.master.view().metrics.values()
+    [dropped] = [m.value for m in metrics if m.name == "numLateRecordsDropped"]
+    assert dropped == 2

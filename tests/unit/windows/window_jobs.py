@@ -57,7 +57,8 @@ class WindowJob:
     def run(self, parallelism: int = 2, **settings: Any) -> list[Any]:
         program = self.program(parallelism, **settings)
         engine = SimulatedEngine(7, self._chances)
-        JobMaster(program, engine, clock=ManualClock(), local_root=f"{self.place}/local").run()
+        self.master = JobMaster(program, engine, clock=ManualClock(), local_root=f"{self.place}/local")
+        self.master.run()
         return self.results()
 
     def checkpoints(self) -> list[Path]:
