@@ -56,12 +56,14 @@ def _common(records: int, keys: int, directory: Path) -> list[str]:
 
 
 WINDOWS = {"window-count", "sliding"}
-"""Scenarios with a program of their own."""
+"""Scenarios with windows: their programs are others."""
 
 
 def _tidegate(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
-    program = ["tidegate_windows.py", scenario] if scenario in WINDOWS else ["tidegate_jobs.py"]
-    return _own(program, records, keys, directory)
+    if scenario in WINDOWS:
+        return _own(["tidegate_windows.py", scenario], records, keys, directory)
+    file = "interval_join.py" if scenario == "interval-join" else "tidegate_jobs.py"
+    return _own([file], records, keys, directory)
 
 
 def _tumbling(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
@@ -76,7 +78,7 @@ def _own(program: list[str], records: int, keys: int, directory: Path) -> list[s
 
 def _flink_java(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
     jars = next(iter(pyflink_venv().glob("lib/python*/site-packages/pyflink/lib")), None)
-    name = "FlinkWindowCount" if scenario in WINDOWS else "FlinkKeyedCount"
+    name = {"interval-join": "FlinkIntervalJoin", "window-count": "FlinkWindowCount"}.get(scenario, "FlinkKeyedCount")
     if jars is None or not (BENCH / "build" / f"{name}.class").exists():
         raise RunFailed(f"not set up in {pyflink_venv()} and bench/build; run bench/setup_peers.sh")
     arguments = [str(records), str(keys), str(PARALLELISM), str(INTERVAL_MS), str(directory)]
@@ -120,12 +122,14 @@ ENGINES = [
             "keyed-count-1m": Sizes(5_000_000, 20_000_000),
             "window-count": Sizes(5_000_000, 20_000_000),
             "sliding": Sizes(24_000_000, 48_000_000),
+            "interval-join": Sizes(1_000_000, 4_000_000),
         },
         quick={
             "keyed-count": Sizes(2_000_000, 6_000_000),
             "keyed-count-1m": Sizes(2_000_000, 4_000_000),
             "window-count": Sizes(1_000_000, 4_000_000),
             "sliding": Sizes(12_000_000, 18_000_000),
+            "interval-join": Sizes(200_000, 800_000),
         },
     ),
     Engine(
@@ -141,11 +145,13 @@ ENGINES = [
             "keyed-count": Sizes(10_000_000, 40_000_000),
             "keyed-count-1m": Sizes(5_000_000, 20_000_000),
             "window-count": Sizes(5_000_000, 20_000_000),
+            "interval-join": Sizes(2_000_000, 8_000_000),
         },
         quick={
             "keyed-count": Sizes(5_000_000, 15_000_000),
             "keyed-count-1m": Sizes(3_000_000, 9_000_000),
             "window-count": Sizes(3_000_000, 9_000_000),
+            "interval-join": Sizes(1_000_000, 4_000_000),
         },
     ),
     Engine(
@@ -197,7 +203,7 @@ def _end_group(group: int) -> None:
         return
 
 
-def run_count(engine: Engine, scenario: str, records: int, keys: int, sizes: Sizes) -> dict[str, Any]:
+def run_keyed_count(engine: Engine, scenario: str, records: int, keys: int, sizes: Sizes) -> dict[str, Any]:
     """One run at one size in a fresh process, its checkpoints in a fresh directory on disk."""
     directory = Path(tempfile.mkdtemp(prefix=f"bench-{engine.name}-"))
     try:

@@ -11,16 +11,23 @@ from collections.abc import Callable
 from typing import Any
 
 import report
-from engines import BENCH, ENGINES, Engine, RunFailed, run_count, run_program
+from engines import BENCH, ENGINES, Engine, RunFailed, run_keyed_count, run_program
 from report import Verdict
 from rich.console import Console
 
-KEYS = {"keyed-count": 20_000, "keyed-count-1m": 1_000_000, "window-count": 20_000, "sliding": 20_000}
+KEYS = {
+    "keyed-count": 20_000,
+    "keyed-count-1m": 1_000_000,
+    "window-count": 20_000,
+    "sliding": 20_000,
+    "interval-join": 20_000,
+}
 RATIOS = {
     "keyed-count": [("pyspark-tws", 40.0), ("pyflink-thread", 40.0), ("flink-java", 0.5)],
     "keyed-count-1m": [("flink-java", 0.35)],
     "window-count": [("pyflink-thread", 50.0), ("flink-java", 0.3)],
     "sliding": [("tidegate-tumbling", 0.2)],
+    "interval-join": [("flink-java", 0.2)],
 }
 FEW_KEYS, MANY_KEYS = 1_000, 1_000_000
 MEBIBYTE = 2**20
@@ -60,7 +67,9 @@ def two_sizes(engine: Engine, scenario: str, repetition: int, quick: bool) -> di
     """Both sizes of one engine, one right after the other, and the pace that their difference gives."""
     sizes = engine.sizes(scenario, quick)
     progress.print(f"{scenario} {repetition + 1}: {engine.label}, {sizes.small:,} and {sizes.large:,} records")
-    small, large = (run_count(engine, scenario, size, KEYS[scenario], sizes) for size in (sizes.small, sizes.large))
+    small, large = (
+        run_keyed_count(engine, scenario, size, KEYS[scenario], sizes) for size in (sizes.small, sizes.large)
+    )
     seconds = large["seconds"] - small["seconds"]
     if seconds <= 0:
         raise RunFailed(f"the large run took no longer than the small one ({large['seconds']} s, {small['seconds']} s)")
@@ -179,6 +188,7 @@ SCENARIOS: dict[str, Callable[[str, int, bool], bool]] = {
     "keyed-count-1m": keyed_count,
     "window-count": keyed_count,
     "sliding": keyed_count,
+    "interval-join": keyed_count,
     "empty-round": empty_round,
     "memory": memory,
 }

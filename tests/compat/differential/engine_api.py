@@ -14,6 +14,7 @@ ROOT = os.environ.get("DIFFERENTIAL_API", "tidegate")
 _common: Any = import_module(f"{ROOT}.common")
 _watermark_strategy: Any = import_module(f"{ROOT}.common.watermark_strategy")
 _datastream: Any = import_module(f"{ROOT}.datastream")
+_async_retry_predicates: Any = import_module(f"{ROOT}.datastream.async_retry_predicates")
 _state: Any = import_module(f"{ROOT}.datastream.state")
 window: Any = import_module(f"{ROOT}.datastream.window")
 _functions: Any = import_module(f"{ROOT}.datastream.functions")
@@ -32,6 +33,9 @@ WatermarkStrategy = _common.WatermarkStrategy
 TimestampAssigner = _watermark_strategy.TimestampAssigner
 
 AggregateFunction = _datastream.AggregateFunction
+AsyncDataStream = _datastream.AsyncDataStream
+AsyncFunction = _datastream.AsyncFunction
+AsyncRetryStrategy = _datastream.AsyncRetryStrategy
 CheckpointingMode = _datastream.CheckpointingMode
 DataStream = _datastream.DataStream
 ExternalizedCheckpointRetention = _datastream.ExternalizedCheckpointRetention
@@ -51,6 +55,8 @@ AllWindowFunction = _functions.AllWindowFunction
 ProcessAllWindowFunction = _functions.ProcessAllWindowFunction
 ProcessWindowFunction = _functions.ProcessWindowFunction
 WindowFunction = _functions.WindowFunction
+empty_result_predicate = _async_retry_predicates.empty_result_predicate
+has_exception_predicate = _async_retry_predicates.has_exception_predicate
 
 AggregatingStateDescriptor = _state.AggregatingStateDescriptor
 ListStateDescriptor = _state.ListStateDescriptor
