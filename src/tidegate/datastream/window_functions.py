@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from types import GenericAlias
 from typing import Any, Protocol
 
 from tidegate.operators.functions import FunctionObject
@@ -26,6 +27,8 @@ class _StateStore(Protocol):
 class WindowFunction(FunctionObject, ABC):
     """Gets all records of a key's window at once."""
 
+    __class_getitem__ = classmethod(GenericAlias)
+
     @abstractmethod
     def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
         """Called for a key whenever a window fires: yield results. ``inputs``: the records in it, in the order in which they came;
@@ -35,6 +38,8 @@ class WindowFunction(FunctionObject, ABC):
 class AllWindowFunction(FunctionObject, ABC):
     """Gets all records of a window of a whole stream at once."""
 
+    __class_getitem__ = classmethod(GenericAlias)
+
     @abstractmethod
     def apply(self, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
         """As ``WindowFunction.apply``, of a stream without keys."""
@@ -43,8 +48,12 @@ class AllWindowFunction(FunctionObject, ABC):
 class ProcessWindowFunction(FunctionObject, ABC):
     """A window function that sees time and state. ``yield tag, value`` with an OutputTag goes to that side output."""
 
+    __class_getitem__ = classmethod(GenericAlias)
+
     class Context(ABC):
         """Valid during the call only."""
+
+        __class_getitem__ = classmethod(GenericAlias)
 
         @abstractmethod
         def window(self) -> Any:
@@ -80,8 +89,12 @@ class ProcessWindowFunction(FunctionObject, ABC):
 class ProcessAllWindowFunction(FunctionObject, ABC):
     """As ``ProcessWindowFunction``, of a stream without keys."""
 
+    __class_getitem__ = classmethod(GenericAlias)
+
     class Context(ABC):
         """Valid during the call only."""
+
+        __class_getitem__ = classmethod(GenericAlias)
 
         @abstractmethod
         def window(self) -> Any:

@@ -1,0 +1,28 @@
+"""PyFlink's window functions, triggers and assigners are generic: programs name the types of what they handle in brackets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tidegate.datastream.functions import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
+from tidegate.datastream.window import TimeWindow, Trigger, WindowAssigner
+
+
+@pytest.mark.parametrize(
+    "base",
+    [ProcessWindowFunction, ProcessAllWindowFunction, WindowFunction, AllWindowFunction, Trigger, WindowAssigner],
+)
+def test_a_subscripted_base_is_the_base(base: Any) -> None:
+    made = type("Made", base[tuple, TimeWindow].__mro_entries__(()), {})
+    assert issubclass(made, base)
+
+
+def test_contexts_too() -> None:
+    assert ProcessWindowFunction.Context[TimeWindow].__origin__ is ProcessWindowFunction.Context  # type: ignore[misc]
