@@ -98,6 +98,8 @@ class IntervalJoinOperator(FunctionOperator):
         self._reach = ((spec.lower, spec.upper), (-spec.upper, -spec.lower))
         self._stay = (max(spec.upper, 0), max(-spec.lower, 0))
         self._late = (spec.left_late, spec.right_late)
+        self._is_whole = False
+        """What is in no buffer is not in the state either."""
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
@@ -172,15 +174,10 @@ class IntervalJoinOperator(FunctionOperator):
 
     # -- buffers -----------------------------------------------------------------------------------------------------
 
-    def _states(self) -> list[Any]:
-        """Values are pickled: they may be of any type."""
-        assert self.by_key is not None
-        backend = self.by_key.backend
-        return [backend.state(MapStateDescriptor(name, Types.LONG(), None)) for name in ("_left", "_right")]
-
     def _load(self, side: int, slot: Any) -> Buffer:
         """The buffer of the current key, from the state."""
-        buffer = self._buffers[side][slot] = Buffer(self._states()[side].items())
+        found = () if self._is_whole else self._states[side].items()
+        buffer = self._buffers[side][slot] = Buffer(found)
         return buffer
 
     def on_timer(self, moment: int) -> None:
@@ -193,8 +190,6 @@ class IntervalJoinOperator(FunctionOperator):
             if buffer.times:
                 due = buffer.times[0] + self._stay[side]
                 first = due if first is None else min(first, due)
-            elif not buffer.changed:
-                del self._buffers[side][slot]
         if first is not None:
             self.by_key.backend.event_timers.register(first)
 
@@ -202,7 +197,11 @@ class IntervalJoinOperator(FunctionOperator):
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
-        self._states()
+        assert self.by_key is not None
+        backend = self.by_key.backend
+        # values are pickled: they may be of any type
+        self._states = [backend.state(MapStateDescriptor(name, Types.LONG(), None)) for name in ("_left", "_right")]
+        self._is_new = snapshot.keyed is None or not snapshot.keyed.files
 
     def begin(self) -> None:
         super().begin()
@@ -210,6 +209,7 @@ class IntervalJoinOperator(FunctionOperator):
         kept = sum(len(buffer.times) for buffers in self._buffers for buffer in buffers.values())
         if not self.by_key.backend.unbroken or kept > MOST_BUFFERED:
             self._forget()
+            self._is_whole = self._is_new
 
     def _forget(self) -> None:
         for buffers in self._buffers:
@@ -217,7 +217,7 @@ class IntervalJoinOperator(FunctionOperator):
 
     def parts(self) -> dict[str, Part]:
         context = self.key_context
-        for state, buffers in zip(self._states(), self._buffers, strict=True):
+        for state, buffers in zip(self._states, self._buffers, strict=True):
             for slot, buffer in buffers.items():
                 if buffer.changed:
                     context.slot = slot
