@@ -29,7 +29,7 @@ class SinkOperator(CollectingOperator):
         super().__init__(node, site)
         self._sink: Sink = self.operator.spec.sink
         self._writer: SinkWriter | None = None
-        function = checkpointed(self._sink.function)
+        function = checkpointed(getattr(self._sink, "function", None))
         self._own_state = None if function is None else OwnState(self.operator, site, function, None)
 
     def fits(self, snapshot: OperatorSnapshot) -> bool:
