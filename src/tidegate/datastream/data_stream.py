@@ -1,6 +1,7 @@
 """Streams, by PyFlink's module path."""
 
 from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
+from tidegate.datastream.cached_stream import CachedDataStream
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connected_streams import ConnectedStreams
 from tidegate.datastream.keyed_stream import KeyedStream
@@ -13,6 +14,7 @@ __all__ = [
     "AllWindowedStream",
     "BroadcastConnectedStream",
     "BroadcastStream",
+    "CachedDataStream",
     "CloseableIterator",
     "ConnectedStreams",
     "DataStream",

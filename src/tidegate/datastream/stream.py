@@ -55,6 +55,7 @@ from tidegate.operators.sink import Sink
 
 if TYPE_CHECKING:
     from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
+    from tidegate.datastream.cached_stream import CachedDataStream
     from tidegate.datastream.connected_streams import ConnectedStreams
     from tidegate.datastream.keyed_stream import KeyedStream
     from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
@@ -296,13 +297,19 @@ class DataStream(StreamOperatorSettings):
             sink._change("execute_and_collect", parallelism=upstream.parallelism)
         values = collected(channel)  # before the start: a job may commit at once, and what nobody waits for is dropped
         job = self._env._start(job_execution_name)
-        watch(job)
+        watch(job, awaited=False)
         iterator = CloseableIterator(job.collect(channel), job)
         del values
         if limit is None:
             return iterator
         with iterator:
             return [value for _, value in zip(range(limit), iterator, strict=False)]
+
+    def cache(self) -> CachedDataStream:
+        """This stream, computed by the first job that needs it, read from files by later ones of this environment. BATCH mode."""
+        from tidegate.datastream.cached_stream import cached  # it extends this class
+
+        return cached(self)
 
     # -- inside
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,21 +14,30 @@ from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 from pyspark.errors import PySparkException
 
-from tidegate.common.errors import EngineLostError, RoundError
+from tidegate.common import faults
+from tidegate.common.errors import EngineLostError, EngineUnavailableError, RoundError
 from tidegate.operators.level import JobSpec
 from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
+from tidegate.spark.lost import is_lost
 from tidegate.spark.task import ForgetJob, LevelTask, identity
+
+log = logging.getLogger(__name__)
 
 _COLLECT_EVERY = 50
 _SPARK_ERRORS = (Py4JError, PySparkException, OSError)
 """OSError: the connection to a JVM that is gone."""
+_TASKS_PER_CORE = 2
+"""Of a level: enough to even out subtasks of different length. A task costs Spark and its worker about 10 ms, used or not."""
+_STARTS = 3
+"""Spark that has not come up this often in a row will not: the restart strategy alone might try for ever."""
 
 
 class SparkEngine:
     """See runtime/engine.py for the contract. One object a job; ``run`` is called from one thread, ``cancel`` from any.
 
-    ``open_context`` is called at the first start, when all checks of the program have passed.
+    ``open_context`` is called at the first start, when all checks of the program have passed, and again when the context it gave
+    is gone: the attempt that lost it fails, as by any error, and the next one runs in a new JVM.
     """
 
     def __init__(self, open_context: Callable[[], SparkContext]) -> None:
@@ -37,20 +48,28 @@ class SparkEngine:
         self._seed: Any = None
         self._group = ""
         self._runs = 0
+        self._failed_starts = 0
+        self._most_tasks = 1
+        self._told = False
 
     @property
     def _sc(self) -> SparkContext:
-        if self._context is None:
-            self._context = self._open_context()
+        assert self._context is not None
         return self._context
 
     def start(self, spec: JobSpec) -> None:
         self._spec = spec
+        if self._is_lost():
+            self._context = self._program = None  # a context that is gone has taken its broadcasts with it
+        if self._context is None:
+            self._context = self._open()
         with self._errors("start of an attempt"):
             self._forget_program()
             self._program = self._sc.broadcast(pickle.dumps(spec, 5))
             # Level 0 reads no rows; one RDD of empty partitions serves all rounds (a new one costs some milliseconds).
-            self._seed = self._sc.parallelize([], spec.widths[0])
+            self._most_tasks = _most_tasks(self._sc)
+            self._seed = self._sc.parallelize([], self._tasks(spec.widths[0]))
+        self._tell_of_shared_tasks(max(spec.widths))
         self._group = f"tidegate-{spec.settings.job_id}-{spec.attempt}"
 
     def run(self, plan: RoundPlan) -> list[Ack]:
@@ -75,6 +94,23 @@ class SparkEngine:
                 del last
                 gc.collect()
 
+    def _open(self) -> SparkContext:
+        faults.point("spark.opening")
+        try:
+            context = self._open_context()
+        except _SPARK_ERRORS as error:
+            self._failed_starts += 1
+            kind, cure = RoundError, "the job tries again if its restart strategy allows"
+            if self._failed_starts >= _STARTS:
+                kind, cure = EngineUnavailableError, "look at what Spark has printed; java -version must work"
+            raise kind(
+                "Spark must start",
+                found=f"start {self._failed_starts} of at most {_STARTS} in a row failed: {_cause(error)}",
+                cure=cure,
+            ) from error
+        self._failed_starts = 0
+        return context
+
     @contextmanager
     def _errors(self, where: str) -> Iterator[None]:
         try:
@@ -85,7 +121,8 @@ class SparkEngine:
                     "Spark must stay as long as a job runs",
                     where=where,
                     found=f"its JVM or context is gone: {_cause(error)}",
-                    cure="start the program again: with a fixed tidegate.job-id it goes on from its last checkpoint",
+                    cure="the job restarts in a new JVM if its restart strategy allows; else start the program again: with a "
+                    "fixed tidegate.job-id it goes on from its last checkpoint",
                 ) from error
             raise RoundError(
                 "A Spark job failed, with all its retries",
@@ -95,20 +132,33 @@ class SparkEngine:
             ) from error
 
     def _is_lost(self) -> bool:
-        try:
-            return self._context is not None and bool(self._context._jsc.sc().isStopped())
-        except Exception:  # no connection, or no context object any more
-            return True
+        return self._context is not None and is_lost(self._context)
 
     def _rdd(self, plan: RoundPlan, spec: JobSpec) -> RDD[Any]:
         context = pickle.dumps(plan.context, 5)
         rdd: RDD[Any] = self._seed
         for level, tasks in enumerate(plan.tasks):
             if level:
-                rdd = rdd.partitionBy(spec.widths[level], identity)
+                rdd = rdd.partitionBy(self._tasks(spec.widths[level]), identity)
             plans = [pickle.dumps(task, 5) for task in tasks]
-            rdd = rdd.mapPartitionsWithIndex(LevelTask(spec.attempt, self._program, level, context, plans))
+            number = self._tasks(len(plans))
+            rdd = rdd.mapPartitionsWithIndex(LevelTask(spec.attempt, self._program, level, context, plans, number))
         return rdd
+
+    def _tasks(self, width: int) -> int:
+        """How many Spark tasks run a level: beyond some for each core more of them only cost their start."""
+        return min(width, self._most_tasks)
+
+    def _tell_of_shared_tasks(self, width: int) -> None:
+        if width > self._most_tasks and not self._told:
+            self._told = True
+            log.warning(
+                "a level has %d subtasks and Spark %d cores: %d tasks share them. More parallelism than cores does not run "
+                "faster, and every subtask costs a round some milliseconds, whether it has records or not",
+                width,
+                self._sc.defaultParallelism,
+                self._most_tasks,
+            )
 
     def _release_shuffles(self, rdd: RDD[Any]) -> None:
         """Shuffle files of past rounds stay until a garbage collection of the driver's JVM: release them now."""
@@ -135,6 +185,12 @@ class SparkEngine:
         if self._program is not None:
             self._program.destroy()
             self._program = None
+
+
+def _most_tasks(context: SparkContext) -> int:
+    """Of a level. A cluster's cores come and go, and are not all known when a job starts: there every subtask has its task."""
+    local = (context.master or "").partition("[")[0] == "local"
+    return _TASKS_PER_CORE * max(1, context.defaultParallelism) if local else sys.maxsize
 
 
 def _cause(error: Exception) -> str:
