@@ -21,6 +21,12 @@ from tidegate.testing.sources import ScriptedSource
 END = (1 << 63) - 1
 RULES = MapStateDescriptor("rules", Types.LONG(), Types.LONG())
 NO_TIME = WatermarkStrategy.no_watermarks()
+RESTARTS = {
+    "execution.checkpointing.interval": "50 ms",
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": 3,
+    "restart-strategy.fixed-delay.delay": "10 ms",
+}
 
 
 def in_rounds(env: StreamExecutionEnvironment, values: list[Any], name: str, limit: int = 10) -> Any:
@@ -45,7 +51,8 @@ class Judges(KeyedBroadcastProcessFunction):
         yield ctx.get_current_key(), self.total.value(), sorted(ctx.get_broadcast_state(RULES).items())
 
 
-def test_broadcast_and_keyed_state_behind_a_failure(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+def test_broadcast_and_keyed_state_behind_a_failure(make_env: Any, tmp_path: Path) -> None:
+    env = make_env(RESTARTS)
     numbers = in_rounds(env, list(range(100)), "numbers").map(FailOnce(tmp_path / "failed", 55))
     rules = in_rounds(env, list(range(30)), "rules", limit=3).broadcast(RULES)
     found = list(numbers.key_by(lambda n: n % 7).connect(rules).process(Judges()).execute_and_collect())
@@ -74,7 +81,8 @@ class Waits(FlatMapFunction, CheckpointedFunction):
             self.waiting = []
 
 
-def test_list_state_behind_a_failure(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+def test_list_state_behind_a_failure(make_env: Any, tmp_path: Path) -> None:
+    env = make_env(RESTARTS)
     numbers = in_rounds(env, list(range(60)), "numbers", limit=7).map(FailOnce(tmp_path / "failed", 31))
     found = list(numbers.global_().flat_map(Waits()).set_parallelism(1).execute_and_collect())
     assert found == list(range(60))
