@@ -27,7 +27,7 @@ class _StateStore(Protocol):
 class WindowFunction(FunctionObject, ABC):
     """Gets all records of a key's window at once."""
 
-    __class_getitem__ = classmethod(GenericAlias)
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     @abstractmethod
     def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
@@ -38,7 +38,7 @@ class WindowFunction(FunctionObject, ABC):
 class AllWindowFunction(FunctionObject, ABC):
     """Gets all records of a window of a whole stream at once."""
 
-    __class_getitem__ = classmethod(GenericAlias)
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     @abstractmethod
     def apply(self, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
@@ -48,12 +48,12 @@ class AllWindowFunction(FunctionObject, ABC):
 class ProcessWindowFunction(FunctionObject, ABC):
     """A window function that sees time and state. ``yield tag, value`` with an OutputTag goes to that side output."""
 
-    __class_getitem__ = classmethod(GenericAlias)
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     class Context(ABC):
         """Valid during the call only."""
 
-        __class_getitem__ = classmethod(GenericAlias)
+        __class_getitem__: Any = classmethod(GenericAlias)
 
         @abstractmethod
         def window(self) -> Any:
@@ -89,12 +89,12 @@ class ProcessWindowFunction(FunctionObject, ABC):
 class ProcessAllWindowFunction(FunctionObject, ABC):
     """As ``ProcessWindowFunction``, of a stream without keys."""
 
-    __class_getitem__ = classmethod(GenericAlias)
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     class Context(ABC):
         """Valid during the call only."""
 
-        __class_getitem__ = classmethod(GenericAlias)
+        __class_getitem__: Any = classmethod(GenericAlias)
 
         @abstractmethod
         def window(self) -> Any:

@@ -20,7 +20,7 @@ W2 = TypeVar("W2")
 class WindowAssigner(ABC, Generic[T, W]):
     """Puts each record into any number of windows. One object serves all keys."""
 
-    __class_getitem__ = classmethod(GenericAlias)
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     class WindowAssignerContext(ABC):
         """Valid during the call only."""

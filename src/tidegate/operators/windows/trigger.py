@@ -35,7 +35,7 @@ class Trigger(ABC, Generic[T, W]):
     ``ctx.get_partitioned_state``, which is that of the key and the window.
     """
 
-    __class_getitem__ = classmethod(GenericAlias)
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     class TriggerContext(ABC):
         """Time, timers and state of the window of the call. Valid during the call only."""
