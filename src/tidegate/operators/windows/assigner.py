@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from types import GenericAlias
 from typing import Any, Generic, TypeVar
 
 from tidegate.common.errors import ProgramError, UserCodeError
@@ -19,8 +18,6 @@ W2 = TypeVar("W2")
 
 class WindowAssigner(ABC, Generic[T, W]):
     """Puts each record into any number of windows. One object serves all keys."""
-
-    __class_getitem__: Any = classmethod(GenericAlias)
 
     class WindowAssignerContext(ABC):
         """Valid during the call only."""

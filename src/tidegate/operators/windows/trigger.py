@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from types import GenericAlias
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -34,8 +33,6 @@ class Trigger(ABC, Generic[T, W]):
     One object serves all keys and windows, and another copy of it may serve the next round: what it has to remember belongs into
     ``ctx.get_partitioned_state``, which is that of the key and the window.
     """
-
-    __class_getitem__: Any = classmethod(GenericAlias)
 
     class TriggerContext(ABC):
         """Time, timers and state of the window of the call. Valid during the call only."""
