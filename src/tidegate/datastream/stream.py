@@ -76,12 +76,15 @@ class DataStream(StreamOperatorSettings):
     # -- what it is
 
     def get_type(self) -> TypeInformation:
+        """The declared type of its records; pickled bytes if none was declared."""
         return self._type
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """The environment it was made in."""
         return self._env
 
     def get_execution_config(self) -> ExecutionConfig:
+        """That of its environment."""
         return self._env.get_config()
 
     # -- operators
@@ -266,6 +269,7 @@ class DataStream(StreamOperatorSettings):
     # -- sinks
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
+        """Hand every record to the sink."""
         if not isinstance(sink, Sink):
             raise wrong("sink_to", "a Sink", sink, "for a SinkFunction use add_sink")
         transformer = sink.get_transformer() if isinstance(sink, SupportsPreprocessing) else None
