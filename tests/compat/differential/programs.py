@@ -18,6 +18,7 @@ from differential import (
     stateless_programs,
     timer_programs,
     typed_programs,
+    window_programs,
 )
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "stateless_programs",
     "timer_programs",
     "typed_programs",
+    "window_programs",
 ]
