@@ -46,6 +46,7 @@ class SinkOperator(CollectingOperator):
             attempt=round.token,
             now_ms=round.now_ms(),
             staging=f"{settings.root}/taskowned/{operator.uid_hash}",
+            lease=settings.lease,
         )
 
     def settle(self) -> None:
