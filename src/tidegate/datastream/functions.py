@@ -16,6 +16,7 @@ from typing import Any
 from tidegate.common.metrics import MetricGroup
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
+from tidegate.datastream.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction
 from tidegate.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -51,13 +52,16 @@ __all__ = [
     "BroadcastProcessFunction",
     "CheckpointedFunction",
     "CoFlatMapFunction",
+    "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
+    "JoinFunction",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
     from tidegate.datastream.cached_stream import CachedDataStream
     from tidegate.datastream.connected_streams import ConnectedStreams
+    from tidegate.datastream.joined_streams import CoGroupedStreams, JoinedStreams
     from tidegate.datastream.keyed_stream import KeyedStream
     from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
     from tidegate.datastream.windowed_stream import AllWindowedStream
@@ -149,6 +150,19 @@ class DataStream(StreamOperatorSettings):
         from tidegate.datastream.windowed_stream import AllWindowedStream  # it makes streams of this class
 
         return AllWindowedStream(self, window_assigner)
+
+    def join(self, other: DataStream) -> JoinedStreams:
+        """Pairs of records of two streams, with the same key in the same window: ``.where(key).equal_to(key).window(...)``
+        (Java's)."""
+        from tidegate.datastream.joined_streams import JoinedStreams  # it makes streams of this class
+
+        return JoinedStreams(self, other)
+
+    def co_group(self, other: DataStream) -> CoGroupedStreams:
+        """All records of two streams with the same key in the same window, also where one has none; as ``join`` (Java's)."""
+        from tidegate.datastream.joined_streams import CoGroupedStreams  # it makes streams of this class
+
+        return CoGroupedStreams(self, other)
 
     # -- where records go
 
