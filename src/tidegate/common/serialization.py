@@ -15,14 +15,16 @@ class SerializationSchema(ABC):
     """Turns one record into bytes. Pickled to the executors, so it holds plain settings only."""
 
     @abstractmethod
-    def serialize(self, value: Any) -> bytes: ...
+    def serialize(self, value: Any) -> bytes:
+        """The bytes of a record."""
 
 
 class DeserializationSchema(ABC):
     """Turns bytes into one record."""
 
     @abstractmethod
-    def deserialize(self, message: bytes) -> Any: ...
+    def deserialize(self, message: bytes) -> Any:
+        """The record of these bytes."""
 
 
 class SimpleStringSchema(SerializationSchema, DeserializationSchema):
@@ -32,11 +34,13 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         self.charset = _known(charset)
 
     def serialize(self, value: Any) -> bytes:
+        """The text in the schema's character set."""
         if not isinstance(value, str):
             raise wrong("SimpleStringSchema", "a text", value, "map the records to str first")
         return value.encode(self.charset)
 
     def deserialize(self, message: bytes) -> str:
+        """The text of bytes in the schema's character set."""
         return message.decode(self.charset)
 
 
@@ -44,11 +48,13 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
     """Bytes as they are."""
 
     def serialize(self, value: Any) -> bytes:
+        """The record as it is."""
         if not isinstance(value, bytes | bytearray | memoryview):
             raise wrong("ByteArraySchema", "bytes", value, "map the records to bytes first")
         return bytes(value)
 
     def deserialize(self, message: bytes) -> bytes:
+        """The bytes as they are."""
         return message
 
 

@@ -39,28 +39,36 @@ class OutputFileConfig:
         self._prefix, self._suffix = part_prefix, part_suffix
 
     def get_part_prefix(self) -> str:
+        """What file names begin with."""
         return self._prefix
 
     def get_part_suffix(self) -> str:
+        """What file names end with."""
         return self._suffix
 
     @staticmethod
     def builder() -> OutputFileConfig.OutputFileConfigBuilder:
+        """Begin a description of file names."""
         return OutputFileConfig.OutputFileConfigBuilder()
 
     class OutputFileConfigBuilder:
+        """Describes file names."""
+
         def __init__(self) -> None:
             self._prefix, self._suffix = "part", ""
 
         def with_part_prefix(self, prefix: str) -> OutputFileConfig.OutputFileConfigBuilder:
+            """What file names begin with."""
             self._prefix = prefix
             return self
 
         def with_part_suffix(self, suffix: str) -> OutputFileConfig.OutputFileConfigBuilder:
+            """What file names end with."""
             self._suffix = suffix
             return self
 
         def build(self) -> OutputFileConfig:
+            """The description as it is now."""
             return OutputFileConfig(self._prefix, self._suffix)
 
 
@@ -106,6 +114,8 @@ class FileSink(Sink):
         files.make_directory()
 
     class RowFormatBuilder:
+        """Describes a sink that encodes records one by one."""
+
         def __init__(self, base_path: str, encoder: Any) -> None:
             if isinstance(encoder, str) or not (hasattr(encoder, "encode_batch") or hasattr(encoder, "encode")):
                 raise ArgumentTypeError(
@@ -120,6 +130,7 @@ class FileSink(Sink):
             self._names = OutputFileConfig("part", "")
 
         def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSink.RowFormatBuilder:
+            """When a new file begins."""
             self._policy = rolling_policy
             return self
 
@@ -131,6 +142,7 @@ class FileSink(Sink):
             return self
 
         def with_output_file_config(self, output_file_config: OutputFileConfig) -> FileSink.RowFormatBuilder:
+            """How files are called."""
             self._names = output_file_config
             return self
 
@@ -143,6 +155,7 @@ class FileSink(Sink):
             return self
 
         def build(self) -> FileSink:
+            """The sink as described."""
             prefix, suffix = self._names.get_part_prefix(), self._names.get_part_suffix()
             settings = FileSinkSettings(self._base_path, self._encoder, self._policy, self._assigner, prefix, suffix)
             return FileSink(settings)

@@ -25,10 +25,12 @@ class FileEnumeratorProvider:
 
     @staticmethod
     def default_splittable_file_enumerator() -> FileEnumeratorProvider:
+        """Large files are read in parts, where the format allows."""
         return FileEnumeratorProvider(True)
 
     @staticmethod
     def default_non_splittable_file_enumerator() -> FileEnumeratorProvider:
+        """Every file is read as a whole."""
         return FileEnumeratorProvider(False)
 
 
@@ -54,6 +56,7 @@ class FileSource(Source):
 
     @staticmethod
     def for_record_stream_format(stream_format: StreamFormat, *paths: str) -> FileSourceBuilder:
+        """Begin a source: files read record by record in this format."""
         return FileSourceBuilder(stream_format, paths)
 
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
@@ -68,10 +71,13 @@ class FileSource(Source):
         return FileEnumerator(self.paths, self.format, self.discovery_ms, self.split_size, parallelism, restored)
 
     def create_reader(self, subtask: int) -> SplitReader:
+        """Reads the files, or parts of files, that are its splits."""
         return _FileReader(self.format)
 
 
 class FileSourceBuilder:
+    """Describes a source of files."""
+
     def __init__(self, stream_format: StreamFormat, paths: tuple[str, ...]) -> None:
         if not paths:
             raise ProgramError(
@@ -102,6 +108,7 @@ class FileSourceBuilder:
         return self
 
     def set_file_enumerator(self, file_enumerator: FileEnumeratorProvider) -> FileSourceBuilder:
+        """How files are found below the paths."""
         self._split_size = DEFAULT_SPLIT_SIZE if file_enumerator.splits else None
         return self
 
@@ -121,6 +128,7 @@ class FileSourceBuilder:
         return self
 
     def build(self) -> FileSource:
+        """The source as described."""
         return FileSource(self._paths, self._format, self._discovery_ms, self._split_size)
 
 
