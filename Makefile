@@ -3,11 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-<<<<<<< HEAD
-.PHONY: setup demo demo-kafka test check lint bench unit integration kafka crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format
-=======
-.PHONY: setup demo test check lint bench unit integration kafka crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
->>>>>>> main
+.PHONY: setup demo demo-kafka test check lint bench unit integration kafka crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
 
 setup: $(VENV)/.setup-done
 
