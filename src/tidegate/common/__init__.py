@@ -11,9 +11,11 @@ from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
 from tidegate.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from tidegate.common.serialization import (
+    BulkWriterFactory,
     ByteArraySchema,
     DeserializationSchema,
     Encoder,
+    RowFieldExtractorSchema,
     SerializationSchema,
     SimpleStringSchema,
 )
@@ -23,6 +25,7 @@ from tidegate.common.types import Row, RowKind
 from tidegate.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 
 __all__ = [
+    "BulkWriterFactory",
     "ByteArraySchema",
     "CompletableFuture",
     "ConfigOption",
@@ -41,6 +44,7 @@ __all__ = [
     "RestartStrategies",
     "RestartStrategyConfiguration",
     "Row",
+    "RowFieldExtractorSchema",
     "RowKind",
     "SerializationSchema",
     "SimpleStringSchema",

@@ -8,8 +8,8 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from tidegate.common.files import Files
+from tidegate.connectors.file_format import FileFormat
 from tidegate.connectors.paths import SOURCE, join
-from tidegate.connectors.text_lines import StreamFormat
 from tidegate.operators.source import SourcePlan, SplitEnumerator, SplitInterval
 
 DEFAULT_SPLIT_SIZE = 64 << 20
@@ -37,14 +37,15 @@ class FileEnumerator(SplitEnumerator):
     def __init__(
         self,
         paths: tuple[str, ...],
-        stream_format: StreamFormat,
+        file_format: FileFormat,
         discovery_ms: int | None,
         split_size: int | None,
         parallelism: int,
         restored: Any | None,
     ) -> None:
-        self._paths, self._format = paths, stream_format
+        self._paths, self._format = paths, file_format
         self._discovery_ms, self._split_size = discovery_ms, split_size
+        self._least_cut = min(file_format.least_cut, split_size or file_format.least_cut)
         self._queues: list[deque[FileSplit]] = [deque() for _ in range(parallelism)]
         self._next_number, self._next_discovery_ms = 0, 0
         self._seen: list[str] = []  # replaced, never changed: snapshots share it
@@ -74,7 +75,9 @@ class FileEnumerator(SplitEnumerator):
         while queue and budget > 0:
             split = queue[0]
             start = split.at
-            split.at = min(split.end, start + budget) if self._format.can_cut(split.path) else split.end
+            split.at = (
+                min(split.end, start + max(budget, self._least_cut)) if self._format.can_cut(split.path) else split.end
+            )
             budget -= max(split.at - start, _OPEN_COST)
             last = split.at == split.end
             if last:

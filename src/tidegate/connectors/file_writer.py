@@ -11,7 +11,9 @@ from tidegate.common import faults
 from tidegate.common.errors import ProgramError, StorageError
 from tidegate.common.files import Files, FileWriter
 from tidegate.common.ids import new_token
+from tidegate.common.serialization import BulkWriterFactory
 from tidegate.connectors.bucket_assigners import BucketAssigner, BucketContext
+from tidegate.connectors.bulk_parts import assemble, framed
 from tidegate.connectors.file_parts import Fragment, HiddenNames, Part, concatenate, full_levels
 from tidegate.connectors.paths import SINK, join
 from tidegate.connectors.rolling import RollingPolicy
@@ -22,6 +24,8 @@ EncodeBatch = Callable[[list[Any]], bytes]
 
 @dataclass(frozen=True)
 class FileSinkSettings:
+    """``encoder``: of a row format; a ``BulkWriterFactory`` for a bulk format."""
+
     base_path: str
     encoder: Any
     policy: RollingPolicy
@@ -151,6 +155,9 @@ class FileSinkWriter(SinkWriter):
         return self._context.checkpoint_id is not None and policy.should_roll_on_checkpoint(info)
 
     def _finish(self, part: Part) -> dict[str, Any]:
+        if isinstance(self._settings.encoder, BulkWriterFactory):
+            whole = assemble(part.directory, part.fragments, self._hidden(part), self._settings.encoder)
+            return self._committable(part, whole, part.fragments, part.target)
         if len(part.fragments) == 1 and not part.fragments[0].named:
             return self._committable(part, part.fragments[0], [], part.target)
         whole = concatenate(part.directory, part.fragments, self._hidden(part))
@@ -218,9 +225,11 @@ def bucket_directory(base_path: str, bucket: str) -> str:
 
 
 def batch_encoder(encoder: Any) -> EncodeBatch:
-    """``encode_batch(values) -> bytes`` of the encoder, or its ``encode(value) -> bytes`` with a newline behind
-    each row.
+    """Frames of a bulk format, ``encode_batch(values) -> bytes`` of the encoder, or its ``encode(value) -> bytes`` with
+    a newline behind each row.
     """
+    if isinstance(encoder, BulkWriterFactory):
+        return lambda values: framed(encoder.pack(values))
     whole = getattr(encoder, "encode_batch", None)
     if whole is not None:
         return whole  # type: ignore[no-any-return]

@@ -1,11 +1,11 @@
-"""Wrappers that give a function's results what its declared output type promises (see common/row_conversion.py)."""
+"""Wrappers that give a function's results what its declared output type promises (see common/conversion.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tidegate.common.row_conversion import Converter, converter
+from tidegate.common.conversion import Conversion, converter
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.output_tag import OutputTag
 from tidegate.operators.functions import FunctionWrapper, method_of
@@ -16,10 +16,15 @@ class _Typed(FunctionWrapper):
 
     _method = ""
 
-    def __init__(self, function: Any, convert: Converter) -> None:
+    def __init__(self, function: Any, conversion: Conversion) -> None:
         super().__init__(function)
-        self._convert = convert
+        self._conversion = conversion  # travels as the type it is of
+        self._convert: Callable[[Any], Any] = conversion
         self._call: Callable[..., Any] = method_of(function, self._method)
+
+    def open(self, runtime_context: Any) -> None:
+        self._convert = self._conversion.call
+        super().open(runtime_context)
 
 
 class TypedMap(_Typed):
@@ -47,8 +52,8 @@ class TypedReduce(_Typed):
 class TypedProcess(_Typed):
     """Side outputs have a type of their own and pass as they are."""
 
-    def __init__(self, function: Any, convert: Converter) -> None:
-        super().__init__(function, convert)
+    def __init__(self, function: Any, conversion: Conversion) -> None:
+        super().__init__(function, conversion)
         self._call = function.process_element
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
@@ -63,7 +68,7 @@ class TypedProcess(_Typed):
             yield result if tagged else self._convert(result)
 
 
-def typed(wrapper: Callable[[Any, Converter], Any], function: Any, info: TypeInformation | None) -> Any:
+def typed(wrapper: Callable[[Any, Conversion], Any], function: Any, info: TypeInformation | None) -> Any:
     """The function itself where there is nothing to convert, so that it costs nothing."""
     convert = converter(info)
     return function if convert is None else wrapper(function, convert)

@@ -192,6 +192,8 @@ class SinkSpec(OperatorSpec):
     keeps_state = False
 
     sink: Any
+    type_info: Any = None
+    """The declared type of the records: what does not fit never reaches the sink."""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from differential import (
     coercion_programs,
     container_state_programs,
     file_programs,
+    format_programs,
     function_programs,
     key_programs,
     keyed_programs,
@@ -15,6 +16,7 @@ from differential import (
     state_programs,
     stateless_programs,
     timer_programs,
+    type_programs,
     typed_programs,
 )
 
@@ -23,6 +25,7 @@ __all__ = [
     "coercion_programs",
     "container_state_programs",
     "file_programs",
+    "format_programs",
     "function_programs",
     "key_programs",
     "keyed_programs",
@@ -33,5 +36,6 @@ __all__ = [
     "state_programs",
     "stateless_programs",
     "timer_programs",
+    "type_programs",
     "typed_programs",
 ]
