@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 from typing import Any
+
+import yaml
 
 from tidegate.common.arguments import wrong
 from tidegate.common.errors import ConfigurationError
@@ -82,8 +85,14 @@ class Configuration:
 
     @staticmethod
     def parse_list_value(value: str) -> list[str]:
-        """``a;b`` or ``[a, b]`` as a list; nothing gives an empty one."""
-        return parse_list(value) if value else []
+        """A YAML list (``[a, b]``, or a line ``- a`` for each) or ``a;b`` as a list; nothing gives an empty one."""
+        if not value:
+            return []
+        with contextlib.suppress(yaml.YAMLError):
+            found = yaml.safe_load(value)
+            if isinstance(found, list):
+                return found
+        return value.split(";")
 
     def key_set(self) -> set[str]:
         return set(self._values)

@@ -113,6 +113,7 @@ class OperatorSpec:
     sink: Any
     function: Any
     value_type: Any
+    type_info: Any
 
     @property
     def kind(self) -> str:

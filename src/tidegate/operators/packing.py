@@ -13,9 +13,9 @@ from typing import Any, Optional
 
 import msgspec
 
-from tidegate.common.conversion import boundary
+from tidegate.common.conversion import BatchConverter, Boundary, boundary
 from tidegate.common.errors import ArgumentTypeError, UserCodeError
-from tidegate.common.typeinfo import BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo
+from tidegate.common.typeinfo import INTEGER_BITS, BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo
 from tidegate.operators import column_batch
 from tidegate.operators.column_batch import ColumnBatch
 from tidegate.state.keys import SIMPLE_TYPES, EncodedKey, encode_keys, forms_of
@@ -38,6 +38,8 @@ class Packer:
         self._typed = None if schema is None else msgspec.msgpack.Decoder(list[schema]).decode  # type: ignore[valid-type]
         self._packed = {tuple} if isinstance(declared, TupleTypeInfo) and schema is not None else SIMPLE_TYPES
         self._convert = boundary(declared)
+        fields = declared.get_field_types() if isinstance(declared, TupleTypeInfo) else [declared]
+        self._narrow = [(n, INTEGER_BITS[f.describe()] - 1) for n, f in enumerate(fields) if _is_narrow(f)]
 
     def pack(self, values: list[Any]) -> bytes:
         """Raises whatever pickle raises for values that cannot be pickled."""
@@ -46,12 +48,11 @@ class Packer:
                 return _pack(values)
             except (TypeError, ValueError, OverflowError):
                 pass  # not as declared, or beyond msgpack: ints over 64 bits, lone surrogates
-        return pickle.dumps(values if self._convert is None else self._converted(values), 5)
+        return pickle.dumps(values if self._convert is None else self._converted(values, self._convert), 5)
 
-    def _converted(self, values: list[Any]) -> list[Any]:
-        assert self._convert is not None
+    def _converted(self, values: list[Any], convert: BatchConverter) -> list[Any]:
         try:
-            return self._convert(values)
+            return convert(values)
         except ArgumentTypeError as error:
             raise UserCodeError(
                 error.rule, where=f"records declared as {self._declared}", found=error.found, cure=_CURE
@@ -68,6 +69,14 @@ class Packer:
         kinds = [_PYTHON.get(field.describe()) for field in fields]
         return column_batch.is_declared(schema, width, kinds)
 
+    def holds(self, batch: ColumnBatch) -> bool:
+        """Whether a batch of the declared shape has no integer that its type cannot hold."""
+        for field, bits in self._narrow:
+            column = batch.columns[field]
+            if len(column) and not (-1 << bits <= int(column.min()) and int(column.max()) < 1 << bits):
+                return False
+        return True
+
     def unpack(self, data: bytes) -> list[Any] | ColumnBatch:
         if data[0] == column_batch.MARK:
             return column_batch.unpack(data)
@@ -79,15 +88,16 @@ class Packer:
         try:
             return self._typed(data)
         except msgspec.ValidationError:  # of another class: a bool for an int, or of no class that fits
-            return self._converted(_tuples_in(_unpack(data)) if self._packed == {tuple} else _unpack(data))
+            values = _tuples_in(_unpack(data)) if self._packed == {tuple} else _unpack(data)
+            return self._converted(values, Boundary(self._declared))
 
     def unpack_list(self, data: bytes) -> list[Any]:
         values = self.unpack(data)
         return values.rows() if isinstance(values, ColumnBatch) else values
 
 
-_PYTHON = {"LONG": int, "DOUBLE": float, "BOOLEAN": bool, "STRING": str}
-"""Declared types whose every value may stand in a column."""
+_PYTHON = {**dict.fromkeys(INTEGER_BITS, int), "DOUBLE": float, "BOOLEAN": bool, "STRING": str}
+"""Declared types that columns can have."""
 _PLAIN = frozenset(["BYTE", "SHORT", "INT", "LONG", "BOOLEAN", "DOUBLE", "FLOAT", "STRING"])
 _CURE = "declare what the operator before emits with output_type=..., or declare nothing"
 
@@ -100,6 +110,10 @@ def _schema(declared: Any) -> Any:
         return None
     schemas = [_schema(info) for info in declared.get_field_types()]
     return None if None in schemas else Optional.__getitem__(tuple[tuple(schemas)])  # type: ignore[misc]
+
+
+def _is_narrow(info: Any) -> bool:
+    return isinstance(info, BasicTypeInfo) and INTEGER_BITS.get(info.describe(), 64) < 64
 
 
 def _tuples_in(values: list[Any]) -> list[Any]:

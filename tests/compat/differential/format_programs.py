@@ -21,7 +21,7 @@ from differential.file_programs import files_of
 
 ITEM = Types.ROW_NAMED(
     ["id", "name", "price", "sold", "tags"],
-    [Types.INT(), Types.STRING(), Types.DOUBLE(), Types.BOOLEAN(), Types.LIST(Types.STRING())],
+    [Types.INT(), Types.STRING(), Types.DOUBLE(), Types.BOOLEAN(), Types.BASIC_ARRAY(Types.STRING())],
 )
 ITEMS = [
     Row(1, "plain", 1.5, True, ["a", "b"]),

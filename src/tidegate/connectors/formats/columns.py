@@ -16,7 +16,7 @@ _INSERT = RowKind.INSERT
 
 def rows_of(columns: Iterable[Sequence[Any]], names: list[str]) -> list[Row]:
     """A named row for each position of the columns."""
-    rows = []
+    rows: list[Row] = []
     add = rows.append
     for values in zip(*columns, strict=True):
         row = _new_row(Row)

@@ -142,9 +142,11 @@ def _row_reader(info: RowTypeInfo, strict: bool) -> Converter:
 
 def _a(kind: type, value: Any) -> Any:
     if not isinstance(value, kind):
-        wanted = {list: "an array", dict: "an object", str: "a text"}[kind]
-        raise TypeError(f"{wanted} is expected, found {value!r:.60}")
+        raise TypeError(f"{_JSON_NAMES[kind]} is expected, found {value!r:.60}")
     return value
+
+
+_JSON_NAMES: dict[type, str] = {list: "an array", dict: "an object", str: "a text"}
 
 
 def _scalar_reader(described: str) -> Converter:
