@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check lint bench unit integration crash soak test-pythons test-pyflink record-pyflink wheel wheel-test lock clean format
+.PHONY: setup demo test check lint bench unit integration crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format
 
 setup: $(VENV)/.setup-done
 
@@ -65,6 +65,14 @@ record-pyflink: setup
 	bash scripts/pyflink_venv.sh
 	-TIDEGATE_RECORD_PYFLINK=1 $(BIN)/python -m pytest -m pyflink -k test_pyflink tests/compat
 	git diff --stat tests/compat/differential/recorded.json
+
+# Random programs on real PyFlink against the model that the tests compare Tidegate with: make random-pyflink FIRST=0 LAST=499.
+FIRST ?= 0
+LAST ?= 499
+random-pyflink: setup
+	bash scripts/pyflink_venv.sh
+	venv="$${TIDEGATE_PYFLINK_VENV:-$(CURDIR)/.venv-pyflink}"; DIFFERENTIAL_API=pyflink PATH="$$venv/bin:$$PATH" \
+		PYTHONPATH=tests/compat "$$venv/bin/python" -m random_programs.run $(FIRST) $(LAST)
 
 bench: setup
 	bash bench/setup_peers.sh

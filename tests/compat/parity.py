@@ -1,4 +1,4 @@
-"""Compare our names and parameters with those recorded from PyFlink.
+"""Compare our API with what is recorded of PyFlink's: names, parameters, defaults, constants, members of enums, properties.
 
 ``python tests/compat/parity.py`` prints what is missing and not listed; with ``prune`` it removes from ``missing.json`` what
 exists by now. Nothing adds to the list but a person with a reason.
@@ -15,22 +15,43 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from api_values import values_of  # noqa: E402
+
 API = HERE / "pyflink_api.json"
+VALUES = HERE / "pyflink_values.json"
+"""By scripts/record_pyflink_api.py."""
 MISSING = HERE / "missing.json"
 
 
 def compare() -> tuple[set[str], set[str]]:
     """Ids of what we have and of what we lack: ``module``, ``module:Class``, ``module:Class.method``,
-    ``module:Class.method(parameter)``. Parts of a thing that is missing as a whole are not counted."""
+    ``module:Class.method(parameter)``, and with the value that PyFlink has ``module:Class.CONSTANT=1``,
+    ``module:Enum.MEMBER=member 0``, ``module:Class.method(parameter)=None``. Parts of a thing that is missing as a whole are
+    not counted."""
     present: set[str] = set()
     missing: set[str] = set()
+    values = json.loads(VALUES.read_text())
     for module_name, classes in json.loads(API.read_text()).items():
         module = _module(module_name)
         (missing if module is None else present).add(module_name)
         if module is not None:
             for class_name, methods in classes.items():
                 _compare_class(module, module_name, class_name, methods, present, missing)
+            ours = values_of(module.__name__, classes)
+            _compare_values(module_name, values[module_name], ours, present, missing)
     return present, missing
+
+
+def _compare_values(
+    module_name: str, theirs: dict[str, str], ours: dict[str, str], present: set[str], missing: set[str]
+) -> None:
+    """Of classes, methods and parameters that we have."""
+    for name, value in theirs.items():
+        whole, _, parameter = name.partition("(")
+        holder = f"{module_name}:{name}" if parameter else f"{module_name}:{whole.rpartition('.')[0]}".rstrip(":")
+        if holder in present and not parameter.lstrip("_").startswith("j_"):
+            (present if ours.get(name) == value else missing).add(f"{module_name}:{name}={value}")
 
 
 def _module(name: str) -> Any | None:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import enum
+import runpy
+import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
+import api_values
 import parity
+from pyflink_place import pyflink_python
 
 
 def test_everything_missing_is_listed_with_a_reason() -> None:
@@ -58,3 +65,54 @@ def test_the_whole_foundation_api_is_there() -> None:
         *("KeyedStream.max_by", "KeyedStream.process"),
     ]
     assert not [name for name in promised if f"pyflink.datastream.data_stream:{name}" in missing]
+
+
+def test_the_comparison_sees_another_default_constant_and_member() -> None:
+    theirs = {
+        "A.f(x)": "1",
+        "A.f(y)": "2",
+        "A.f(gone)": "3",
+        "A.f(j_x)": "4",
+        "A.LIMIT": "5",
+        "E.M": "member 0",
+        "B.C": "6",
+        "TOP": "7",
+    }
+    ours = {"A.f(x)": "1", "A.f(y)": "None", "A.LIMIT": "6", "E.M": "member 0", "TOP": "7"}
+    present = {"m", "m:A", "m:A.f(x)", "m:A.f(y)", "m:E"}
+    missing: set[str] = set()
+    parity._compare_values("m", theirs, ours, present, missing)
+    assert missing == {"m:A.f(y)=2", "m:A.LIMIT=5"}
+    assert {"m:A.f(x)=1", "m:E.M=member 0", "m:TOP=7"} <= present
+
+
+def test_values_are_recorded_as_text_that_tells_them_apart() -> None:
+    class Size(enum.Enum):
+        SMALL = 1
+
+    class Ours:
+        LIMIT = -1
+        _hidden = 5
+
+        def method(self, a: int, b: object = None, *, c: object = Size.SMALL, d: object = 1.0) -> None: ...
+
+        @property
+        def size(self) -> int:
+            return 1
+
+    assert api_values._class_values(Ours, {"method": ["a", "b"]}) == {
+        "LIMIT": "-1", "size": "property", "method(b)": "None", "method(c)": "Size.SMALL", "method(d)": "1.0",
+    }  # fmt: skip
+    assert api_values._class_values(Size, {})["SMALL"] == "member 1"
+
+
+def test_the_page_of_features_is_current() -> None:
+    generator = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "gen_features_docs.py"))
+    assert generator["PAGE"].read_text() == generator["page"](), "run: python scripts/gen_features_docs.py"
+
+
+@pytest.mark.pyflink
+def test_what_is_recorded_is_what_pyflink_has() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "record_pyflink_api.py"
+    done = subprocess.run([pyflink_python(), script, "--check"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -12,6 +12,7 @@ import typer
 
 import tidegate
 from tidegate.cli import explain as explaining
+from tidegate.common import pyflink_imports
 from tidegate.common.errors import ConfigurationError, ProgramError, TidegateError
 from tidegate.common.flink_keys import PASSED_ON
 from tidegate.common.global_configuration import set_dynamic_properties
@@ -68,6 +69,9 @@ def run(
     ] = False,
     claim_mode: Annotated[str | None, typer.Option("--claim-mode", help="no_claim or claim.")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master, for example local[4].")] = None,
+    pyflink: Annotated[
+        bool, typer.Option("--pyflink", help="A PyFlink program: its imports of pyflink mean Tidegate.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show stack traces of failures.")] = False,
 ) -> None:
     """Run a program. Options stand before the file; what the program sets itself wins over them."""
@@ -82,7 +86,7 @@ def run(
         }
         properties |= {key: value for key, value in shorthands.items() if value is not None}
         set_dynamic_properties(properties)
-        _run_script(script, arguments or [])
+        _run_script(script, arguments or [], pyflink)
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)
@@ -96,6 +100,9 @@ def explain(
     arguments: Annotated[list[str] | None, typer.Argument(help="What follows goes to the program.")] = None,
     define: Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A configuration key.")] = None,
     parallelism: Annotated[int | None, typer.Option("-p", "--parallelism", help="Default parallelism.")] = None,
+    pyflink: Annotated[
+        bool, typer.Option("--pyflink", help="A PyFlink program: its imports of pyflink mean Tidegate.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show stack traces of failures.")] = False,
 ) -> None:
     """Show the graph of a program and how each function runs: called, inlined, on columns, and why not. Starts nothing:
@@ -104,7 +111,7 @@ def explain(
         properties = {**parse_definitions(define or []), TARGET.key: explaining.TARGET}
         set_dynamic_properties(properties | ({PARALLELISM.key: parallelism} if parallelism is not None else {}))
         register_executor(explaining.TARGET, explaining.ExplainingExecutor)
-        _run_script(script, arguments or [])
+        _run_script(script, arguments or [], pyflink)
         raise ProgramError("explain needs a program that comes to execute()", where=script, found="it ended before")
     except explaining.Built as built:
         for line in explaining.explained(built.program):
@@ -139,10 +146,12 @@ def _is_switch(key: str) -> bool:
     return key.startswith(PASSED_ON) or (option is not None and option.type is BOOL)
 
 
-def _run_script(script: str, arguments: list[str]) -> None:
+def _run_script(script: str, arguments: list[str], pyflink: bool) -> None:
     path = Path(script)
     if not path.is_file():
         raise ConfigurationError("run takes a Python file", found=f"no file {script}", cure="check the path")
+    if pyflink and pyflink_imports.install():
+        typer.echo("apache-flink is installed here too; with --pyflink it is not used", err=True)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(path.resolve().parent))
     runpy.run_path(script, run_name="__main__")
@@ -164,3 +173,7 @@ def _fail(error: TidegateError, verbose: bool) -> NoReturn:
 def main() -> None:
     """The entry point ``tidegate``."""
     app()
+
+
+if __name__ == "__main__":
+    main()

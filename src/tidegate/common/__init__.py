@@ -52,5 +52,7 @@ __all__ = [
     "TimestampAssigner",
     "TypeInformation",
     "Types",
+    "WatermarkGenerator",
+    "WatermarkOutput",
     "WatermarkStrategy",
 ]

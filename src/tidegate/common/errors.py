@@ -46,6 +46,16 @@ class ProgramError(TidegateError, ValueError):
     restart_helps = False
 
 
+class NotInTidegateError(ProgramError, ModuleNotFoundError):
+    """A program imports something of PyFlink that Tidegate does not have. ``name``: the whole name by which it was asked for."""
+
+    def __init__(
+        self, rule: str, *, found: str | None = None, cure: str | None = None, name: str | None = None
+    ) -> None:
+        super().__init__(rule, found=found, cure=cure)
+        self.name = name
+
+
 class ArgumentTypeError(TidegateError, TypeError):
     """A value of the wrong type was handed to the API."""
 

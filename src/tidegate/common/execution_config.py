@@ -28,6 +28,9 @@ class ExecutionConfig:
     """A view: what is set here is set in the environment's configuration, and the other way round."""
 
     PARALLELISM_DEFAULT = -1
+    """What ``get_parallelism`` says when none is set."""
+    PARALLELISM_UNKNOWN = -2
+    """Flink's mark for a parallelism that is not to change; nothing here gives it."""
 
     def __init__(self, configuration: Configuration | None = None) -> None:
         self._configuration = Configuration() if configuration is None else configuration

@@ -122,7 +122,7 @@ AUTO_WATERMARK_INTERVAL = _option(
     "pipeline.auto-watermark-interval",
     DURATION,
     200,
-    "Kept for programs that set it; watermarks move with every batch.",
+    "How often watermark generators are asked while no record comes; behind records, with every batch. 0: only on_event emits.",
 )
 OBJECT_REUSE = _option(
     "pipeline.object-reuse", BOOL, False, "Records are never copied: the program does not change them."

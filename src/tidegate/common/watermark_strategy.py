@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from tidegate.common.arguments import wrong
 from tidegate.common.errors import ProgramError
 from tidegate.common.time import Duration, millis_of
 
-__all__ = ["TimestampAssigner", "WatermarkStrategy"]
+__all__ = ["TimestampAssigner", "WatermarkGenerator", "WatermarkOutput", "WatermarkStrategy"]
 
 
 class TimestampAssigner(ABC):
@@ -22,13 +23,49 @@ class TimestampAssigner(ABC):
         """Milliseconds since 1970. ``record_timestamp``: what the record had so far, or the least 64-bit integer."""
 
 
+class WatermarkOutput(ABC):
+    """What a generator says how far event time has come to. The output of one split, or of one subtask of an operator."""
+
+    @abstractmethod
+    def emit_watermark(self, watermark: int) -> None:
+        """No record at or before this time (milliseconds) will come. One that is lower than an earlier one changes nothing. The
+        split is active again."""
+
+    @abstractmethod
+    def mark_idle(self) -> None:
+        """The split no longer holds back event time, until it emits a watermark or is marked as active."""
+
+    @abstractmethod
+    def mark_active(self) -> None:
+        """The split holds back event time again."""
+
+
+class WatermarkGenerator(ABC):
+    """Says how far event time has come, from the records it sees: one object for each split of a source, or for each subtask of
+    ``assign_timestamps_and_watermarks``.
+
+    Its attributes are its state. They are kept with every round and every checkpoint, and an object of the next attempt gets
+    them back: they must be picklable. ``__getstate__`` and ``__setstate__`` may say what is kept instead.
+    """
+
+    @abstractmethod
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        """For every record. What is emitted here stands exactly behind this record, also for operators in other subtasks: a
+        watermark with every record is slow."""
+
+    @abstractmethod
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        """Behind every batch of records, at the end of every round, and every ``pipeline.auto-watermark-interval`` while no
+        record comes. Not called if that is 0."""
+
+
 @dataclass(frozen=True)
 class WatermarkStrategy:
-    """Immutable: every ``with_...`` returns a new one. Made by the three static methods.
+    """Immutable: every ``with_...`` returns a new one. Made by the four static methods.
 
-    What the engine reads: ``kind`` ("none", "monotonous", "bounded"), ``out_of_orderness_ms``, ``idleness_ms`` and
-    ``timestamp_assigner`` (an object with ``extract_timestamp``, or a callable). The alignment fields are kept, and
-    not yet acted upon.
+    What the engine reads: ``kind`` ("none", "monotonous", "bounded", "custom"), ``out_of_orderness_ms``, ``generator`` (makes a
+    WatermarkGenerator), ``idleness_ms``, ``timestamp_assigner`` (an object with ``extract_timestamp``, or a callable), and
+    the alignment.
     """
 
     kind: str = "none"
@@ -38,6 +75,7 @@ class WatermarkStrategy:
     alignment_group: str | None = None
     alignment_drift_ms: int | None = None
     alignment_interval_ms: int | None = None
+    generator: Callable[[], WatermarkGenerator] | None = None
 
     @staticmethod
     def no_watermarks() -> WatermarkStrategy:
@@ -53,6 +91,18 @@ class WatermarkStrategy:
     def for_bounded_out_of_orderness(max_out_of_orderness: Duration) -> WatermarkStrategy:
         """Records come at most so much later than the greatest timestamp seen."""
         return WatermarkStrategy("bounded", _span("for_bounded_out_of_orderness", max_out_of_orderness, least=0))
+
+    @staticmethod
+    def for_generator(generator: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
+        """Watermarks of the user's own. ``generator``: makes one, for each split: a class that extends WatermarkGenerator, or a
+        callable without arguments."""
+        if isinstance(generator, WatermarkGenerator):
+            cure = "every split needs an object of its own: pass the class, or lambda: MyGenerator(...)"
+            raise wrong("for_generator", "what makes a WatermarkGenerator", generator, cure)
+        if not callable(generator) or _needs_arguments(generator):
+            cure = "pass a class that extends WatermarkGenerator, or lambda: MyGenerator(...)"
+            raise wrong("for_generator", "what makes a WatermarkGenerator, called without arguments", generator, cure)
+        return WatermarkStrategy("custom", generator=generator)
 
     def with_timestamp_assigner(
         self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
@@ -73,14 +123,27 @@ class WatermarkStrategy:
     def with_watermark_alignment(
         self, watermark_group: str, max_allowed_watermark_drift: Duration, update_interval: Duration | None = None
     ) -> WatermarkStrategy:
-        """Kept for later: in this version sources of a group do not wait for each other."""
+        """Sources of the same group wait for each other: what is read of one whose event time is more than the drift ahead of the
+        group's slowest is planned into a later round. ``update_interval``: how often the slowest is looked up."""
+        if not isinstance(watermark_group, str) or not watermark_group:
+            raise wrong("with_watermark_alignment", "the name of a group", watermark_group, 'for example "orders"')
         interval = Duration.of_seconds(1) if update_interval is None else update_interval
         return replace(
             self,
             alignment_group=watermark_group,
-            alignment_drift_ms=_span("with_watermark_alignment", max_allowed_watermark_drift, least=0),
+            alignment_drift_ms=_span("with_watermark_alignment", max_allowed_watermark_drift, least=1),
             alignment_interval_ms=_span("with_watermark_alignment", interval, least=1),
         )
+
+
+def _needs_arguments(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return True
+    except ValueError:  # a class written in C
+        return False
+    return False
 
 
 def _span(method: str, value: Any, *, least: int) -> int:

@@ -37,6 +37,8 @@ class CollectionSource(Source):
 
 
 class _CollectionReader(SplitReader):
+    interleaves = True
+
     def __init__(self, values: list[Any]) -> None:
         self._values = values
 

@@ -133,6 +133,8 @@ class _GeneratorEnumerator(SplitEnumerator):
 
 
 class _GeneratorReader(SplitReader):
+    interleaves = True
+
     def __init__(self, function: Callable[[int], Any]) -> None:
         self._function = function
 

@@ -37,6 +37,8 @@ class NumberSequenceSource(Source):
 
 
 class _NumberReader(SplitReader):
+    interleaves = True
+
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         end: int = interval.end
         for start in range(interval.start, end, BATCH_SIZE):

@@ -50,6 +50,12 @@ class RangeEnumerator(SplitEnumerator):
 
     def __init__(self, splits: list[RangeSplit], parallelism: int, bounds: tuple[int, int]) -> None:
         self._splits, self._parallelism, self._bounds = splits, parallelism, bounds
+        self._held: frozenset[str] = frozenset()
+
+    can_hold = True
+
+    def hold(self, splits: frozenset[str]) -> None:
+        self._held = splits
 
     @classmethod
     def start(cls, start: int, end: int, parallelism: int) -> RangeEnumerator:
@@ -61,7 +67,8 @@ class RangeEnumerator(SplitEnumerator):
         return cls(splits, parallelism, (restored["bounds"][0], restored["bounds"][1]))
 
     def plan(self, limit: int, now_ms: int) -> SourcePlan:
-        taken = shares(max(1, limit), [split.remaining for split in self._splits])
+        remaining = [0 if str(split.number) in self._held else split.remaining for split in self._splits]
+        taken = shares(max(1, limit), remaining)
         pairs = zip(self._splits, taken, strict=True)
         intervals = [self._take(split, units) for split, units in pairs if units]
         self._splits = [split for split in self._splits if split.remaining]

@@ -1,5 +1,6 @@
 """The API users write: DataStream programs, with PyFlink's names. Exports what ``pyflink.datastream`` exports."""
 
+from tidegate.datastream.async_data_stream import AsyncDataStream
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
@@ -8,6 +9,9 @@ from tidegate.datastream.execution_mode import RuntimeExecutionMode
 from tidegate.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from tidegate.datastream.functions import (
     AggregateFunction,
+    AsyncFunction,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
     FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,
@@ -29,6 +33,10 @@ from tidegate.datastream.timerservice import TimerService
 
 __all__ = [
     "AggregateFunction",
+    "AsyncDataStream",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "CheckpointConfig",
     "CheckpointStorage",
     "CheckpointingMode",

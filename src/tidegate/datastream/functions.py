@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
+from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
 from tidegate.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -32,6 +33,9 @@ from tidegate.operators.functions import FunctionObject
 
 __all__ = [
     "AggregateFunction",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
     "FilterFunction",
     "FlatMapFunction",
     "Function",

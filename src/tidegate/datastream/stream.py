@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,10 @@ class DataStream(StreamOperatorSettings):
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         """Event time starts here; timestamps and watermarks from before are replaced."""
         expect_strategy("assign_timestamps_and_watermarks", watermark_strategy)
+        if watermark_strategy.alignment_group is not None:
+            warnings.warn(
+                "watermark alignment has an effect in from_source only, as in Flink", UserWarning, stacklevel=2
+            )
         return self._then("Timestamps/Watermarks", TimestampsSpec(watermark_strategy), self._type)
 
     def get_side_output(self, output_tag: OutputTag) -> DataStream:

@@ -68,6 +68,20 @@ class TypedProcess(_Typed):
             yield result if tagged else self._convert(result)
 
 
+class TypedAsync(_Typed):
+    _method = "async_invoke"
+
+    async def async_invoke(self, value: Any) -> Any:
+        return self._each(await self._call(value))
+
+    def timeout(self, value: Any) -> Any:
+        return self._each(self.wrapped.timeout(value))
+
+    def _each(self, results: Any) -> Any:
+        """What is no list is refused by the operator."""
+        return list(map(self._convert, results)) if isinstance(results, list | tuple) else results
+
+
 def typed(wrapper: Callable[[Any, Conversion], Any], function: Any, info: TypeInformation | None) -> Any:
     """The function itself where there is nothing to convert, so that it costs nothing."""
     convert = converter(info)

@@ -180,6 +180,22 @@ class ReduceSpec(OperatorSpec):
 
 
 @dataclass(frozen=True)
+class AsyncSpec(OperatorSpec):
+    """``function``: object with the coroutine ``async_invoke`` and with ``timeout``. ``retry``: a retry strategy or None."""
+
+    method = "async_invoke"
+    takes_callables = False
+    keeps_state = False
+    emits_batches = True
+
+    function: Any
+    ordered: bool
+    timeout_ms: int
+    capacity: int
+    retry: Any = None
+
+
+@dataclass(frozen=True)
 class TimestampsSpec(OperatorSpec):
     keeps_state = False
     emits_batches = True

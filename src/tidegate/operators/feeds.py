@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -62,9 +63,10 @@ class ChannelFeed:
             if kind == BARRIER:
                 marks.update(edge, sender, watermark, payload.idle)
             else:
-                values, keys, timestamps = unpacked(subtask.packers[edge], *payload)
-                self._ack.records_in += len(values)
-                subtask.process(subtask.inputs[edge], values, timestamps, keys, self._round.now_ms())
+                if payload is not None:
+                    values, keys, timestamps = unpacked(subtask.packers[edge], *payload)
+                    self._ack.records_in += len(values)
+                    subtask.process(subtask.inputs[edge], values, timestamps, keys, self._round.now_ms())
                 marks.update(edge, sender, watermark, False)
             self._advance(marks.current())
             subtask.advance(self._round.now_ms())
@@ -85,34 +87,78 @@ class ChannelFeed:
         return EndOfInput.AHEAD
 
 
+_MOST_OPEN = 64
+"""Splits that are read side by side: each may hold a file or a connection."""
+
+
 class SplitFeed:
-    """The intervals that the plan gives to a source."""
+    """The intervals that the plan gives to a source.
+
+    If the reader can, splits are read side by side, always the one whose event time is behind: a round may span days, and a
+    split that is read whole would hold back event time, with all the timers that wait for it, until the next one has caught up.
+    """
 
     def __init__(self, subtask: Subtask, source: SourceOperator, round: OperatorRound, ack: Ack) -> None:
         self._subtask, self._source, self._round, self._ack = subtask, source, round, ack
-        self._batches: Iterator[Batch] | None = None
+        self._open: list[_OpenSplit] = []
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
-        for interval in self._round.plan.intervals:
-            self._batches = self._source.read(interval)
-            while self._batches is not None:
-                yield partial(self._next_batch, interval)
+        yield self._begin
+        while self._open:
+            yield self._next_batch
 
-    def _next_batch(self, interval: SplitInterval) -> None:
-        batch = next(self._batches, None) if self._batches is not None else None
+    def _begin(self) -> None:
+        by_split: dict[str, deque[SplitInterval]] = {}
+        for interval in self._round.plan.intervals:
+            by_split.setdefault(interval.split, deque()).append(interval)
+        if by_split:
+            self._source.begin_reading(by_split)
+            self._open = [_OpenSplit(split, intervals) for split, intervals in by_split.items()]
+            self._most = _MOST_OPEN if self._source.interleaves else 1
+
+    def _next_batch(self) -> None:
+        current = self._open[0]
+        if self._most > 1 and len(self._open) > 1:
+            current = min(self._open[: self._most], key=lambda split: split.watermark)
+        batch = current.next_batch(self._source)
         if batch is None:
-            self._batches = None
-            if interval.last:
-                self._source.finish(interval.split)
+            self._open.remove(current)
             return
-        values, timestamps = batch
-        self._ack.records_in += len(values)
-        self._subtask.process(0, values, timestamps, None, self._round.now_ms())
-        self._source.seen(interval.split, timestamps, values)
+        self._ack.records_in += len(batch[0])
+        for values, timestamps in self._source.pieces(current.split, batch):
+            self._subtask.process(0, values, timestamps, None, self._round.now_ms())
+            self._source.advance()
+            self._subtask.advance(self._round.now_ms())
+            if self._source.cuts_batches:
+                self._subtask.announce()
+        self._source.seen(current.split)
         self._subtask.advance(self._round.now_ms())
+        current.watermark = self._source.watermark(current.split)
 
     def end(self) -> EndOfInput:
         return _ended(self._subtask, self._round) if self._round.plan.source_finished else EndOfInput.AHEAD
+
+
+class _OpenSplit:
+    """A split that is being read: its intervals of the round, in order."""
+
+    def __init__(self, split: str, intervals: deque[SplitInterval]) -> None:
+        self.split, self._intervals = split, intervals
+        self.watermark = MIN_WATERMARK
+        self._batches: Iterator[Batch] | None = None
+
+    def next_batch(self, source: SourceOperator) -> Batch | None:
+        """None: the round has no more of it."""
+        while self._intervals:
+            if self._batches is None:
+                self._batches = source.read(self._intervals[0])
+            batch = next(self._batches, None)
+            if batch is not None:
+                return batch
+            self._batches = None
+            if self._intervals.popleft().last:
+                source.finish(self.split)
+        return None
 
 
 def _ended(subtask: Subtask, round: OperatorRound) -> EndOfInput:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import heapq
+from collections import deque
+
 from tidegate.common.errors import RoundError
-from tidegate.operators.rows import BARRIER, MIN_WATERMARK, Barrier, Row, Status
+from tidegate.operators.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Barrier, Row, Status
 from tidegate.operators.watermarks import ChannelWatermarks
 
 Channel = tuple[int, int]
 """Edge id, sending subtask."""
+
+
+_MOST_HELD = 256 << 20
+"""Bytes of chunks that wait for their turn. Beyond it they are taken as they come: the turn saves state, nothing depends on it."""
 
 
 class ChannelInput:
@@ -15,6 +22,11 @@ class ChannelInput:
 
     Spark does not promise an order of shuffled rows, so chunks are numbered and held back until their turn. Two barriers on one
     channel, none, or chunks beyond the barrier's count mean that rows of different attempts were mixed: the round fails.
+
+    Spark hands over one sender's rows after the other's. Processed like that, event time, which is that of the slowest channel,
+    would stand still until the last sender's rows come, and a round of days would keep all its timers and windows open. So
+    the channel whose event time is behind has its turn, and the others wait for it. Where there are no watermarks all are equal,
+    and nothing waits.
     """
 
     def __init__(self, statuses: dict[Channel, Status], before: int = MIN_WATERMARK) -> None:
@@ -25,6 +37,7 @@ class ChannelInput:
         self._held: dict[Channel, dict[int, Row]] = {}
         self._unfinished = len(statuses)
         self._closed: set[Channel] = set()
+        self._turns = _Turns({channel: status.watermark for channel, status in statuses.items()})
 
     def ready(self, row: Row) -> list[Row]:
         """The rows that can be processed now that this one is here, in channel order."""
@@ -37,14 +50,11 @@ class ChannelInput:
                 raise self._mixed(channel)
             held[number] = row
             return []
-        rows = [row]
         self._pass(channel, row)
         held = self._held.get(channel, {})
         while self._next[channel] in held and channel not in self._closed:
-            following = held.pop(self._next[channel])
-            rows.append(following)
-            self._pass(channel, following)
-        return rows
+            self._pass(channel, held.pop(self._next[channel]))
+        return self._turns.take()
 
     def _pass(self, channel: Channel, row: Row) -> None:
         if channel in self._closed:
@@ -57,6 +67,7 @@ class ChannelInput:
             self._unfinished -= barrier.finished
         else:
             self._next[channel] += 1
+        self._turns.add(channel, row)
 
     def check_complete(self, chain: str) -> None:
         """Step 4, align: raise unless every channel has had its barrier and nothing is left over."""
@@ -78,3 +89,53 @@ class ChannelInput:
         return RoundError(
             "Rows of two attempts of the same task were mixed", where=f"edge {channel[0]}, sending subtask {channel[1]}"
         )
+
+
+class _Turns:
+    """Channels take turns by their watermarks. A channel is open until its barrier has been taken."""
+
+    def __init__(self, marks: dict[Channel, int]) -> None:
+        self._marks = marks
+        self._waiting: dict[Channel, deque[Row]] = {channel: deque() for channel in marks}
+        self._open = [(mark, channel) for channel, mark in marks.items()]
+        """A heap; an entry whose mark is not that of its channel any more is passed over."""
+        heapq.heapify(self._open)
+        self._at_hand: list[tuple[int, Channel]] = []
+        """A heap of the channels of which rows are waiting."""
+        self._held_bytes = 0
+
+    def add(self, channel: Channel, row: Row) -> None:
+        """The next row of a channel."""
+        waiting = self._waiting[channel]
+        if not waiting:
+            heapq.heappush(self._at_hand, (self._marks[channel], channel))
+        waiting.append(row)
+        self._held_bytes += _size(row)
+
+    def take(self) -> list[Row]:
+        """All rows whose turn it is."""
+        rows = []
+        while self._at_hand and (self._at_hand[0][0] <= self._least() or self._held_bytes > _MOST_HELD):
+            _, channel = heapq.heappop(self._at_hand)
+            waiting = self._waiting[channel]
+            row = waiting.popleft()
+            rows.append(row)
+            self._held_bytes -= _size(row)
+            self._reach(channel, MAX_WATERMARK if row[2] == BARRIER else row[6])
+            if waiting:
+                heapq.heappush(self._at_hand, (self._marks[channel], channel))
+        return rows
+
+    def _reach(self, channel: Channel, mark: int) -> None:
+        if mark > self._marks[channel]:
+            self._marks[channel] = mark
+            heapq.heappush(self._open, (mark, channel))
+
+    def _least(self) -> int:
+        while self._open and self._marks[self._open[0][1]] != self._open[0][0]:
+            heapq.heappop(self._open)
+        return self._open[0][0]
+
+
+def _size(row: Row) -> int:
+    return 0 if row[2] == BARRIER or row[7] is None else sum(len(part) for part in row[7] if part is not None)

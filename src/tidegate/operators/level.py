@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.common import pyflink_imports
 from tidegate.common.errors import ProgramError
 from tidegate.common.pickling import dumps, why_not
 from tidegate.graph.plan import Chain, JobGraph
@@ -37,6 +38,8 @@ class JobSpec:
     senders: dict[int, int]
     targets: dict[int, Target]
     main_classes: bytes
+    pyflink: bool
+    """Imports of ``pyflink`` mean Tidegate, as they do where the program was built."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
         senders={operator.id: operator.parallelism for operator in graph.operators},
         targets=targets,
         main_classes=_main_classes(),
+        pyflink=pyflink_imports.is_installed(),
     )
 
 
@@ -107,6 +111,8 @@ class Job:
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self._subtasks: dict[tuple[int, int], Subtask] = {}
+        if spec.pyflink:  # before anything of the user's is unpickled
+            pyflink_imports.install()
         self._main_classes: dict[str, type] = pickle.loads(spec.main_classes)
         self.install_main_classes()
 

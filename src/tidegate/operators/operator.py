@@ -62,13 +62,16 @@ class OperatorRound:
 @dataclass(frozen=True)
 class Site:
     """Where an operator lives. ``index``: of the subtask. ``above``: the watermark of its input. ``emit``: the way for records
-    that it emits outside of the loop, with their timestamps or None. ``tags``: its function may emit to side outputs."""
+    that it emits outside of the loop, with their timestamps or None. ``tags``: its function may emit to side outputs.
+    ``advance(now_ms, exact)``: lets time go on behind it, up to its watermark ``below``, before it emits more; ``exact``: what it
+    has emitted so far and what it will emit are told apart by that watermark in other chains too."""
 
     index: int
     settings: Settings
     above: Domain
-    emit: Callable[[list[Any], list[Any] | None], None]
+    emit: Callable[[Values, list[Any] | None], None]
     tags: bool = True
+    advance: Callable[[int, bool], None] = lambda now_ms, exact: None
 
 
 class StreamOperator:
@@ -111,9 +114,9 @@ class StreamOperator:
                 found.append(self._hooks(owner, f"partitioning {where} operator '{self.operator.name}'"))
         return found
 
-    def _hooks(self, function: Any, where: str, backend: Any = None) -> Hooks:
+    def _hooks(self, function: Any, where: str, backend: Any = None, kind: type[Hooks] = Hooks) -> Hooks:
         context = SubtaskRuntimeContext(self.operator, self.site.index, backend, self.site.settings.parameters)
-        return Hooks(function, where, context)
+        return kind(function, where, context)
 
     def open(self) -> None:
         for hooks in self.hooks:

@@ -97,7 +97,7 @@ class EdgeOutput:
         self.appends = appends[0]
         self._spread = self._targets_of(ship, senders, n)
         self._next = subtask % len(self._spread)
-        self._numbers = [0] * n
+        self._numbers, self._told = [0] * n, [MIN_WATERMARK] * n
         self._packer = Packer(edge.record_type)
         self._carried: dict[tuple[str, int], bool] = {}
         self._waiting = [_Waiting() for _ in range(n)] if ship is Ship.HASH else []
@@ -121,6 +121,7 @@ class EdgeOutput:
         self.rows.clear()
         self._drop()
         self._numbers = [0] * self.target.parallelism
+        self._told = [MIN_WATERMARK] * self.target.parallelism
         self._watermark = MIN_WATERMARK
         self._timed = False
         self.records = 0
@@ -271,9 +272,16 @@ class EdgeOutput:
                 cure="emit plain data, tuples, Rows or instances of importable classes",
             ) from error
 
-    def _chunk(self, index: int, payload: Payload, watermark: int) -> None:
+    def announce(self, watermark: int) -> None:
+        """What comes from here on stands behind this watermark, for every receiver, also those that are sent no record now."""
+        self.cut(watermark, everything=True)
+        for index in self._spread:
+            if self._told[index] < watermark:
+                self._chunk(index, None, watermark)
+
+    def _chunk(self, index: int, payload: Payload | None, watermark: int) -> None:
         number = self._numbers[index]
-        self._numbers[index] = number + 1
+        self._numbers[index], self._told[index] = number + 1, watermark
         target = self.target
         self.rows.append(
             (target.level, target.offset + index, DATA, self.edge.id, self.subtask, number, watermark, payload)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import (
+    AsyncSpec,
     FilterSpec,
     FlatMapSpec,
     MapSpec,
@@ -14,6 +15,7 @@ from tidegate.graph.transformation import (
     SourceSpec,
     TimestampsSpec,
 )
+from tidegate.operators.kinds.async_io import AsyncOperator
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.flat_map import FlatMapOperator
 from tidegate.operators.kinds.map import MapOperator
@@ -31,6 +33,7 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     FilterSpec: FilterOperator,
     ProcessSpec: ProcessOperator,
     ReduceSpec: ReduceOperator,
+    AsyncSpec: AsyncOperator,
     TimestampsSpec: TimestampsOperator,
     SinkSpec: SinkOperator,
 }

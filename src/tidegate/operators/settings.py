@@ -31,4 +31,6 @@ class Settings:
     """Small functions are written into the loop instead of called."""
     batch_mode: bool = False
     """No watermark before the one at the end of input, where the timers of both kinds fire."""
+    watermark_interval_ms: int = 200
+    """How often generators of watermarks are asked while no record comes; 0: watermarks are emitted by ``on_event`` only."""
     now_ms: Callable[[], int] = _system_now_ms

@@ -67,12 +67,22 @@ class SplitEnumerator(ABC):
     def snapshot(self) -> Any:
         """Plain data from which ``Source.create_enumerator`` continues behind everything planned so far, at any parallelism."""
 
+    can_hold: bool = False
+    """Whether ``hold`` does something. Else of a source whose splits wait for others all wait, or none."""
+
+    def hold(self, splits: frozenset[str]) -> None:
+        """Leave these splits out of ``plan``, until told otherwise: their event time is too far ahead of others'."""
+
     def close(self) -> None:
         """Release what the enumerator holds on the driver."""
 
 
 class SplitReader(ABC):
     """Lives in a Python worker, cached for one source subtask, used by one round after another."""
+
+    interleaves: bool = False
+    """Another split may be read before an iterator of ``read`` has ended. Then the splits of a round are read side by side, the
+    one whose event time is behind first; else one after the other, and event time goes on when the last one is read."""
 
     @abstractmethod
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
@@ -92,6 +102,9 @@ class Source(ABC):
     """Units of the first round; the planner adapts from there."""
     maximum_limit: int | None = None
     """Units no round should exceed, if the source knows a reason."""
+    splits_in_turn: bool = False
+    """A subtask reads its splits one after the other, each to its end (files), so a split counts for event time when it is begun.
+    False: all splits of a subtask go on at the same time (partitions of a queue), and the slowest decides."""
 
     @abstractmethod
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:

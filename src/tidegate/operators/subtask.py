@@ -65,8 +65,8 @@ class Subtask:
         above = {self.chain.head.operator.id: Domain()}
         for node in self.chain.head.walk():
             operator_id = node.operator.id
-            emit = partial(self._emit, operator_id)
-            site = Site(self.index, self.settings, above[operator_id], emit, operator_id in tagging)
+            emit, advance = partial(self._emit, operator_id), partial(self._advance_behind, node)
+            site = Site(self.index, self.settings, above[operator_id], emit, operator_id in tagging, advance)
             operator = self.operators[operator_id] = registry.create(node, site)
             above |= {child.operator.id: operator.below for _, child in node.children}
 
@@ -147,7 +147,7 @@ class Subtask:
             operator.begin_batch(keys if operator is self.head else None, now_ms)
         self._entries[number](values, timestamps, keys)
 
-    def _emit(self, operator_id: int, values: list[Any], timestamps: list[Any] | None) -> None:
+    def _emit(self, operator_id: int, values: Values, timestamps: list[Any] | None) -> None:
         if operator_id not in self._behind:
             node = self.operators[operator_id].node
             self._behind[operator_id] = self._passage(Loop(node, self, into=False), node)
@@ -159,6 +159,21 @@ class Subtask:
         for operator in self.operators.values():
             operator.on_watermark(now_ms)
         self.cut(everything=False)
+
+    def _advance_behind(self, node: ChainNode, now_ms: int, exact: bool) -> None:
+        """As ``advance``, for the operators behind one."""
+        for below in node.walk():
+            if below is not node:
+                self.operators[below.operator.id].on_watermark(now_ms)
+        if exact:
+            self.announce()
+        else:
+            self.cut(everything=False)
+
+    def announce(self) -> None:
+        """What has left the chain so far stands before its watermark, what comes stands behind it: for all receivers."""
+        for output in self.outputs.values():
+            output.announce(self.operators[output.edge.source].below.watermark)
 
     def cut(self, *, everything: bool) -> None:
         """Turn full buffers, or all, into chunks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -22,11 +22,20 @@ class Domain:
         self.idle = False
 
 
-class Strategy:
-    """What a WatermarkStrategy means for the engine; None means: no timestamps of its own, no watermarks."""
+Piece = tuple[Any, Values, list[int] | None]
+"""A generator behind some records of a batch, and those, with their timestamps."""
 
-    def __init__(self, strategy: Any, batch_mode: bool = False) -> None:
-        self.emits = strategy is not None and strategy.kind != "none" and not batch_mode
+
+class Strategy:
+    """What a WatermarkStrategy means for the engine; None means: no timestamps of its own, no watermarks.
+
+    A generator is what it knows of a split: a ``Generator``, or an object of the user's (``generators.py``)."""
+
+    cuts_batches: bool = False
+    """Watermarks stand behind a certain record, not behind a batch."""
+
+    def __init__(self, strategy: Any, batch_mode: bool = False, interval_ms: int = 200) -> None:
+        self.emits = strategy is not None and strategy.kind != "none" and not batch_mode and interval_ms > 0
         self.delay = int(strategy.out_of_orderness_ms or 0) + 1 if self.emits else 0
         self.idleness_ms: int | None = strategy.idleness_ms if strategy is not None else None
         assigner = strategy.timestamp_assigner if strategy is not None else None
@@ -40,6 +49,21 @@ class Strategy:
         if timestamps is None:
             return [extract(value, MIN_WATERMARK) for value in values]
         return [extract(value, MIN_WATERMARK if t is None else t) for value, t in zip(values, timestamps, strict=True)]
+
+    def restored(self, row: Sequence[Any], now_ms: int) -> Any:
+        """The generator that gave the row, in an earlier round; of an empty one: a new generator."""
+        return Generator(*row[:2]) if row else Generator(active_ms=now_ms)
+
+    def row(self, generator: Any) -> tuple[Any, ...]:
+        """It as plain data."""
+        return tuple(generator)
+
+    def pieces(self, generator: Any, values: Values, timestamps: list[int] | None, now_ms: int) -> Iterator[Piece]:
+        """The batch in pieces, behind each of which event time may go on."""
+        yield self.seen(generator, timestamps, now_ms, values), values, timestamps
+
+    def periodic(self, generator: Any, now_ms: int) -> None:
+        """Records have passed, or time."""
 
     def seen(self, generator: Generator, timestamps: list[int] | None, now_ms: int, values: Values = ()) -> Generator:
         """``values``: the records of the timestamps, to name the one that has none."""
@@ -63,30 +87,45 @@ class Strategy:
             cure="return a time for every record, or filter records without one before",
         )
 
-    def watermark(self, generator: Generator) -> int:
+    def watermark(self, generator: Any) -> int:
         if not self.emits or generator.greatest == MIN_WATERMARK:
             return MIN_WATERMARK
-        return max(MIN_WATERMARK, generator.greatest - self.delay)
+        return max(MIN_WATERMARK, int(generator.greatest) - self.delay)
 
-    def is_idle(self, generator: Generator, now_ms: int) -> bool:
-        return self.idleness_ms is not None and now_ms - generator.active_ms >= self.idleness_ms
+    def is_idle(self, generator: Any, now_ms: int) -> bool:
+        return self.idleness_ms is not None and bool(now_ms - generator.active_ms >= self.idleness_ms)
 
-    def idle_at(self, generator: Generator) -> int | None:
-        return None if self.idleness_ms is None else generator.active_ms + self.idleness_ms
+    def next_look_ms(self, generator: Any, now_ms: int) -> int | None:
+        """When an active generator wants a round though no record comes: then it turns idle."""
+        return None if self.idleness_ms is None else int(generator.active_ms) + self.idleness_ms
 
 
 class SplitWatermarks:
     """The watermark of a source subtask: the least over its active splits that are not idle."""
 
-    def __init__(self, strategy: Strategy, splits: dict[str, Generator]) -> None:
+    def __init__(self, strategy: Strategy, splits: dict[str, Any]) -> None:
         self.strategy = strategy
         self.splits = dict(splits)
 
     def start(self, split: str, now_ms: int) -> None:
-        self.splits.setdefault(split, Generator(active_ms=now_ms))
+        if split not in self.splits:
+            self.splits[split] = self.strategy.restored((), now_ms)
 
-    def seen(self, split: str, timestamps: list[int] | None, now_ms: int, values: Values = ()) -> None:
-        self.splits[split] = self.strategy.seen(self.splits[split], timestamps, now_ms, values)
+    def pieces(
+        self, split: str, values: Values, timestamps: list[int] | None, now_ms: int
+    ) -> Iterator[tuple[Values, list[int] | None]]:
+        """A batch of the split in pieces; ``status`` may change behind each."""
+        for generator, piece, times in self.strategy.pieces(self.splits[split], values, timestamps, now_ms):
+            self.splits[split] = generator
+            yield piece, times
+
+    def periodic(self, now_ms: int, split: str | None = None) -> None:
+        """Records of the split have passed; None: for all of them time has."""
+        for generator in self.splits.values() if split is None else [self.splits[split]]:
+            self.strategy.periodic(generator, now_ms)
+
+    def watermark(self, split: str) -> int:
+        return self.strategy.watermark(self.splits[split])
 
     def finish(self, split: str) -> None:
         self.splits.pop(split, None)
@@ -100,10 +139,13 @@ class SplitWatermarks:
             return Status(before, True)
         return Status(max(before, min(self.strategy.watermark(g) for g in active)), False)
 
-    def next_idle_ms(self, now_ms: int) -> int | None:
-        """When the next split that is active now turns idle."""
-        times = [self.strategy.idle_at(g) for g in self.splits.values() if not self.strategy.is_idle(g, now_ms)]
-        return min((t for t in times if t is not None), default=None)
+    def next_look_ms(self, now_ms: int) -> int | None:
+        """When the next split wants a round though no record comes."""
+        strategy, every = self.strategy, self.splits.values()
+        looks = [
+            strategy.next_look_ms(g, now_ms) for g in every if strategy.cuts_batches or not strategy.is_idle(g, now_ms)
+        ]
+        return min((t for t in looks if t is not None), default=None)
 
 
 class ChannelWatermarks:
@@ -133,3 +175,12 @@ class ChannelWatermarks:
     @property
     def idle(self) -> bool:
         return all(c.idle for c in self._channels.values())
+
+
+def split_status(strategy: Any, row: Sequence[Any], now_ms: int) -> Status:
+    """Of a split, by the row that its generator has left."""
+    if strategy.kind == "custom" and len(row) == 4:
+        watermark, active_ms, idle, _ = row
+        return Status(watermark, idle or Strategy(strategy).is_idle(Generator(watermark, active_ms), now_ms))
+    meant, generator = Strategy(strategy), Generator(*row[:2])
+    return Status(meant.watermark(generator), meant.is_idle(generator, now_ms))

@@ -141,7 +141,7 @@ class Attempt:
         if self._planner.finished and self._checkpoints.all_saved:
             return self._finish()
         now = self._clock.now_ms()
-        sources = self._sources = self._sources or self._planner.plan(now)
+        sources = self._sources = self._sources or self._planner.plan(now, self.progress.snapshots)
         state = self._state(sources)
         hold_ms = self._checkpoints.hold_ms(**state)
         if hold_ms > 0:
@@ -203,7 +203,7 @@ class Attempt:
             # Notifications ride on the next round, and behind the last checkpoint there is none: functions that ask for them
             # get a round of their own.
             now = self._clock.now_ms()
-            return self._start_round(self._planner.plan(now), None, now, only_tells=True)
+            return self._start_round(self._planner.plan(now, self.progress.snapshots), None, now, only_tells=True)
         self._over = True
 
     # -- steps 2 to 6 ----------------------------------------------------------------------------------------------------

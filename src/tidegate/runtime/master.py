@@ -283,6 +283,7 @@ class JobMaster:
             object_reuse=settings.object_reuse,
             inline=settings.inline_functions,
             batch_mode=settings.batch_mode,
+            watermark_interval_ms=settings.watermark_interval_ms,
             now_ms=self._clock.now_ms,
         )
 

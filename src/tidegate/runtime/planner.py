@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from tidegate.graph.plan import Operator
 from tidegate.operators.source import Source, SourcePlan, SplitEnumerator
+from tidegate.runtime.alignment import Alignment
+from tidegate.state.snapshot import OperatorSnapshot
 
+Snapshots = Mapping[tuple[int, int], OperatorSnapshot]
 _LEAST_LIMIT, _MOST_LIMIT = 256, 1 << 40
 
 
@@ -39,6 +43,7 @@ class SourcePlanner:
         self, operators: list[Operator], target_ms: int, restored: Mapping[int, Any], most: int | None = None
     ) -> None:
         self._target_ms, self._most = target_ms, most
+        self._alignment = Alignment(operators)
         self._sources = [self._create(operator, restored.get(operator.id)) for operator in operators]
 
     def _create(self, operator: Operator, restored: Any) -> _PlannedSource:
@@ -48,14 +53,27 @@ class SourcePlanner:
         limit = min(source.initial_limit, most) if most else source.initial_limit
         return _PlannedSource(operator, source, enumerator, limit, most)
 
-    def plan(self, now_ms: int) -> dict[int, SourcePlan]:
-        """Operator id -> what its subtasks read in this round."""
+    def plan(self, now_ms: int, snapshots: Snapshots = MappingProxyType({})) -> dict[int, SourcePlan]:
+        """Operator id -> what its subtasks read in this round. ``snapshots``: what the accepted rounds have come to."""
+        self._alignment.observe(snapshots, {s.operator.id for s in self._sources if s.finished}, now_ms)
         for s in self._sources:
             if not s.is_before:
                 s.before = s.enumerator.snapshot()
-            s.plan = s.enumerator.plan(s.limit, now_ms)
+            s.plan = (
+                self._aligned(s, now_ms) if s.operator.id in self._alignment else s.enumerator.plan(s.limit, now_ms)
+            )
             s.is_before = not s.plan.intervals and not s.plan.finished
         return {s.operator.id: s.plan for s in self._sources if s.plan is not None}
+
+    def _aligned(self, s: _PlannedSource, now_ms: int) -> SourcePlan:
+        alignment, operator_id = self._alignment, s.operator.id
+        if s.enumerator.can_hold:
+            s.enumerator.hold(alignment.held(operator_id))
+        elif alignment.is_held(operator_id) and not s.finished:
+            return SourcePlan(wake_up_ms=alignment.next_look_ms(operator_id))
+        plan = s.enumerator.plan(alignment.limit(operator_id, s.limit), now_ms)
+        alignment.planned(operator_id, plan.intervals)
+        return plan
 
     def accept(self, seconds: float) -> None:
         """The round is part of history; the next one is sized by how long this one took."""

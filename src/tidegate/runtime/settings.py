@@ -37,6 +37,7 @@ class JobSettings:
     object_reuse: bool
     inline_functions: bool
     batch_mode: bool
+    watermark_interval_ms: int
     parameters: Mapping[str, str]
 
     @staticmethod
@@ -71,6 +72,7 @@ class JobSettings:
             object_reuse=get(options.OBJECT_REUSE),
             inline_functions=get(options.INLINE_FUNCTIONS),
             batch_mode=get(options.RUNTIME_MODE) == "BATCH",
+            watermark_interval_ms=get(options.AUTO_WATERMARK_INTERVAL),
             parameters={key: str(value) for key, value in get(options.JOB_PARAMETERS).items()},
         )
 

@@ -35,6 +35,8 @@ class ColumnSource(Source):
 
 
 class _Reader(SplitReader):
+    interleaves = True
+
     def __init__(self, as_columns: bool) -> None:
         self._as_columns = as_columns
 

@@ -81,10 +81,17 @@ class _ScriptEnumerator(SplitEnumerator):
         self._scripts, self._ends, self._parallelism = scripts, ends, parallelism
         self._positions = list(positions)
         self._paused_until: dict[int, int] = {}
+        self._held: frozenset[str] = frozenset()
+
+    can_hold = True
+
+    def hold(self, splits: frozenset[str]) -> None:
+        self._held = splits
 
     def plan(self, limit: int, now_ms: int) -> SourcePlan:
         share = max(1, limit // max(1, len(self._scripts)))
-        intervals = [part for split in range(len(self._scripts)) if (part := self._take(split, share, now_ms))]
+        free = [split for split in range(len(self._scripts)) if str(split) not in self._held]
+        intervals = [part for split in free if (part := self._take(split, share, now_ms))]
         open_splits = [s for s, script in enumerate(self._scripts) if self._positions[s] < len(script)]
         waiting = [self._paused_until[s] for s in open_splits if s in self._paused_until]
         return SourcePlan(
@@ -117,6 +124,8 @@ class _ScriptEnumerator(SplitEnumerator):
 
 
 class _ScriptReader(SplitReader):
+    interleaves = True
+
     def __init__(self, scripts: tuple[list[Step], ...]) -> None:
         self._scripts = scripts
 

@@ -13,8 +13,8 @@ from tidegate.operators.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Gener
 from tidegate.operators.watermarks import ChannelWatermarks, SplitWatermarks, Strategy
 
 
-def data(number: int, sender: int = 0) -> Row:
-    return (1, 0, DATA, 7, sender, number, 0, number)
+def data(number: int, sender: int = 0, watermark: int = 0) -> Row:
+    return (1, 0, DATA, 7, sender, number, watermark, (b"", None, None))
 
 
 def barrier(count: int, sender: int = 0, token: str = "t", finished: bool = False) -> Row:
@@ -34,6 +34,38 @@ def test_chunks_come_out_in_order_whatever_order_they_arrive_in(seed: int) -> No
     assert [row[5] for row in out] == list(range(10))
     assert out[-1][2] == BARRIER
     channel.check_complete("chain")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_channels_take_turns_by_their_watermarks(seed: int) -> None:
+    """Whatever order rows come in: none is taken while a channel that is behind may still send, and each keeps its order."""
+    draw = random.Random(seed)
+    rows = [data(n, sender, 10 * n + draw.randrange(10)) for sender in range(3) for n in range(9)]
+    rows += [barrier(9, sender) for sender in range(3)]
+    draw.shuffle(rows)
+    channel = channels(3)
+    out = [ready for row in rows for ready in channel.ready(row)]
+    channel.check_complete("chain")
+    assert len(out) == len(rows)
+    for sender in range(3):
+        assert [row[5] for row in out if row[4] == sender] == list(range(10))
+    reached = dict.fromkeys(range(3), MIN_WATERMARK)
+    for row in out:
+        assert reached[row[4]] == min(reached.values()), "it was not its turn"
+        reached[row[4]] = row[6] if row[2] == DATA else 1 << 63
+
+
+def test_without_watermarks_nothing_waits() -> None:
+    channel = channels(3)
+    assert [len(channel.ready(data(n, 2, MIN_WATERMARK))) for n in range(5)] == [1] * 5
+
+
+def test_what_waits_for_its_turn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.operators.inputs._MOST_HELD", 100)
+    channel = channels(2)
+    chunk = (b"x" * 60, None, None)
+    rows = [(1, 0, DATA, 7, 0, number, number, chunk) for number in range(10)]
+    assert sum(len(channel.ready(row)) for row in rows) >= 8
 
 
 def test_two_barriers_of_one_channel_fail_the_round() -> None:
@@ -91,10 +123,10 @@ class Bounded:
 def test_split_watermarks_trail_by_the_bound_and_skip_idle_splits() -> None:
     marks = SplitWatermarks(Strategy(Bounded()), {"a": Generator(100, 0), "b": Generator(50, 0)})
     assert marks.status(MIN_WATERMARK, 10) == Status(50 - 3 - 1, False)
-    marks.seen("a", [120, 110], 150)
+    assert list(marks.pieces("a", [1, 2], [120, 110], 150)) == [([1, 2], [120, 110])]
     assert marks.status(46, 150) == Status(120 - 4, False)  # b is idle
     assert marks.status(116, 400) == Status(116, True)
-    assert marks.next_idle_ms(150) == 250
+    assert marks.next_look_ms(150) == 250
 
 
 @pytest.mark.parametrize("moments", [[None], [5, None], [5, "later"]])

@@ -2,41 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
 from tidegate.graph.plan import ChainNode
 from tidegate.operators import watermarks
 from tidegate.operators.blame import record_in, user_error
-from tidegate.operators.column_batch import Values
+from tidegate.operators.generators import strategy_of
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
-from tidegate.operators.rows import Generator
-from tidegate.operators.source import Batch, SplitInterval
-from tidegate.operators.watermarks import SplitWatermarks, Strategy
+from tidegate.operators.source import Batch, SplitInterval, SplitReader
+from tidegate.operators.watermarks import SplitWatermarks
 from tidegate.state.snapshot import SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
 
 
 class SourceOperator(StreamOperator):
-    """The head of a chain that has no input. ``read`` and ``seen`` take turns: the watermark follows the records."""
+    """The head of a chain that has no input. Event time follows the records: ``feeds.py`` takes turns."""
 
     emits_fresh: ClassVar[bool] = True
 
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
-        self._strategy = Strategy(self.operator.spec.watermarks, site.settings.batch_mode)
-        self._reader: Any = None
+        self._strategy = strategy_of(self.operator.spec.watermarks, site.settings, self.operator.name)
+        self._reader: SplitReader | None = None
+        self.cuts_batches = self._strategy.cuts_batches
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
         self.below.watermark, self.below.idle = snapshot.watermark, snapshot.idle
-        generators = {split: Generator(*state) for split, *state in snapshot.values(SPLITS)}
+        now = round.now_ms()
+        generators = {split: self._strategy.restored(row, now) for split, *row in snapshot.values(SPLITS)}
         self._marks = SplitWatermarks(self._strategy, generators)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    @property
+    def interleaves(self) -> bool:
+        """Whether splits are read side by side; else one after the other."""
+        return self.reader.interleaves and self._strategy.emits and not self.operator.spec.source.splits_in_turn
+
+    @property
+    def reader(self) -> SplitReader:
+        if self._reader is None:
+            self._reader = self.operator.spec.source.create_reader(self.site.index)
+        return self._reader
+
+    def begin_reading(self, splits: Iterable[str]) -> None:
+        """These splits are in the round: event time waits for all of them, unless they are read in turn."""
+        if not self.operator.spec.source.splits_in_turn:
+            for split in splits:
+                self._marks.start(split, self.round.now_ms())
 
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         """The batches of an interval, with the timestamps of the assigner, if there is one."""
         self._marks.start(interval.split, self.round.now_ms())
-        self._reader = self._reader or self.operator.spec.source.create_reader(self.site.index)
-        for values, timestamps in self._reader.read(interval):
+        for values, timestamps in self.reader.read(interval):
             try:
                 timestamps = self._strategy.timestamps(values, timestamps)
             except BaseException as error:
@@ -44,11 +63,23 @@ class SourceOperator(StreamOperator):
                 raise user_error(error, where, record_in(error, watermarks.__file__, "value")) from error
             yield values, timestamps
 
-    def seen(self, split: str, timestamps: list[int] | None, values: Values) -> None:
+    def pieces(self, split: str, batch: Batch) -> Iterator[Batch]:
+        """A batch of the split, bit by bit: ``advance`` may let event time go on behind each."""
+        return self._marks.pieces(split, *batch, self.round.now_ms())
+
+    def advance(self) -> None:
+        """The records of a piece are through."""
+        self._advance(self.round.now_ms())
+
+    def seen(self, split: str) -> None:
         """The records of a batch of the split are through."""
         now = self.round.now_ms()
-        self._marks.seen(split, timestamps, now, values)
+        self._marks.periodic(now, split)
         self._advance(now)
+
+    def watermark(self, split: str) -> int:
+        """Of one split that is being read."""
+        return self._marks.watermark(split)
 
     def finish(self, split: str) -> None:
         """There is nothing more in the split, now or ever."""
@@ -57,15 +88,18 @@ class SourceOperator(StreamOperator):
     def _advance(self, now_ms: int) -> None:
         self.below.watermark, self.below.idle = self._marks.status(self.below.watermark, now_ms)
 
+    # -- a round -------------------------------------------------------------------------------------------------------
+
     def end_round(self, now_ms: int) -> None:
+        self._marks.periodic(now_ms)
         self._advance(now_ms)
 
     def wake_up_ms(self, now_ms: int) -> int | None:
         ended = self.round.end_of_input is not EndOfInput.AHEAD
-        return None if ended else self._marks.next_idle_ms(now_ms)
+        return None if ended else self._marks.next_look_ms(now_ms)
 
     def parts(self) -> dict[str, Part]:
-        rows = [(split, *generator) for split, generator in self._marks.splits.items()]
+        rows = [(split, *self._strategy.row(generator)) for split, generator in self._marks.splits.items()]
         return {SPLITS: ListPart.of(Redistribution.EVEN_SPLIT, rows)} if rows else {}
 
     def close(self) -> None:

@@ -8,9 +8,10 @@ from tidegate.graph.plan import ChainNode
 from tidegate.operators import watermarks
 from tidegate.operators.blame import record_in, user_error
 from tidegate.operators.collecting import CollectingOperator
+from tidegate.operators.generators import strategy_of
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site
-from tidegate.operators.rows import MAX_WATERMARK, Generator
-from tidegate.operators.watermarks import Domain, Strategy
+from tidegate.operators.rows import MAX_WATERMARK
+from tidegate.operators.watermarks import Domain
 from tidegate.state.snapshot import GENERATOR, ListPart, OperatorSnapshot, Part, Redistribution
 
 
@@ -25,12 +26,11 @@ class TimestampsOperator(CollectingOperator):
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
         self.below = Domain()
-        self._strategy = Strategy(self.operator.spec.watermarks, site.settings.batch_mode)
+        self._strategy = strategy_of(self.operator.spec.watermarks, site.settings, self.operator.name)
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
-        state = snapshot.values(GENERATOR)
-        self._generator = Generator(*state) if state else Generator(active_ms=round.now_ms())
+        self._generator = self._strategy.restored(snapshot.values(GENERATOR), round.now_ms())
 
     def settle(self) -> None:
         if not self.values:
@@ -43,8 +43,13 @@ class TimestampsOperator(CollectingOperator):
             record = record_in(error, watermarks.__file__, "value")
             raise user_error(error, f"timestamp assigner of operator '{self.operator.name}'", record) from error
         now = self.round.now_ms()
-        self._generator = self._strategy.seen(self._generator, timestamps, now, values)
-        self.site.emit(values, timestamps)
+        for generator, piece, times in self._strategy.pieces(self._generator, values, timestamps, now):
+            self._generator = generator
+            self.site.emit(piece, times)
+            if self._strategy.cuts_batches:
+                self._advance(now)
+                self.site.advance(now, True)
+        self._strategy.periodic(self._generator, now)
         self._advance(now)
 
     def _advance(self, now_ms: int) -> None:
@@ -55,13 +60,16 @@ class TimestampsOperator(CollectingOperator):
         self.below.watermark, self.below.idle = MAX_WATERMARK, False
 
     def end_round(self, now_ms: int) -> None:
+        self._strategy.periodic(self._generator, now_ms)
         self._advance(now_ms)
 
     def wake_up_ms(self, now_ms: int) -> int | None:
-        """When it turns idle."""
-        if self.round.end_of_input is not EndOfInput.AHEAD or self.below.idle or not self._strategy.emits:
+        """When it turns idle, or its generator wants to be asked."""
+        if self.round.end_of_input is not EndOfInput.AHEAD or not self._strategy.emits:
             return None
-        return self._strategy.idle_at(self._generator)
+        if self.below.idle and not self._strategy.cuts_batches:
+            return None
+        return self._strategy.next_look_ms(self._generator, now_ms)
 
     def parts(self) -> dict[str, Part]:
-        return {GENERATOR: ListPart.of(Redistribution.SUBTASK, self._generator)}
+        return {GENERATOR: ListPart.of(Redistribution.SUBTASK, self._strategy.row(self._generator))}

@@ -1,0 +1,123 @@
+"""Imports of ``pyflink`` that give Tidegate's modules: PyFlink programs, and what they import, run unchanged.
+
+``pyflink.datastream`` then *is* the module object ``tidegate.datastream``, so a class has one identity by both names, and its
+instances pickle by Tidegate's name whoever reads them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+
+from tidegate.common.errors import NotInTidegateError, ProgramError
+
+THEIRS, OURS = "pyflink", "tidegate"
+SHARED = ("common", "datastream", "metrics")
+"""Packages right below ``pyflink`` that Tidegate has; another one of the same name here has nothing to do with it."""
+ELSEWHERE = {
+    "table": "the Table API is not part of Tidegate; Spark's own DataFrames and SQL do its work",
+    "ml": "Flink ML is not part of Tidegate; Spark has MLlib",
+    "java_gateway": "there is no Java gateway: nothing of a program runs in a JVM",
+    "util": "these are PyFlink's own tools for Java objects, and there are none",
+    "fn_execution": "this is the inside of PyFlink's workers; Spark's workers run the functions here",
+}
+
+
+def install() -> bool:
+    """From now on ``import pyflink`` means Tidegate, in this process and in the workers of its jobs. Calling it again does nothing.
+
+    Gives whether apache-flink is installed here too: it is then not used.
+    """
+    if is_installed():
+        return False
+    loaded = sys.modules.get(THEIRS)
+    if loaded is not None:
+        raise ProgramError(
+            "Imports of pyflink can be mapped to Tidegate only before the first one",
+            found=f"pyflink is loaded from {getattr(loaded, '__file__', None)}",
+            cure="install it at the top of the program, or start it by: tidegate run --pyflink job.py",
+        )
+    also_there = PathFinder.find_spec(THEIRS) is not None
+    sys.meta_path.insert(0, _Finder())
+    return also_there
+
+
+def is_installed() -> bool:
+    """Whether ``import pyflink`` means Tidegate in this process."""
+    return any(isinstance(finder, _Finder) for finder in sys.meta_path)
+
+
+def uninstall() -> None:
+    """``import pyflink`` means again what it meant before. For tests."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
+    for name in [name for name in sys.modules if name == THEIRS or name.startswith(f"{THEIRS}.")]:
+        module = sys.modules.pop(name)
+        if not vars(module).get("__path__", True):
+            del module.__path__
+
+
+class _Finder(MetaPathFinder):
+    """Asked before Python looks for files, so it also wins over an installed apache-flink."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        package, _, rest = fullname.partition(".")
+        if package == THEIRS:
+            return ModuleSpec(fullname, _Alias(_ours(rest)))
+        if package == OURS and _by_their_name(fullname) in sys.modules and PathFinder.find_spec(fullname, path) is None:
+            # `from pyflink.datastream import X`: Python asks for a module X, the name of a class we do not have.
+            raise _not_here(rest)
+        return None
+
+
+def _by_their_name(fullname: str) -> str:
+    """Of the module that was asked for something by an import."""
+    return THEIRS + fullname.rpartition(".")[0].removeprefix(OURS)
+
+
+def _ours(rest: str) -> str:
+    name = f"{OURS}.{rest}" if rest else OURS
+    if rest and (rest.partition(".")[0] not in SHARED or importlib.util.find_spec(name) is None):
+        raise _not_here(rest)
+    return name
+
+
+def _not_here(rest: str) -> NotInTidegateError:
+    parent, _, last = rest.rpartition(".")
+    cure = ELSEWHERE.get(rest.partition(".")[0]) or _nearest(parent, last)
+    return NotInTidegateError(
+        "What PyFlink has and Tidegate has not cannot be imported",
+        found=f"{THEIRS}.{rest}",
+        cure=cure or "docs/features.md lists what is there, and why the rest is not",
+        name=f"{THEIRS}.{rest}",
+    )
+
+
+def _nearest(parent: str, name: str) -> str | None:
+    near = difflib.get_close_matches(name, dir(sys.modules.get(f"{OURS}.{parent}")), 1, 0.8)
+    return f"there is {THEIRS}.{parent}.{near[0]}; docs/features.md lists what is missing, and why" if near else None
+
+
+class _Alias(Loader):
+    """Gives a module of ours, as it is, for another name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._own: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self._name)
+        if not hasattr(module, "__path__"):
+            module.__path__ = []  # Python then asks the finder for a name that `from module import name` does not find
+        self._own = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._own  # Python has put that of the alias in its place

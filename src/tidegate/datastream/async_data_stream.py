@@ -1,0 +1,136 @@
+"""Asynchronous I/O: many calls at once to something outside, for the records of a stream."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from tidegate.common.arguments import expect_int, wrong
+from tidegate.common.errors import ProgramError
+from tidegate.common.time import Duration, Time, millis_of
+from tidegate.common.typeinfo import TypeInformation
+from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryStrategy
+from tidegate.datastream.async_retry_strategies import NO_RETRY_STRATEGY
+from tidegate.datastream.stream import DataStream
+from tidegate.datastream.typed_functions import TypedAsync, typed
+from tidegate.graph.transformation import AsyncSpec
+
+__all__ = ["AsyncDataStream"]
+
+
+class AsyncDataStream:
+    """Adds an ``AsyncFunction`` to a stream. At most ``capacity`` calls of a subtask are under way; each may take ``timeout``, with
+    its retries, 0: as long as it likes.
+
+    Ordered: results in the order of the records. Unordered: as they come, but never past a watermark.
+    """
+
+    @staticmethod
+    def unordered_wait(
+        data_stream: DataStream,
+        async_function: AsyncFunction,
+        timeout: Time | Duration,
+        capacity: int = 100,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        return AsyncDataStream.unordered_wait_with_retry(
+            data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
+        )
+
+    @staticmethod
+    def unordered_wait_with_retry(
+        data_stream: DataStream,
+        async_function: AsyncFunction,
+        timeout: Time | Duration,
+        async_retry_strategy: AsyncRetryStrategy,
+        capacity: int = 100,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Calls are made again as the strategy says; the record's time runs on meanwhile."""
+        method = "unordered_wait"
+        return _waiting(
+            method, data_stream, async_function, timeout, async_retry_strategy, capacity, output_type, ordered=False
+        )
+
+    @staticmethod
+    def ordered_wait(
+        data_stream: DataStream,
+        async_function: AsyncFunction,
+        timeout: Time | Duration,
+        capacity: int = 100,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        return AsyncDataStream.ordered_wait_with_retry(
+            data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
+        )
+
+    @staticmethod
+    def ordered_wait_with_retry(
+        data_stream: DataStream,
+        async_function: AsyncFunction,
+        timeout: Time | Duration,
+        async_retry_strategy: AsyncRetryStrategy,
+        capacity: int = 100,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """Calls are made again as the strategy says; the record's time runs on meanwhile."""
+        method = "ordered_wait"
+        return _waiting(
+            method, data_stream, async_function, timeout, async_retry_strategy, capacity, output_type, ordered=True
+        )
+
+
+def _waiting(
+    method: str,
+    stream: Any,
+    function: Any,
+    timeout: Any,
+    strategy: Any,
+    capacity: Any,
+    output_type: TypeInformation | None,
+    *,
+    ordered: bool,
+) -> DataStream:
+    if not isinstance(stream, DataStream):
+        raise wrong(method, "a DataStream", stream, "pass the stream first, then the function")
+    _check_function(method, function)
+    if expect_int(method, capacity, "capacity=100") < 1:
+        raise ProgramError(f"The capacity of {method} is at least 1", found=str(capacity), cure="capacity=100")
+    timeout_ms = timeout.to_milliseconds() if isinstance(timeout, Time) else millis_of(method, timeout)
+    retry = _checked_retry(method, strategy, timeout_ms)
+    spec = AsyncSpec(typed(TypedAsync, function, output_type), ordered, timeout_ms, capacity, retry)
+    return stream._then("async wait operator", spec, output_type)
+
+
+def _check_function(method: str, function: Any) -> None:
+    if isinstance(function, type) or not hasattr(function, "async_invoke"):
+        raise wrong(method, "an AsyncFunction object", function, "extend AsyncFunction and pass an object of it")
+    if not inspect.iscoroutinefunction(function.async_invoke):
+        raise ProgramError(
+            "async_invoke of an AsyncFunction is declared as 'async def'",
+            where=f"{method}, class {type(function).__name__}",
+            found="an async generator, which yields"
+            if inspect.isasyncgenfunction(function.async_invoke)
+            else "a plain function",
+            cure="write async def async_invoke(self, value), await in it, and return a list; for calls that block use map()",
+        )
+
+
+def _checked_retry(method: str, strategy: Any, timeout_ms: int) -> AsyncRetryStrategy | None:
+    """None: calls are made once."""
+    if not isinstance(strategy, AsyncRetryStrategy):
+        raise wrong(method, "an AsyncRetryStrategy", strategy, "AsyncRetryStrategy.no_restart() if you want none")
+    predicate = strategy.get_retry_predicate()
+    if predicate is None:
+        raise ProgramError(
+            "A retry strategy has a predicate", where=f"{method}, class {type(strategy).__name__}", found="None"
+        )
+    if strategy is not NO_RETRY_STRATEGY and timeout_ms <= 0:
+        raise ProgramError(
+            "A record that is tried again needs a timeout",
+            where=method,
+            found=f"{timeout_ms} ms",
+            cure="Time.seconds(10)",
+        )
+    has_rule = predicate.result_predicate() is not None or predicate.exception_predicate() is not None
+    return strategy if has_rule else None

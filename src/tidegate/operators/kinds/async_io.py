@@ -1,0 +1,140 @@
+"""Asynchronous functions: many calls at once, in the order of the input or as they come, never past a watermark.
+
+What is in flight is part of the round: at its end all calls are awaited, and then the snapshot is taken. Flink writes the inputs
+of unfinished calls into the checkpoint instead, because its barriers come between any two records; here a barrier comes behind
+the last record of a round, and the next round, which may run on another host, starts when this one has ended. Calls that went on
+beyond it would have to be made again there in any case. So a round takes as long as its last call, at most the timeout
+longer, and a restore makes no call twice that was part of an accepted round.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from tidegate.graph.plan import ChainNode
+from tidegate.operators.async_calls import AsyncCalls, Call, in_event_loop
+from tidegate.operators.blame import reprlib_repr, user_error
+from tidegate.operators.collecting import CollectingOperator
+from tidegate.operators.functions import Hooks
+from tidegate.operators.operator import OperatorRound, Site
+from tidegate.operators.watermarks import Domain
+from tidegate.state.snapshot import OperatorSnapshot
+
+
+class Stretch:
+    """Records between two watermarks, in any order among each other. ``watermark``: behind them, None: more may come."""
+
+    __slots__ = ("calls", "done", "open", "watermark")
+
+    def __init__(self) -> None:
+        self.calls: deque[Call] = deque()
+        """In the order of the input."""
+        self.done: deque[Call] = deque()
+        """In the order in which they were; filled by the event loop."""
+        self.open = 0
+        self.watermark: int | None = None
+
+
+class AsyncOperator(CollectingOperator):
+    """Time behind it goes on when what came before the watermark has been emitted."""
+
+    def __init__(self, node: ChainNode, site: Site) -> None:
+        super().__init__(node, site)
+        self.below = Domain()
+        spec: Any = self.operator.spec
+        self._function, self._ordered = spec.function, spec.ordered
+        self.hooks.insert(0, self._hooks(spec.function, f"operator '{self.operator.name}'", kind=_LoopHooks))
+        self._calls: AsyncCalls | None = None
+
+    def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
+        super().restore(snapshot, round)
+        self._give_up()
+        spec: Any = self.operator.spec
+        self._calls = AsyncCalls(self._function, spec.retry, spec.timeout_ms, spec.capacity, _report)
+        self._stretches = deque([Stretch()])
+        self._passed = self.below.watermark
+
+    # -- records ---------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        if not self.values:
+            return
+        stretch = self._stretches[-1]
+        times = self.timestamps or [None] * len(self.values)
+        calls = [Call(value, moment, stretch) for value, moment in zip(self.values, times, strict=True)]
+        self.clear()
+        stretch.open += len(calls)
+        if self._ordered:
+            stretch.calls.extend(calls)
+        assert self._calls is not None
+        self._calls.submit(calls)
+        self._emit_done(self.round.now_ms())
+
+    def _emit_done(self, now_ms: int) -> None:
+        assert self._calls is not None
+        if self._calls.error is not None:
+            call, error = self._calls.error
+            raise user_error(error, f"operator '{self.operator.name}'", reprlib_repr(call.value)) from error
+        while True:
+            stretch = self._stretches[0]
+            self._emit(stretch)
+            if stretch.open or stretch.watermark is None:
+                return
+            self._stretches.popleft()
+            self.below.watermark = max(self.below.watermark, stretch.watermark)
+            self.site.advance(now_ms, False)
+
+    def _emit(self, stretch: Stretch) -> None:
+        values: list[Any] = []
+        times: list[int | None] = []
+        done = stretch.calls if self._ordered else stretch.done
+        while done and done[0].done:
+            call = done.popleft()
+            stretch.open -= 1
+            before = len(values)
+            values.extend(call.results)
+            times.extend([call.timestamp] * (len(values) - before))
+        if values:
+            self.site.emit(values, times if any(moment is not None for moment in times) else None)
+
+    # -- time ------------------------------------------------------------------------------------------------------------
+
+    def on_watermark(self, now_ms: int) -> None:
+        if self.above.watermark > self._passed:
+            self._passed = self.above.watermark
+            self._stretches[-1].watermark = self._passed
+            self._stretches.append(Stretch())
+        self._emit_done(now_ms)
+
+    def end_round(self, now_ms: int) -> None:
+        self._drain(now_ms)
+
+    def end_input(self, now_ms: int) -> None:
+        self._drain(now_ms)
+
+    def _drain(self, now_ms: int) -> None:
+        assert self._calls is not None
+        self._calls.drain()
+        self.on_watermark(now_ms)
+        self.below.idle = self.above.idle
+
+    def end(self, *, abort: bool) -> None:
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Whatever a round that failed has left running."""
+        calls, self._calls = self._calls, None
+        if calls is not None:
+            calls.cancel()
+
+
+class _LoopHooks(Hooks):
+    """A function that is called in the event loop is opened and closed there."""
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        in_event_loop(super()._call, name, *arguments)
+
+
+def _report(call: Call) -> None:
+    call.stretch.done.append(call)
