@@ -12,7 +12,7 @@ import yaml
 from tidegate.common.arguments import wrong
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.flink_keys import PASSED_ON, WITHOUT_MEANING
-from tidegate.common.option_types import parse_bool, parse_float, parse_int, parse_list
+from tidegate.common.option_types import parse_bool, parse_float, parse_int
 from tidegate.common.options import (
     CHECKPOINT_CONCURRENT,
     CHECKPOINT_INTERVAL,

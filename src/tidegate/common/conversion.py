@@ -12,14 +12,13 @@ fields are of the declared classes costs one comparison a field. Types that neve
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Optional
-
-import msgspec
+from typing import Any
 
 from tidegate.common import scalar_conversion as scalars
 from tidegate.common.arguments import shown
 from tidegate.common.errors import ArgumentTypeError
 from tidegate.common.typeinfo import (
+    INTEGER_BITS,
     BasicTypeInfo,
     ElementTypeInfo,
     ExternalTypeInfo,
@@ -89,26 +88,25 @@ def boundary(info: Any) -> BatchConverter | None:
 
 
 class Boundary:
-    """Checks a batch in one call of C; only a batch with a value of another class is gone through one by one."""
+    """Looks at the classes of a whole batch; only one with a value of another class, or a tree, is gone through one by one."""
 
     def __init__(self, info: TypeInformation) -> None:
-        schema = info.to_schema()
-        self._batch: Any = None if schema is None or not _alike(info) else list[Optional.__getitem__(schema)]  # type: ignore[misc]
+        described = info.describe()
+        self._kind = int if described in INTEGER_BITS else _KINDS.get(described)
+        self._limit = 1 << INTEGER_BITS[described] - 1 if described in INTEGER_BITS else None
         self._convert = Conversion(info).call
 
     def __call__(self, values: list[Any]) -> list[Any]:
-        if self._batch is not None:
-            try:
-                converted: list[Any] = msgspec.convert(values, self._batch)
-                return converted
-            except msgspec.ValidationError:
-                pass
+        if set(map(type, values)) == {self._kind} and self._holds(values):
+            return values
         return [self._convert(value) for value in values]
 
+    def _holds(self, values: list[Any]) -> bool:
+        limit = self._limit
+        return limit is None or (-limit <= min(values) and max(values) < limit)
 
-def _alike(info: TypeInformation) -> bool:
-    """Whether msgspec takes the classes that the type takes, and no other: it makes tuples of lists, and texts of dates."""
-    return isinstance(info, BasicTypeInfo) and info.describe() not in ("CHAR", "INSTANT")
+
+_KINDS: dict[str, type] = {"STRING": str, "BOOLEAN": bool}
 
 
 # -- the compiler

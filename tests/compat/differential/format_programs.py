@@ -51,7 +51,7 @@ def rows_written_as_csv(env: Any, surroundings: Surroundings) -> Any:
     schemas = {
         "plain": columns().build(),
         "bars": columns().set_column_separator("|").set_null_value("n/a").build(),
-        "bare": columns().disable_quote_char().set_escape_char("\\").build(),
+        "bare": columns().disable_quote_char().build(),
     }
     for name, schema in schemas.items():
         sink = FileSink.for_bulk_format(str(surroundings.directory / name), CsvBulkWriters.for_schema(schema)).build()
