@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tidegate.common.conversion import Conversion, converter
+from tidegate.common.conversion import Conversion, Converter, converter
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.output_tag import OutputTag
 from tidegate.operators.functions import FunctionWrapper, method_of
@@ -16,14 +16,15 @@ class _Typed(FunctionWrapper):
 
     _method = ""
 
-    def __init__(self, function: Any, conversion: Conversion) -> None:
+    def __init__(self, function: Any, conversion: Converter) -> None:
         super().__init__(function)
         self._conversion = conversion  # travels as the type it is of
-        self._convert: Callable[[Any], Any] = conversion
+        self._convert = conversion
         self._call: Callable[..., Any] = method_of(function, self._method)
 
     def open(self, runtime_context: Any) -> None:
-        self._convert = self._conversion.call
+        if isinstance(self._conversion, Conversion):
+            self._convert = self._conversion.call
         super().open(runtime_context)
 
 
@@ -52,7 +53,7 @@ class TypedReduce(_Typed):
 class TypedProcess(_Typed):
     """Side outputs have a type of their own and pass as they are."""
 
-    def __init__(self, function: Any, conversion: Conversion) -> None:
+    def __init__(self, function: Any, conversion: Converter) -> None:
         super().__init__(function, conversion)
         self._call = function.process_element
 
@@ -82,7 +83,7 @@ class TypedAsync(_Typed):
         return list(map(self._convert, results)) if isinstance(results, list | tuple) else results
 
 
-def typed(wrapper: Callable[[Any, Conversion], Any], function: Any, info: TypeInformation | None) -> Any:
+def typed(wrapper: Callable[[Any, Converter], Any], function: Any, info: TypeInformation | None) -> Any:
     """The function itself where there is nothing to convert, so that it costs nothing."""
     convert = converter(info)
     return function if convert is None else wrapper(function, convert)

@@ -117,7 +117,7 @@ REFUSED = [
 @program(runs_itself=True, parallelisms=(1,))
 def refused_values(env: Any, surroundings: Surroundings) -> Any:
     """A value that does not fit fails the job when it leaves its task."""
-    outcomes = []
+    outcomes: list[Any] = []
     for number, (value, info) in enumerate(REFUSED):
         stream = env.from_collection([1]).map(lambda v, value=value: value, info).rebalance().map(seen)
         try:

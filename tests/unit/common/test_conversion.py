@@ -121,6 +121,7 @@ def test_integers_of_a_collection_wrap_around(info: Any, value: Any, wrapped: An
 
 
 def test_types_that_change_nothing_cost_nothing_inside_a_chain() -> None:
+    info: Any
     for info in (Types.INT(), Types.STRING(), PAIR, Types.LIST(PAIR), Types.MAP(Types.STRING(), Types.LONG())):
         assert converter(info) is None
         assert boundary(info) is not None

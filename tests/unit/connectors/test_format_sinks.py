@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import msgspec
@@ -87,7 +87,7 @@ class TestAvroSink(BulkContract):
     @staticmethod
     def read_file(path: Path) -> list[Any]:
         with path.open("rb") as file:
-            return [FrozenRecord(found) for found in fastavro.reader(file)]
+            return [FrozenRecord(cast(Any, found)) for found in fastavro.reader(file)]
 
 
 class FrozenRecord(dict[str, Any]):
