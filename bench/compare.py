@@ -2,6 +2,9 @@
 
 For "speed stays": the same programs with the sources of TREE (another clone or worktree) and with those of this one, in turn, so
 that both see the same machine. Prints a table and writes results/compare.json.
+
+Each keyed program gives two figures: records a second, and records for a second of processor time of all its processes (driver,
+JVM, workers). On a machine that others use too the first says little: what others take shows in it, and in the second does not.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ import shutil
 import statistics
 import sys
 import tempfile
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import psutil
 import report
 from engines import BENCH, INTERVAL_MS, PARALLELISM, REPO, run_program
 from report import Verdict
@@ -31,19 +36,59 @@ ROUNDS = ["--rounds=80", "--warm-up=100", "--keys", "1000", "1000000"]
 progress = Console(stderr=True)
 
 
-def keyed(tree: Path, scenario: str) -> float:
-    """Records a second by the two-size method."""
+class Processors:
+    """Seconds of processor time that children of this process, and theirs, use while it is entered."""
+
+    def __init__(self) -> None:
+        self._used: dict[int, float] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Processors:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        """Again and again: what a process has used is gone with it."""
+        while not self._over.wait(0.1):
+            for child in psutil.Process().children(recursive=True):
+                try:
+                    times = child.cpu_times()
+                except psutil.Error:
+                    continue
+                self._used[child.pid] = times.user + times.system
+
+    @property
+    def seconds(self) -> float:
+        return sum(self._used.values())
+
+
+class Speed(NamedTuple):
+    """Records for a second of time, and of processor time."""
+
+    wall: float
+    processor: float
+
+
+def keyed(tree: Path, scenario: str) -> Speed:
+    """By the two-size method."""
     program, keys, small, large = KEYED[scenario]
-    seconds = []
+    wall, used = [], []
     for records in (small, large):
         directory = tempfile.mkdtemp(prefix="bench-compare-")
         arguments = [f"--records={records}", f"--keys={keys}", f"--parallelism={PARALLELISM}", f"--dir={directory}"]
         try:
             command = [sys.executable, str(BENCH / program), *arguments, f"--interval-ms={INTERVAL_MS}"]
-            seconds.append(float(run_program(command, sources=tree / "src")["seconds"]))
+            with Processors() as processors:
+                wall.append(float(run_program(command, sources=tree / "src")["seconds"]))
+            used.append(processors.seconds)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
-    return (large - small) / (seconds[1] - seconds[0])
+    return Speed((large - small) / (wall[1] - wall[0]), (large - small) / (used[1] - used[0]))
 
 
 def empty_round(tree: Path, scenario: str) -> float:
@@ -53,10 +98,16 @@ def empty_round(tree: Path, scenario: str) -> float:
     return statistics.median(job["bare_ms"] / job["round_ms"] for job in jobs)
 
 
-def measure(tree: Path, scenario: str) -> float:
-    value = (keyed if scenario in KEYED else empty_round)(tree, scenario)
-    progress.print(f"{scenario}: {tree}: {value:,.2f}", highlight=False)
-    return value
+def measure(tree: Path, scenario: str) -> dict[str, float]:
+    """The figures of one run, by the row of the table they belong to."""
+    if scenario in KEYED:
+        speed = keyed(tree, scenario)
+        figures = {scenario: speed.wall, f"{scenario}, processor time": speed.processor}
+    else:
+        figures = {scenario: empty_round(tree, scenario)}
+    for row, value in figures.items():
+        progress.print(f"{row}: {tree}: {value:,.2f}", highlight=False)
+    return figures
 
 
 def main() -> int:
@@ -67,24 +118,29 @@ def main() -> int:
     args = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     trees = {"before": args.before.resolve(), "now": REPO}
-    rows, verdicts, found = [], [], {}
+    found: dict[str, dict[str, list[float]]] = {}
     for scenario in args.scenario or [*KEYED, "empty-round"]:
-        runs: dict[str, list[float]] = {"before": [], "now": []}
         for repetition in range(args.repeat):
             for name in ("before", "now") if repetition % 2 == 0 else ("now", "before"):
-                runs[name].append(measure(trees[name], scenario))
+                for row, value in measure(trees[name], scenario).items():
+                    found.setdefault(row, {"before": [], "now": []})[name].append(value)
+        _write(found, args.repeat)  # after each: a run that breaks off has measured something
+    return 0
+
+
+def _write(found: dict[str, dict[str, list[float]]], repeat: int) -> None:
+    rows, verdicts = [], []
+    for row, runs in found.items():
         before, now = (statistics.median(runs[name]) for name in ("before", "now"))
-        digits = 0 if scenario in KEYED else 3
-        rows.append([scenario, f"{before:,.{digits}f}", f"{now:,.{digits}f}", f"{now / before:.2f}"])
-        verdicts.append(Verdict(f"{scenario}: now / before", now / before, LEAST))
-        found[scenario] = runs
+        digits = 3 if row == "empty-round" else 0
+        rows.append([row, f"{before:,.{digits}f}", f"{now:,.{digits}f}", f"{now / before:.2f}"])
+        verdicts.append(Verdict(f"{row}: now / before", now / before, LEAST))
     notes = [
-        "keyed-count, keyed-count-1m, text-count: records/s by the two-size method; empty-round: bare round / round.",
-        f"Medians of {args.repeat} runs of each tree, in turn.",
+        "keyed-count, keyed-count-1m, text-count: records by the two-size method; empty-round: bare round / round.",
+        f"Medians of {repeat} runs of each tree, in turn.",
     ]
     report.show("before and now", ["scenario", "before", "now", "ratio"], rows, verdicts, notes)
-    progress.print(f"written: {report.write('compare', {'repeat': args.repeat, 'runs': found}, verdicts)}")
-    return 0
+    progress.print(f"written: {report.write('compare', {'repeat': repeat, 'runs': found}, verdicts)}")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ class CrashRun:
         self.kills.mkdir()
         self.observer = Observer(directory)
         self.exit_codes: list[int] = []
+        self.command = [sys.executable]
         self._environment = {
             **os.environ,
             "TIDEGATE_FAULT_HOOK": "tidegate.testing.kill_hook:hook",
@@ -44,8 +45,9 @@ class CrashRun:
 
     def start(self) -> subprocess.Popen[bytes]:
         with open(self.directory / f"log-{len(list(self.directory.glob('log-*')))}", "wb") as log:
-            command = [sys.executable, str(HERE / "crash_job.py"), str(self.directory)]
-            return subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
+            command = [*self.command, str(HERE / "crash_job.py"), str(self.directory)]
+            # A group of its own, as a terminal makes it: a signal sent to that reaches the JVM too.
+            return subprocess.Popen(command, stdout=log, stderr=log, env=self._environment, start_new_session=True)
 
     def wait(self, driver: subprocess.Popen[bytes]) -> int:
         """Until the driver has ended."""

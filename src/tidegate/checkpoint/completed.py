@@ -146,7 +146,7 @@ class CompletedCheckpoints:
         # Listed before the output is aborted: what a task or driver that is not yet dead notes from now on is needed to abort
         # what it prepares, by the next start.
         staged = self._files.list(TASK_OWNED) if not self._protected else []
-        self._lease.record_end(status, discarded=True)
+        self._lease.record_end(status, discarded=self._retained)
         faults.point("C7.discard-recorded", dropped=numbers)
         self._lease.check()
         abort_output()

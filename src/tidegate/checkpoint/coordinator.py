@@ -171,7 +171,7 @@ class CheckpointCoordinator:
     def on_shutdown(self, status: AttemptStatus, abort_output: Callable[[], None] = lambda: None) -> None:
         """The job has ended and committed all it ever will: keep or delete its checkpoints, end the lease.
 
-        FINISHED deletes (the status stays, so that a restart knows), CANCELLED as the retention says, FAILED keeps.
+        FINISHED deletes (the status stays, so that a restart knows), CANCELLED as the retention says, FAILED and SUSPENDED keep.
         RUNNING means that the job goes on in another attempt: all stays. ``abort_output``: see ``discard_all``.
         """
         self._stop_if_fenced()
@@ -184,7 +184,7 @@ class CheckpointCoordinator:
             if discard:
                 self.completed.discard_all(status, abort_output)
             else:
-                self._lease.record_end(status, discarded=False)
+                self._lease.record_end(status)
             self._lease.release()
         except StorageError as error:
             # Whatever was not deleted is swept by the next attempt; a finished job left a finished checkpoint.

@@ -135,13 +135,17 @@ class Lease:
         *,
         finished: bool = False,
         origin: str = "",
+        committed: int = 0,
     ) -> None:
         """Fix what this attempt restores from. Once, after all checks, before a sink or a file is touched.
 
-        ``finished``: the job had finished before and this attempt only tidies up. ``origin``: see ``LiveRecord``.
+        ``finished``: the job had finished before and this attempt only tidies up. ``origin``, ``committed``: see ``LiveRecord``.
         """
         status = AttemptStatus.FINISHED if finished else AttemptStatus.RUNNING
-        self._write_live(retained=retained, protected=protected, status=status, discarded=finished, origin=origin)
+        changes: dict[str, Any] = {"committed": committed} if committed else {}
+        self._write_live(
+            retained=retained, protected=protected, status=status, discarded=finished, origin=origin, **changes
+        )
         faults.point("C8.before-record", token=self.token)
         try:
             self.files.publish(restored_path(self.token), encode(RestoredRecord(point)))
@@ -153,12 +157,20 @@ class Lease:
 
     def record_retained(self, retained: list[RestorePoint]) -> None:
         """Write down which completed checkpoints count; needs ``check`` before anything is deleted because of it."""
-        self._write_live(retained=list(retained))
+        self._write_live(retained=list(retained), **self._committed(retained))
 
-    def record_end(self, status: AttemptStatus, *, discarded: bool) -> None:
-        """Write down how the job ended. ``discarded``: nothing of it will be restored; then ``check``, then delete."""
-        changes: dict[str, Any] = {"retained": [], "discarded": True} if discarded else {}
+    def record_end(self, status: AttemptStatus, *, discarded: Collection[RestorePoint] | None = None) -> None:
+        """Write down how the job ended. ``discarded``: the checkpoints that go, nothing will be restored; then ``check``, then
+        delete."""
+        changes: dict[str, Any] = {}
+        if discarded is not None:
+            changes = {"retained": [], "discarded": True, **self._committed(discarded)}
         self._write_live(status=status, **changes)
+
+    def _committed(self, points: Collection[RestorePoint]) -> dict[str, Any]:
+        """In the same write as the list of step 7, before the commit; and again at the end, should that write have failed."""
+        newest = max((point.checkpoint_id for point in points), default=0)
+        return {"committed": max(newest, self._live.committed or 0)} if newest else {}
 
     def release(self) -> None:
         """Let the next attempt in at once. The last thing an attempt does."""

@@ -25,9 +25,11 @@ T = TypeVar("T")
 
 
 class AttemptStatus(Enum):
-    """How an attempt ended; RUNNING also for one that was killed."""
+    """How an attempt ended; RUNNING also for one that was killed. SUSPENDED: its driver was told to end, the job goes on with
+    the next."""
 
     RUNNING = "running"
+    SUSPENDED = "suspended"
     FINISHED = "finished"
     CANCELLED = "cancelled"
     FAILED = "failed"
@@ -65,7 +67,8 @@ class LiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     lineage, oldest first, also those of attempts before it. ``protected`` are checkpoints it must leave alone.
     ``discarded``: the job ended and its checkpoints were given up. ``released``: the next attempt may claim at once.
     ``origin``: the path of the user's that the lineage began with; a driver started again with the same one goes on,
-    and not back.
+    and not back. ``committed``: the newest checkpoint of the directory that was ever complete, so that its output may be there;
+    it stays when the checkpoints themselves are gone.
     """
 
     heartbeat_ms: int
@@ -77,6 +80,7 @@ class LiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     discarded: bool = False
     released: bool = False
     origin: str = ""
+    committed: int | msgspec.UnsetType = msgspec.UNSET
 
 
 def claim_path(token: int) -> str:

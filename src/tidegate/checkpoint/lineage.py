@@ -28,7 +28,7 @@ class Lineage(msgspec.Struct, frozen=True):
 
     ``token`` 0: no attempt ever did. ``latest`` is what the next attempt restores. ``retained`` are the completed
     checkpoints up to it that are kept, oldest first. ``status``: how that attempt ended, RUNNING if it did not say.
-    ``origin``: the path of the user's it began with.
+    ``origin``: the path of the user's it began with. ``committed``: see ``LiveRecord``, 0 if there is none.
     """
 
     token: int = 0
@@ -37,6 +37,7 @@ class Lineage(msgspec.Struct, frozen=True):
     protected: list[RestorePoint] = []
     status: AttemptStatus = AttemptStatus.RUNNING
     origin: str = ""
+    committed: int = 0
 
 
 def read_lineage(files: Files, *, below: int | None = None) -> Lineage:
@@ -64,10 +65,11 @@ def _lineage_of(files: Files, token: int, restored: RestoredRecord) -> Lineage:
             cure="point execution.state-recovery.path at the checkpoint to restore",
         )
     if live.discarded:
-        return Lineage(token, None, [], live.protected, live.status, live.origin)
+        return Lineage(token, None, [], live.protected, live.status, live.origin, live.committed or 0)
     retained = [*live.retained, *_unrecorded(files, token, live)]
     latest = retained[-1] if retained else restored.point
-    return Lineage(token, latest, retained, live.protected, live.status, live.origin)
+    committed = max([live.committed or 0, *(point.checkpoint_id for point in retained)])
+    return Lineage(token, latest, retained, live.protected, live.status, live.origin, committed)
 
 
 def _unrecorded(files: Files, token: int, live: LiveRecord) -> list[RestorePoint]:

@@ -32,16 +32,23 @@ class Recovery:
     previous: AttemptStatus | None = None
     origin: str = ""
     """The path of the user's the lineage began with."""
+    committed: int = 0
+    """The newest checkpoint of this directory that was ever complete: its output may be there."""
+
+    @property
+    def begins_beside_output(self) -> bool:
+        """Output of this job is committed, and what could go on from there was deleted when the job was cancelled."""
+        return self.located is None and self.previous is AttemptStatus.CANCELLED and self.committed > 0
 
     def record(self, lease: Lease) -> None:
         """Fix the decision (fault C8): after every check of the program, before a sink or a file is touched."""
-        lease.record_restored(self.point, self.retained, self.protected, origin=self.origin)
+        lease.record_restored(self.point, self.retained, self.protected, origin=self.origin, committed=self.committed)
         what = self.located.address if self.located else "nothing, empty state"
         logger.info("job %s: lease %d restores %s", lease.claim.job_id, lease.token, what)
 
     def record_finished(self, lease: Lease) -> None:
         """The job had finished before: this attempt keeps that on record and may sweep what the end left."""
-        lease.record_restored(None, [], self.protected, finished=True, origin=self.origin)
+        lease.record_restored(None, [], self.protected, finished=True, origin=self.origin, committed=self.committed)
 
 
 def decide(files: Files, lease: Lease, path: str | None = None) -> Recovery:
@@ -71,10 +78,12 @@ def _decide(files: Files, lease: Lease, path: str | None) -> Recovery:
     lineage = read_lineage(files, below=lease.token)
     previous = lineage.status if lineage.token else None
     if lineage.latest is None:
-        return Recovery(None, None, [], lineage.protected, previous, lineage.origin)
+        return Recovery(None, None, [], lineage.protected, previous, lineage.origin, lineage.committed)
     located = locate_own(files, lineage.latest)
     _refuse_other_job(located, lease, lineage.latest)
-    return Recovery(located, lineage.latest, lineage.retained, lineage.protected, previous, lineage.origin)
+    return Recovery(
+        located, lineage.latest, lineage.retained, lineage.protected, previous, lineage.origin, lineage.committed
+    )
 
 
 def _explicit(files: Files, lineage: Lineage, located: Located, origin: str) -> Recovery:
@@ -84,7 +93,7 @@ def _explicit(files: Files, lineage: Lineage, located: Located, origin: str) -> 
     protected = {kept.checkpoint_id: kept for kept in (*lineage.protected, *lineage.retained, *all_completed(files))}
     previous = lineage.status if lineage.token else None
     kept_for_good = sorted(protected.values(), key=lambda kept: kept.checkpoint_id)
-    return Recovery(located, point, [], kept_for_good, previous, origin)
+    return Recovery(located, point, [], kept_for_good, previous, origin, lineage.committed)
 
 
 def _lineage_if_readable(files: Files, lease: Lease) -> Lineage:

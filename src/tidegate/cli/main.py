@@ -87,8 +87,8 @@ def run(
         properties |= {key: value for key, value in shorthands.items() if value is not None}
         set_dynamic_properties(properties)
         _run_script(script, arguments or [], pyflink)
-    except KeyboardInterrupt:
-        typer.echo("interrupted", err=True)
+    except KeyboardInterrupt as interrupted:
+        typer.echo(str(interrupted) or "interrupted", err=True)
         sys.exit(INTERRUPTED)
     except TidegateError as error:
         _fail(error, verbose)

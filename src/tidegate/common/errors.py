@@ -144,6 +144,12 @@ class JobCancelledError(TidegateError):
     restart_helps = False
 
 
+class JobSuspendedError(TidegateError):
+    """The driver was told to end (Ctrl-C, SIGTERM) and has given the job back: a new start goes on with it."""
+
+    restart_helps = False
+
+
 class InternalError(TidegateError):
     """A bug in Tidegate itself. Please report it with the message."""
 

@@ -25,8 +25,12 @@ class RunningJob(Protocol):
         """Ask the job to stop; returns at once, may be called again and after the end."""
         ...
 
+    def suspend(self) -> None:
+        """Ask the job to end in this process, and to leave all that a new start needs to go on; returns at once."""
+        ...
+
     def result(self, timeout: float | None = None) -> JobExecutionResult:
-        """Wait for the end. JobFailedError, JobCancelledError, or TimeoutError after ``timeout`` seconds."""
+        """Wait for the end. JobFailedError, JobCancelledError, JobSuspendedError, or TimeoutError after ``timeout`` seconds."""
         ...
 
     def add_listener(self, listener: Callable[[Any], None]) -> None:

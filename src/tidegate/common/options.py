@@ -379,6 +379,13 @@ JOB_ID = _option(
     "A fixed job id: a program started again with it resumes the latest completed checkpoint of its directory.",
     check=_job_id,
 )
+START_ANEW = _option(
+    "tidegate.start-anew",
+    BOOL,
+    False,
+    "Let a job begin with empty state though it was cancelled before, its checkpoints deleted, and its output is there. "
+    "It never skips a checkpoint that is kept.",
+)
 ROUND_TARGET = _option(
     "tidegate.round.target-time", DURATION, 1_000, "How long a round should take.", check=_at_least(10, " ms")
 )

@@ -4,7 +4,13 @@ from tidegate.datastream.async_data_stream import AsyncDataStream
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
-from tidegate.datastream.data_stream import CloseableIterator, DataStream, DataStreamSink, KeyedStream
+from tidegate.datastream.data_stream import (
+    CloseableIterator,
+    ConnectedStreams,
+    DataStream,
+    DataStreamSink,
+    KeyedStream,
+)
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
 from tidegate.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from tidegate.datastream.functions import (
@@ -12,8 +18,12 @@ from tidegate.datastream.functions import (
     AsyncFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
+    KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
@@ -41,6 +51,10 @@ __all__ = [
     "CheckpointStorage",
     "CheckpointingMode",
     "CloseableIterator",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "ConnectedStreams",
     "DataStream",
     "DataStreamSink",
     "ExternalizedCheckpointRetention",
@@ -49,6 +63,7 @@ __all__ = [
     "FlatMapFunction",
     "HashMapStateBackend",
     "KeySelector",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
     "MapFunction",

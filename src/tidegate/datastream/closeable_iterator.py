@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from tidegate.common.errors import JobCancelledError
+from tidegate.common.errors import JobCancelledError, JobSuspendedError
 from tidegate.common.job_client import RunningJob
 
 __all__ = ["CloseableIterator"]
 
 
 class CloseableIterator:
-    """Iterate, or call ``next``; ``close`` ends the job if it still runs. Best used in a ``with`` statement.
+    """Iterate, or call ``next``; ``close`` cancels the job if it still runs. Best used in a ``with`` statement.
 
-    An iterator that nobody holds any more ends its job too: no one could read what it collects.
+    An iterator that nobody holds any more ends its job too: no one could read what it collects. That, and a ``with`` statement
+    that is left by an exception (Ctrl-C among them), suspends it: nobody has asked for its checkpoints to be deleted.
     """
 
     def __init__(self, values: Iterator[Any], job: RunningJob) -> None:
@@ -35,13 +36,17 @@ class CloseableIterator:
 
     def close(self) -> None:
         """Cancel the job unless it is over, and wait for its end. May be called again."""
+        self._end(self._job.cancel)
+
+    def _end(self, stop: Callable[[], None]) -> None:
         if self._closed:
             return
         self._closed = True
         self._dropped.detach()
         self._values = iter(())  # what was collected and not read is released
-        if _cancel(self._job):
-            with suppress(JobCancelledError):  # what was asked for
+        if _runs(self._job):
+            stop()
+            with suppress(JobCancelledError, JobSuspendedError):  # what was asked for
                 self._job.result()
 
     def __iter__(self) -> CloseableIterator:
@@ -56,17 +61,14 @@ class CloseableIterator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._end(self._job.cancel if error is None else self._job.suspend)
 
 
 def _abandon(job: RunningJob) -> None:
-    """In a thread of its own: objects may die anywhere, also where the job's locks are held."""
-    threading.Thread(target=_cancel, args=(job,), name="tidegate-abandoned", daemon=True).start()
+    """In a thread of its own: objects may die anywhere, also where the job's locks are held. Does not wait for the end."""
+    if _runs(job):
+        threading.Thread(target=job.suspend, name="tidegate-abandoned", daemon=True).start()
 
 
-def _cancel(job: RunningJob) -> bool:
-    """Whether it was still running. Does not wait for its end."""
-    running = not job.status().is_globally_terminal_state()
-    if running:
-        job.cancel()
-    return running
+def _runs(job: RunningJob) -> bool:
+    return not job.status().is_terminal_state()

@@ -36,10 +36,14 @@ __all__ = [
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
     "FilterFunction",
     "FlatMapFunction",
     "Function",
     "KeySelector",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateStore",
     "MapFunction",
@@ -220,6 +224,87 @@ class KeyedProcessFunction(Function):
     def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any] | None:
         """A timer fired: event-time timers once the watermark has passed them (at the end of bounded input all of them),
         processing-time timers once the clock has. Yield as in ``process_element``."""
+
+
+class CoMapFunction(Function):
+    """For connected streams: the two inputs share the object, and on keyed streams the state of a key."""
+
+    @abstractmethod
+    def map1(self, value: Any) -> Any:
+        """A record of the first input. None: nothing is emitted."""
+
+    @abstractmethod
+    def map2(self, value: Any) -> Any:
+        """A record of the second input. None: nothing is emitted."""
+
+
+class CoFlatMapFunction(Function):
+    """For connected streams, as ``CoMapFunction``."""
+
+    @abstractmethod
+    def flat_map1(self, value: Any) -> Iterable[Any] | None:
+        """A record of the first input: yield any number of records, or return a list."""
+
+    @abstractmethod
+    def flat_map2(self, value: Any) -> Iterable[Any] | None:
+        """A record of the second input."""
+
+
+class CoProcessFunction(Function):
+    """Called for each record of two connected streams. Which of two records that come at the same time is first is not known."""
+
+    class Context(ABC):
+        """Valid during the call only."""
+
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Time. Timers need keyed streams: use ``KeyedCoProcessFunction``."""
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """The record's event time in milliseconds; None if it has none."""
+
+    @abstractmethod
+    def process_element1(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+        """A record of the first input. Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
+
+    @abstractmethod
+    def process_element2(self, value: Any, ctx: CoProcessFunction.Context) -> Iterable[Any] | None:
+        """A record of the second input."""
+
+
+class KeyedCoProcessFunction(Function):
+    """Called for each record of two connected keyed streams. State and timers of a key are the same for both inputs."""
+
+    class Context(ABC):
+        """Valid during the call only."""
+
+        @abstractmethod
+        def get_current_key(self) -> Any: ...
+
+        @abstractmethod
+        def timer_service(self) -> TimerService: ...
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """The record's event time in milliseconds; None if it has none."""
+
+    class OnTimerContext(Context):
+        """``timestamp`` is the time the timer was set for."""
+
+        @abstractmethod
+        def time_domain(self) -> TimeDomain: ...
+
+    @abstractmethod
+    def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
+        """A record of the first input. Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
+
+    @abstractmethod
+    def process_element2(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
+        """A record of the second input."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+        """A timer fired, once the watermark of both inputs has passed it. Yield as in ``process_element1``."""
 
 
 class SinkFunction(Function):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Any, NoReturn
 
@@ -90,8 +91,10 @@ class KeyedStream(DataStream):
         value_type = None if isinstance(self._type, PickledBytesTypeInfo) else self._type
         return self._then("Reduce", ReduceSpec(function, value_type), self._type)
 
-    def _values(self) -> DataStream:
-        return self._origin_stream
+    def _unkeyed(self) -> tuple[Input, ...]:
+        return tuple(
+            replace(i, partitioning=replace(i.partitioning, keyed=False)) for i in self._inputs if i.partitioning
+        )
 
     def _operator(self, method: str) -> Transformation:
         raise ProgramError(

@@ -52,6 +52,7 @@ from tidegate.graph.transformation import (
 from tidegate.operators.sink import Sink
 
 if TYPE_CHECKING:
+    from tidegate.datastream.connected_streams import ConnectedStreams
     from tidegate.datastream.keyed_stream import KeyedStream
     from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
 
@@ -146,8 +147,14 @@ class DataStream(StreamOperatorSettings):
                 raise wrong("union", "streams", stream, "pass DataStream objects")
             if stream._env is not self._env:
                 raise ProgramError("Streams that are united belong to one environment", where="union")
-        inputs = [i for stream in (self, *streams) for i in stream._values()._inputs]
+        inputs = [i for stream in (self, *streams) for i in stream._unkeyed()]
         return DataStream(self._env, tuple(inputs), self._type)
+
+    def connect(self, ds: DataStream) -> ConnectedStreams:
+        """This stream and another, of records of another type maybe, for functions that tell the two apart and share state."""
+        from tidegate.datastream.connected_streams import ConnectedStreams  # it makes streams
+
+        return ConnectedStreams(self, ds)
 
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: TypeInformation | None = None
@@ -251,9 +258,9 @@ class DataStream(StreamOperatorSettings):
             cure=f"call {method}() on the stream map(), process() or a source returned, or on what reads this one",
         )
 
-    def _values(self) -> DataStream:
-        """The records without a key."""
-        return self
+    def _unkeyed(self) -> tuple[Input, ...]:
+        """What a reader that is not keyed by this stream's key reads. Records of a key stay together all the same."""
+        return self._inputs
 
     def _then(self, name: str, spec: OperatorSpec, type_info: TypeInformation | None) -> DataStream:
         expect_type(name, type_info)

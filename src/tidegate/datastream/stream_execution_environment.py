@@ -12,7 +12,7 @@ from tidegate.common import global_configuration
 from tidegate.common.arguments import expect_int, expect_text, wrong
 from tidegate.common.configuration import Configuration
 from tidegate.common.conversion import collection_converter
-from tidegate.common.errors import JobCancelledError, ProgramError
+from tidegate.common.errors import ProgramError
 from tidegate.common.execution_config import ExecutionConfig
 from tidegate.common.job_client import JobClient
 from tidegate.common.job_execution_result import JobExecutionResult
@@ -36,6 +36,7 @@ from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
 from tidegate.datastream.executor import JobHandle, find_executor
 from tidegate.datastream.freezing import pickled
+from tidegate.datastream.interruption import Interruption
 from tidegate.datastream.program import build_program, execution_plan
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
@@ -236,20 +237,13 @@ class StreamExecutionEnvironment:
     # -- execution
 
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
-        """Run the program and wait for its end. Ctrl-C cancels the job. Afterwards the environment is empty again.
+        """Run the program and wait for its end. Afterwards the environment is empty again.
 
+        Ctrl-C and SIGTERM end the driver in order: the job keeps its checkpoints, and a new start goes on from the latest.
         JobFailedError: the job failed for good; JobCancelledError: somebody cancelled it.
         """
-        job = self._start(job_name)
-        try:
-            return job.result()
-        except KeyboardInterrupt:
-            job.cancel()
-            try:
-                job.result()
-            except JobCancelledError:
-                raise KeyboardInterrupt from None
-            raise
+        with Interruption() as interruption:
+            return interruption.result_of(self._start(job_name))
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start the program and return at once."""

@@ -64,9 +64,59 @@ class TypedProcess(_Typed):
         return self._each(self.wrapped.on_timer(timestamp, ctx))
 
     def _each(self, results: Iterable[Any] | None) -> Iterator[Any]:
-        for result in results or ():
-            tagged = isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], OutputTag)
-            yield result if tagged else self._convert(result)
+        return converted(results, self._convert)
+
+
+class TypedCoMap(FunctionWrapper):
+    def __init__(self, function: Any, convert: Converter) -> None:
+        super().__init__(function)
+        self._convert = convert
+
+    def map1(self, value: Any) -> Any:
+        result = self.wrapped.map1(value)
+        return None if result is None else self._convert(result)
+
+    def map2(self, value: Any) -> Any:
+        result = self.wrapped.map2(value)
+        return None if result is None else self._convert(result)
+
+
+class TypedCoFlatMap(FunctionWrapper):
+    def __init__(self, function: Any, convert: Converter) -> None:
+        super().__init__(function)
+        self._convert = convert
+
+    def flat_map1(self, value: Any) -> Iterator[Any]:
+        for result in self.wrapped.flat_map1(value) or ():
+            yield self._convert(result)
+
+    def flat_map2(self, value: Any) -> Iterator[Any]:
+        for result in self.wrapped.flat_map2(value) or ():
+            yield self._convert(result)
+
+
+class TypedCoProcess(FunctionWrapper):
+    """As ``TypedProcess``."""
+
+    def __init__(self, function: Any, convert: Converter) -> None:
+        super().__init__(function)
+        self._convert = convert
+
+    def process_element1(self, value: Any, ctx: Any) -> Iterator[Any]:
+        return converted(self.wrapped.process_element1(value, ctx), self._convert)
+
+    def process_element2(self, value: Any, ctx: Any) -> Iterator[Any]:
+        return converted(self.wrapped.process_element2(value, ctx), self._convert)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        return converted(self.wrapped.on_timer(timestamp, ctx), self._convert)
+
+
+def converted(results: Iterable[Any] | None, convert: Converter) -> Iterator[Any]:
+    """What a process function emits, as its type. Side outputs have a type of their own."""
+    for result in results or ():
+        tagged = isinstance(result, tuple) and len(result) == 2 and isinstance(result[0], OutputTag)
+        yield result if tagged else convert(result)
 
 
 class TypedAsync(_Typed):

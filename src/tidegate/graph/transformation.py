@@ -34,28 +34,34 @@ class Partitioning:
     """``selector``: value -> key (HASH, CUSTOM), a plain callable. A FORWARD one with a selector keys records that lie with the
     right subtask already, so they may stay in their chain. ``partitioner``: (key, n) -> index (CUSTOM).
     ``key_type``: TypeInformation of the key, or None. ``pickled``: both callables as they were when the program named them; that
-    is what travels."""
+    is what travels. ``keyed`` False: records are spread by key, and what receives them is not keyed by it."""
 
     ship: Ship
     selector: Any = None
     key_type: Any = None
     partitioner: Any = None
     pickled: bytes | None = field(default=None, repr=False, compare=False)
+    keyed: bool = True
+
+    @property
+    def has_key(self) -> bool:
+        """Whether records come with a key."""
+        return self.ship is Ship.HASH or (self.ship is Ship.FORWARD and self.selector is not None)
 
     @property
     def is_keyed(self) -> bool:
-        """Whether records come with a key, which makes the receiving operator keyed."""
-        return self.ship is Ship.HASH or (self.ship is Ship.FORWARD and self.selector is not None)
+        """Whether their key makes the receiving operator keyed."""
+        return self.keyed and self.has_key
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.pickled is None:
-            return Partitioning, (self.ship, self.selector, self.key_type, self.partitioner)
-        return _unpickled_partitioning, (self.ship, self.key_type, self.pickled)
+            return Partitioning, (self.ship, self.selector, self.key_type, self.partitioner, None, self.keyed)
+        return _unpickled_partitioning, (self.ship, self.key_type, self.pickled, self.keyed)
 
 
-def _unpickled_partitioning(ship: Ship, key_type: Any, pickled: bytes) -> Partitioning:
+def _unpickled_partitioning(ship: Ship, key_type: Any, pickled: bytes, keyed: bool) -> Partitioning:
     selector, partitioner = pickle.loads(pickled)
-    return Partitioning(ship, selector, key_type, partitioner)
+    return Partitioning(ship, selector, key_type, partitioner, keyed=keyed)
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,8 @@ class OperatorSpec:
     """How many inputs it tells apart. A union is one input with several edges."""
     method: ClassVar[str | None] = None
     """What a function object has to have; None: the kind has no function."""
+    second_method: ClassVar[str | None] = None
+    """What is called for the records of the second input, if it tells two apart."""
     takes_callables: ClassVar[bool] = True
     """Whether a plain callable may stand for the function object."""
     keeps_state: ClassVar[bool] = True
@@ -162,6 +170,38 @@ class ProcessSpec(OperatorSpec):
     """``function``: object with ``process_element(value, ctx)`` and maybe ``on_timer``; yields values or ``(OutputTag, value)``."""
 
     method = "process_element"
+    takes_callables = False
+    emits_tagged = True
+
+    function: Any
+
+
+@dataclass(frozen=True)
+class CoMapSpec(OperatorSpec):
+    """``function``: object with ``map1`` and ``map2``. None as a result is no record."""
+
+    inputs = 2
+    method, second_method = "map1", "map2"
+    takes_callables = False
+
+    function: Any
+
+
+@dataclass(frozen=True)
+class CoFlatMapSpec(OperatorSpec):
+    inputs = 2
+    method, second_method = "flat_map1", "flat_map2"
+    takes_callables = False
+
+    function: Any
+
+
+@dataclass(frozen=True)
+class CoProcessSpec(OperatorSpec):
+    """As ``ProcessSpec``, with a method for each of two inputs."""
+
+    inputs = 2
+    method, second_method = "process_element1", "process_element2"
     takes_callables = False
     emits_tagged = True
 

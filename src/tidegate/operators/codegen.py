@@ -238,10 +238,15 @@ class LoopSource:
         """Code that makes the key of a record; returns the variable it is in."""
         key = f"tg_k{label}"
         self.call(label, partitioning.selector, [value], key, depth, owner)
-        if partitioning.is_keyed:  # keys of the common classes are their own form; others pay a call
+        if partitioning.has_key:  # keys of the common classes are their own form; others pay a call
             identity = key_identity(partitioning.key_type)
-            self.line(depth, f"if {key}.__class__ not in {self.bind(f'y{label}', identity.safe)}:", owner)
-            self.line(depth + 1, f"{key} = {self.bind(f'i{label}', identity.identify)}({key})", owner)
+            # one class after the other: to look into a set costs three times as much
+            safe = sorted(identity.safe, key=lambda kind: kind.__name__)
+            other = [f"{key}.__class__ is not {self.bind(f'y{label}{kind.__name__}', kind)}" for kind in safe]
+            if other:
+                self.line(depth, f"if {' and '.join(other)}:", owner)
+                depth += 1
+            self.line(depth, f"{key} = {self.bind(f'i{label}', identity.identify)}({key})", owner)
         return key
 
     def emitter(self, operator: StreamOperator) -> Emit:

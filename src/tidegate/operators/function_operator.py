@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Ship
 from tidegate.operators.blame import user_error
 from tidegate.operators.contexts import ProcessContext, SubtaskTimerService
-from tidegate.operators.functions import callable_of
+from tidegate.operators.functions import callables_of
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
 from tidegate.operators.ownership import own
 from tidegate.operators.state_by_key import StateByKey
@@ -17,12 +17,16 @@ from tidegate.operators.time_domain import TimeDomain
 from tidegate.operators.watermarks import Domain
 from tidegate.state.snapshot import KEYED, OperatorSnapshot, Part
 
+if TYPE_CHECKING:
+    from tidegate.operators.codegen import LoopSource
+
 _FIRED_BATCH = 4096
 """Records of timers that are handed on together."""
 
 
 class FunctionOperator(StreamOperator):
-    """``function``: what is called for a record. ``by_key``: state and timers, if the input is keyed.
+    """``functions``: what is called for a record of each input; ``function``: of the first. ``by_key``: state and timers, if an
+    input is keyed.
 
     Where there are timers, the watermark behind advances only after those it makes due have fired: what they emit is late for
     nobody.
@@ -35,7 +39,8 @@ class FunctionOperator(StreamOperator):
         backend = None if self.by_key is None else self.by_key.backend
         if self.by_key is not None:
             self.below = Domain()
-        self.function: Callable[..., Any] = self._callable()
+        self.functions = callables_of(spec)
+        self.function: Callable[..., Any] = self.functions[0]
         self.context = ProcessContext(
             SubtaskTimerService(self.operator, self.above, backend, site.settings.now_ms), backend
         )
@@ -44,12 +49,18 @@ class FunctionOperator(StreamOperator):
         if self.operator.keyed is not None and self.operator.keyed.ship is Ship.FORWARD:  # keys are made in this chain
             self.hooks.extend(self._hooks_of(self.operator.keyed, "before"))
 
-    def _callable(self) -> Callable[..., Any]:
-        return callable_of(self.operator.spec)
-
     @property
     def key_context(self) -> Any:
         return None if self.by_key is None else self.by_key.backend.context
+
+    def write_time(self, source: LoopSource, value: str, depth: int) -> str:
+        """Write the code that tells the context the record's time; returns the variable of the context."""
+        context = source.bind(f"c{self.id}", self.context)
+        if source.timed:
+            source.line(depth, f"{context}.ts = tg_t", source.owner(self.node, value))
+        else:
+            source.once(f"{context}.ts = None")
+        return context
 
     def begin_batch(self, keys: list[Any] | None, now_ms: int) -> None:
         if self.by_key is not None:

@@ -72,12 +72,16 @@ def method_of(function: Any, method: str) -> Callable[..., Any]:
 
 
 def callable_of(spec: OperatorSpec) -> Callable[..., Any]:
-    """What the loop calls for each record."""
-    assert spec.method is not None
+    """What the loop calls for each record, of the first input if there are two."""
+    return callables_of(spec)[0]
+
+
+def callables_of(spec: OperatorSpec) -> list[Callable[..., Any]]:
+    """What the loops call for each record, for one input after the other."""
+    methods = [method for method in (spec.method, spec.second_method) if method is not None]
     if spec.takes_callables:
-        return method_of(spec.function, spec.method)
-    found: Callable[..., Any] = getattr(spec.function, spec.method)
-    return found
+        return [method_of(spec.function, method) for method in methods]
+    return [getattr(spec.function, method) for method in methods]
 
 
 def is_notified(function: Any) -> bool:

@@ -151,7 +151,7 @@ class EdgeOutput:
             for variable, append in zip((add_value, add_key, add_time), self.appends, strict=True):
                 source.bind(variable.removeprefix("tg_"), append)
         source.line(depth, f"{add_value}({value})", owner)
-        if partitioning.is_keyed:
+        if partitioning.has_key:
             source.line(depth, f"{add_key}({key})", owner)
         if source.timed:
             source.line(depth, f"{add_time}(tg_t)", owner)

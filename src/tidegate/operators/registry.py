@@ -5,6 +5,9 @@ from __future__ import annotations
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import (
     AsyncSpec,
+    CoFlatMapSpec,
+    CoMapSpec,
+    CoProcessSpec,
     FilterSpec,
     FlatMapSpec,
     MapSpec,
@@ -16,6 +19,9 @@ from tidegate.graph.transformation import (
     TimestampsSpec,
 )
 from tidegate.operators.kinds.async_io import AsyncOperator
+from tidegate.operators.kinds.co_flat_map import CoFlatMapOperator
+from tidegate.operators.kinds.co_map import CoMapOperator
+from tidegate.operators.kinds.co_process import CoProcessOperator
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.flat_map import FlatMapOperator
 from tidegate.operators.kinds.map import MapOperator
@@ -32,6 +38,9 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     FlatMapSpec: FlatMapOperator,
     FilterSpec: FilterOperator,
     ProcessSpec: ProcessOperator,
+    CoMapSpec: CoMapOperator,
+    CoFlatMapSpec: CoFlatMapOperator,
+    CoProcessSpec: CoProcessOperator,
     ReduceSpec: ReduceOperator,
     AsyncSpec: AsyncOperator,
     TimestampsSpec: TimestampsOperator,

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tidegate.state.backend import DEFAULT_CACHE_BYTES
+from tidegate.common import options
 
 
 def _system_now_ms() -> int:
@@ -20,17 +20,17 @@ class Settings:
     job_id: str
     root: str
     local_root: str
-    chunk_records: int = 4096
-    state_backend: str = "hashmap"
-    map_size: int | None = None
-    cache_bytes: int = DEFAULT_CACHE_BYTES
+    chunk_records: int = options.CHUNK_RECORDS.default
+    state_backend: str = options.STATE_BACKEND.default
+    map_size: int = options.MAP_SIZE.default
+    cache_bytes: int = options.CACHE_SIZE.default
     parameters: dict[str, str] = field(default_factory=dict)
-    object_reuse: bool = False
+    object_reuse: bool = options.OBJECT_REUSE.default
     """Records are never copied: the program promises not to change what it has emitted or was handed."""
-    inline: bool = True
+    inline: bool = options.INLINE_FUNCTIONS.default
     """Small functions are written into the loop instead of called."""
     batch_mode: bool = False
     """No watermark before the one at the end of input, where the timers of both kinds fire."""
-    watermark_interval_ms: int = 200
+    watermark_interval_ms: int = options.AUTO_WATERMARK_INTERVAL.default
     """How often generators of watermarks are asked while no record comes; 0: watermarks are emitted by ``on_event`` only."""
     now_ms: Callable[[], int] = _system_now_ms

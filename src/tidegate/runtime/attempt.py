@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import threading
 from collections import deque
 from typing import Any
 
@@ -29,7 +28,7 @@ from tidegate.runtime.checkpoint_lane import (
     Through,
     WorkEnded,
 )
-from tidegate.runtime.commands import Cancel, TriggerCheckpoint
+from tidegate.runtime.commands import Stopping, TriggerCheckpoint
 from tidegate.runtime.engine import Engine, RoundPlan
 from tidegate.runtime.inbox import Event, Inbox, LaneBroken, Lanes, LeaseLost, RoundEnded, Woken
 from tidegate.runtime.life_cycle import Restored
@@ -37,6 +36,7 @@ from tidegate.runtime.notifications import is_notified
 from tidegate.runtime.progress import written_paths
 from tidegate.runtime.round_lane import RoundLane, RunningRound
 from tidegate.runtime.statistics import Listener, RoundStatistics, busy_seconds, statistics_of, tell
+from tidegate.runtime.stop import STOPPED, Stop
 from tidegate.runtime.view import JobRecorder
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Attempt:
         inbox: Inbox,
         lanes: Lanes,
         clock: Clock,
-        stop: threading.Event,
+        stop: Stop,
         first_round: int,
         poll_ms: int,
         recorder: JobRecorder,
@@ -95,10 +95,6 @@ class Attempt:
             self._be_woken(None)
             self._checkpoints.close()
 
-    def _check_stopped(self) -> None:
-        if self._stop.is_set():
-            raise JobCancelledError("The job was cancelled")
-
     def _handle(self, event: Event) -> None:
         if isinstance(event, WorkEnded):
             self._lane.ended(event)
@@ -120,7 +116,7 @@ class Attempt:
                 self._resting = False
             case TriggerCheckpoint():
                 self._checkpoints.ask(event)
-            case Cancel():  # a round that ends well all the same counts, with its checkpoint
+            case Stopping():  # a round that ends well all the same counts, with its checkpoint
                 self._rounds.cut()
             case Failed() | LaneBroken():
                 raise event.error
@@ -135,7 +131,7 @@ class Attempt:
             self._checkpoints.record()
         if self._over or not self._rounds.at_rest:
             return
-        self._check_stopped()
+        self._stop.check()
         if self._lane.holds_rounds or self._resting:
             return
         if self._planner.finished and self._checkpoints.all_saved:
@@ -246,7 +242,7 @@ class Attempt:
         except Exception as error:
             self._stray = _prepared_by(event.acks)
             self._checkpoints.round_failed(running.pending, error)
-            self._check_stopped()
+            self._stop.check()
             raise
         declined = next((ack for ack in event.acks if ack.declined is not None), None)
         if declined is not None:
@@ -257,7 +253,7 @@ class Attempt:
         """A round that hangs must not outlive the rules of failed checkpoints. First it was cancelled, so that none of its
         tasks goes on below the restart; now its checkpoint has expired, which fails the attempt: its tasks may have hung
         in user code or outside, and a restart is the way known to be safe."""
-        self._check_stopped()
+        self._stop.check()
         if cut_off and getattr(error, "restart_helps", True):
             message = f"round {running.number} had not ended after {running.patience_ms:.0f} ms"
             self._checkpoints.round_hung(running.pending, message)
@@ -313,9 +309,10 @@ class Attempt:
 
     def _wind_up(self, error: Exception | SystemExit) -> Exception | SystemExit:
         """Bring both lanes to rest before anybody claims a new lease: the running round is cut off and counts for nothing, what
-        the checkpoint lane has begun comes to its end (if the job is cancelled, also what waits in it). Gives what to raise."""
+        the checkpoint lane has begun comes to its end (if the job is to stop, also what waits in it). Gives what to raise."""
         self._ending = True
-        if not isinstance(error, JobCancelledError):
+        stopped = isinstance(error, STOPPED)
+        if not stopped:
             self._lane.drop()
         self._rounds.drop()
         later: list[Exception | SystemExit] = []
@@ -323,12 +320,11 @@ class Attempt:
             _collect(later, lambda: self._handle(self._inbox.take(self._lanes)))
         _collect(later, lambda: self._committers.abort(self._stray))
         _collect(later, self._checkpoints.write_history)
-        cancelled = isinstance(error, JobCancelledError)
         fenced = next((worse for worse in later if isinstance(worse, FencedError)), None)
-        if fenced is not None and not cancelled:
+        if fenced is not None and not stopped:
             return fenced
         # A checkpoint that is stored and could not be committed: cancelled, the job might delete it and lose what it has promised.
-        return later[0] if cancelled and self._committers.owes and later else error
+        return later[0] if isinstance(error, JobCancelledError) and self._committers.owes and later else error
 
 
 def _collect(errors: list[Exception | SystemExit], act: Any) -> None:

@@ -30,8 +30,20 @@ class Command(Event, Generic[T]):
 
 
 @dataclass(frozen=True)
-class Cancel(Command[JobStatus]):
-    """Stop the job. A checkpoint that is being published or committed is brought to its end first. Answer: how the job ended."""
+class Stopping(Command[JobStatus]):
+    """The job ends in this driver. The running round is dropped; a checkpoint that is being published or committed is brought
+    to its end first. Answer: how the job ended."""
+
+
+@dataclass(frozen=True)
+class Cancel(Stopping):
+    """It is over for good: checkpoints stay or go as the retention says."""
+
+
+@dataclass(frozen=True)
+class Suspend(Stopping):
+    """Only the driver ends: everything stays as a crash would leave it, whatever the retention, and the lease is given up. A
+    job without checkpoints has nothing to go on from, and is cancelled."""
 
 
 @dataclass(frozen=True)

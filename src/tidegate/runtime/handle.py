@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate.common.errors import JobCancelledError, JobFailedError, TidegateError
+from tidegate.common.errors import JobCancelledError, JobFailedError, JobSuspendedError, TidegateError
 from tidegate.common.job_execution_result import JobExecutionResult
 from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
@@ -62,8 +62,14 @@ class StartedJob:
         """Stop the job; returns at once. ``result`` then raises JobCancelledError."""
         self._master.cancel()
 
+    def suspend(self) -> None:
+        """End the job in this process and leave it so that a new start goes on; returns at once. ``result`` then raises
+        JobSuspendedError, or JobCancelledError if the job takes no checkpoints."""
+        self._master.suspend()
+
     def result(self, timeout: float | None = None) -> JobExecutionResult:
-        """Wait for the end. Raises JobFailedError (the cause chained) or JobCancelledError; TimeoutError if it still runs."""
+        """Wait for the end. Raises JobFailedError (the cause chained), JobCancelledError or JobSuspendedError; TimeoutError if it
+        still runs."""
         if not self._done.wait(timeout):
             raise TimeoutError(f"job {self.job_id} is still {self.status().name}")
         if self._failure is not None:
@@ -73,11 +79,27 @@ class StartedJob:
     def _describe_failure(self) -> TidegateError | None:
         if self._error is None or isinstance(self._error, JobCancelledError):
             return self._error if isinstance(self._error, JobCancelledError) else None
+        if isinstance(self._error, JobSuspendedError):
+            return self._describe_suspension()
         failure = JobFailedError(
             f"Job '{self._master.graph.name}' ({self.job_id}) failed", found=str(self._error), where=self._kept()
         )
         failure.__cause__ = self._error  # whoever raises it: here, or where collected records are read
         return failure
+
+    def _describe_suspension(self) -> JobSuspendedError:
+        kept = self._kept()
+        if self._master.has_fixed_id:
+            cure = "start the same program again: it goes on from there"
+        else:
+            cure = (
+                "to go on from there, start the program with execution.state-recovery.path set to it (tidegate run -s)"
+            )
+        return JobSuspendedError(
+            f"Job '{self._master.graph.name}' ({self.job_id}) was interrupted; nothing is lost and nothing was deleted",
+            where=kept or "no checkpoint was complete yet, and no output committed with one",
+            cure=cure if kept else "start the program again: it begins anew",
+        )
 
     def _kept(self) -> str | None:
         try:

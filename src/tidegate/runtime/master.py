@@ -13,7 +13,7 @@ from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.owner import is_alive
 from tidegate.common.clock import Clock, SystemClock
-from tidegate.common.errors import CheckpointError, FencedError, JobCancelledError, LeaseError
+from tidegate.common.errors import CheckpointError, FencedError, JobCancelledError, JobSuspendedError, LeaseError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
@@ -21,7 +21,7 @@ from tidegate.graph.transformation import Program
 from tidegate.operators.level import job_spec
 from tidegate.operators.settings import Settings
 from tidegate.runtime.attempt import Attempt
-from tidegate.runtime.commands import Cancel, Command
+from tidegate.runtime.commands import Cancel, Command, Stopping, Suspend
 from tidegate.runtime.engine import Engine
 from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
 from tidegate.runtime.lanes import ThreadedLanes
@@ -30,6 +30,7 @@ from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.restoring import Restoring, Submission
 from tidegate.runtime.settings import JobSettings
 from tidegate.runtime.statistics import Listener, RoundStatistics
+from tidegate.runtime.stop import STOPPED, Stop
 from tidegate.runtime.view import JobRecorder, JobView
 from tidegate.state.local_dir import choose_root
 
@@ -83,8 +84,8 @@ class JobMaster:
         self._inbox = Inbox(self._clock)
         self._lanes = lanes(self._inbox, self.job_id)
         self._restoring = Restoring(self._job, self._lanes.aside, self._on_lease_lost)
-        self._stop = threading.Event()
-        self._cancels: list[Cancel] = []  # answered at the end
+        self._stop = Stop()
+        self._stops: list[Stopping] = []  # answered at the end
         self._attempt: Attempt | None = None
         self._current: Restored | FinishedBefore | None = None
         self._round = 0
@@ -95,6 +96,11 @@ class JobMaster:
     def directory(self) -> str:
         """The job's directory on checkpoint storage."""
         return self._job.files.root
+
+    @property
+    def has_fixed_id(self) -> bool:
+        """Whether a new start of the same program is the same job."""
+        return self._settings.job_id is not None and not self._is_temporary
 
     def statistics(self) -> list[RoundStatistics]:
         """The latest rounds of the current attempt."""
@@ -114,37 +120,48 @@ class JobMaster:
     def submit(self, command: C) -> C:
         """Tell the job something, from any thread; the command's ``answer`` comes when the job has acted on it, or cannot any
         more."""
-        cancelling = isinstance(command, Cancel) and self._become(JobStatus.CANCELLING)
-        if cancelling:
-            # Before the command: the job's thread, once it has taken that, begins no round that nobody would cancel.
-            self._stop.set()
+        # Before the command: the job's thread, once it has taken that, begins no round that nobody would cancel.
+        stopping = isinstance(command, Stopping) and self._ask_to_stop(command)
         with self._status_lock:
-            ended = self.status.is_globally_terminal_state()
+            ended = self.status.is_terminal_state()
             if not ended:
                 self._inbox.post(command)
-                if isinstance(command, Cancel):
-                    self._cancels.append(command)
+                if isinstance(command, Stopping):
+                    self._stops.append(command)
         if ended:
             self._refuse(command)
-        elif cancelling:
+        elif stopping:
             self._engine.cancel()
         return command
+
+    def _ask_to_stop(self, command: Stopping) -> bool:
+        """Whether there is anything to stop that was not asked to before."""
+        if isinstance(command, Suspend) and self._settings.checkpoints is not None:
+            return self._stop.suspend()
+        cancelling = self._become(JobStatus.CANCELLING)
+        if cancelling:
+            self._stop.cancel()
+        return cancelling
 
     def cancel(self) -> None:
         """Returns at once. A job that has ended stays what it is, and one that is just ending may still end as it would."""
         self.submit(Cancel())
 
+    def suspend(self) -> None:
+        """As ``cancel``, and the job goes on when it is started again."""
+        self.submit(Suspend())
+
     def _refuse(self, command: Command[Any]) -> None:
         """The job has ended."""
-        if isinstance(command, Cancel):
+        if isinstance(command, Stopping):
             return command.succeed(self.status)
         command.fail(CheckpointError("A job that has ended takes no commands.", found=f"it is {self.status.name}"))
 
     def _become(self, status: JobStatus) -> bool:
         """The one way the status changes. An end is final, and a job that is being cancelled only ends."""
         with self._status_lock:
-            final = self.status.is_globally_terminal_state()
-            if final or (self.status is JobStatus.CANCELLING and not status.is_globally_terminal_state()):
+            final = self.status.is_terminal_state()
+            if final or (self.status is JobStatus.CANCELLING and not status.is_terminal_state()):
                 return False
             self.status = status
             return True
@@ -179,6 +196,9 @@ class JobMaster:
         except JobCancelledError:
             self._end(JobStatus.CANCELED, AttemptStatus.CANCELLED)
             raise
+        except JobSuspendedError:
+            self._end(JobStatus.SUSPENDED, AttemptStatus.SUSPENDED)
+            raise
         except (
             Exception,
             SystemExit,
@@ -194,7 +214,7 @@ class JobMaster:
                     return log.info("job %s has finished in an earlier run: nothing to do", self.job_id)
                 self._run_attempt(current)
                 return self._recorder.attempt_ended(None)
-            except (JobCancelledError, FencedError, SystemExit) as error:
+            except (*STOPPED, FencedError, SystemExit) as error:
                 self._recorder.attempt_ended(error)
                 raise
             except Exception as error:
@@ -251,11 +271,12 @@ class JobMaster:
             error,
             exc_info=error,  # with the traceback of the user's code, which came with the ack
         )
-        self._clock.wait(self._stop, delay_ms / 1000)
-        if self._stop.is_set():  # the attempt still holds its lease: the end applies retention and aborts output
-            if self._owes_output():
+        self._clock.wait(self._stop.asked, delay_ms / 1000)
+        if self._stop.asked.is_set():  # the attempt still holds its lease: the end applies retention and aborts output
+            stopped = self._stop.error()
+            if isinstance(stopped, JobCancelledError) and self._owes_output():
                 raise error
-            raise JobCancelledError("The job was cancelled") from error
+            raise stopped from error
         current, self._current = self._current, None
         if current is not None:
             self._quietly("release the lease", lambda: current.end(AttemptStatus.RUNNING))
@@ -304,7 +325,7 @@ class JobMaster:
         self._recorder.ended()
         self._become(status)
         self._lanes.close()
-        for event in (*self._cancels, *self._inbox.take_all()):
+        for event in (*self._stops, *self._inbox.take_all()):
             if isinstance(event, Command):
                 self._refuse(event)
 

@@ -19,7 +19,7 @@ from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import Located
 from tidegate.checkpoint.recovery import Recovery, decide
 from tidegate.common.clock import Clock
-from tidegate.common.errors import FencedError
+from tidegate.common.errors import FencedError, RestoreError
 from tidegate.common.files import Files
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program
@@ -69,6 +69,8 @@ class Restoring:
         with contextlib.ExitStack() as undo:
             undo.callback(claimed.release)
             recovery = self._decide(claimed.lease, first)
+            if first and recovery.begins_beside_output and not self._job.settings.start_anew:
+                raise _begins_beside_output(self._job, recovery.committed)
             if recovery.previous is AttemptStatus.FINISHED and recovery.located is None:
                 try:
                     self._tidy_up(claimed.lease, recovery)
@@ -194,6 +196,16 @@ class Restoring:
             history=CheckpointHistory(self._job.files),
             clock=self._job.clock,
         )
+
+
+def _begins_beside_output(job: Submission, committed: int) -> RestoreError:
+    return RestoreError(
+        "A job does not begin anew beside its own committed output without being told to: all of it would be written twice",
+        where=f"job {job.job_id}, {job.files.root}",
+        found=f"it was cancelled after checkpoint {committed} was committed, and its checkpoints were deleted",
+        cure="remove the output, or accept it twice, and set tidegate.start-anew=true; or use another tidegate.job-id. "
+        "execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION keeps checkpoints next time",
+    )
 
 
 def _declared(operator: Operator) -> ProgramOperator:

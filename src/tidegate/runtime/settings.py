@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import options
+from tidegate.common.errors import ConfigurationError
 from tidegate.common.options import Option
 
 
@@ -22,6 +23,7 @@ class JobSettings:
     checkpoint_dir: str | None
     recovery_path: str | None
     ignore_unclaimed_state: bool
+    start_anew: bool
     lease_timeout_ms: int
     commit_attempts: int
     commit_backoff_ms: int
@@ -49,6 +51,12 @@ class JobSettings:
             return option.default if value is None else value
 
         policy = CheckpointPolicy.from_configuration(configuration)
+        if policy is not None and get(options.JOB_ID) is not None and not get(options.CHECKPOINT_DIR):
+            raise ConfigurationError(
+                "A job with a fixed id is found again by its directory",
+                found=f"tidegate.job-id={get(options.JOB_ID)}, and no execution.checkpointing.dir: every start would begin anew",
+                cure="set execution.checkpointing.dir, or leave tidegate.job-id out",
+            )
         maximum, tmp_dirs = get(options.MAX_PARALLELISM), get(options.TMP_DIRS)
         return JobSettings(
             job_id=get(options.JOB_ID),
@@ -58,6 +66,7 @@ class JobSettings:
             checkpoint_dir=get(options.CHECKPOINT_DIR),
             recovery_path=get(options.RECOVERY_PATH),
             ignore_unclaimed_state=get(options.RECOVERY_IGNORE_UNCLAIMED),
+            start_anew=get(options.START_ANEW),
             lease_timeout_ms=get(options.LEASE_TIMEOUT),
             commit_attempts=get(options.COMMIT_ATTEMPTS),
             commit_backoff_ms=get(options.COMMIT_BACKOFF),

@@ -12,10 +12,11 @@ import lmdb
 import xxhash
 
 from tidegate.common.errors import StorageError
+from tidegate.common.options import MAP_SIZE
 from tidegate.state.layout import GROUP_BYTES, STATE, read_varint, timer_to_local, varint
 from tidegate.state.store import Batch
 
-DEFAULT_MAP_SIZE = 64 << 30
+DEFAULT_MAP_SIZE: int = MAP_SIZE.default
 """Address space, not memory or disk: the file is sparse and grows with the state."""
 
 

@@ -77,6 +77,7 @@ class SegmentWriter:
         self._deletes = False
         self._table = -1
         self._cut_at = 16384  # list items, twice the entries; adapts to their size
+        self._sampled = False
 
     def add(self, table: int, flat: list[Any], *, deletes: bool) -> None:
         """Entries ``[k, v, k, v, ...]``. Tables come one after the other, and groups in order within a table.
@@ -88,7 +89,10 @@ class SegmentWriter:
             self._table = table
         self._pending += flat
         self._deletes |= deletes
-        if not self._blocks and len(self._pending) >= _SAMPLE:
+        if (
+            not self._sampled and len(self._pending) >= _SAMPLE
+        ):  # once: a file has many groups, and often few entries in each
+            self._sampled = True
             self._cut_at = min(self._cut_at, _items_per_block(self._pending[:_SAMPLE]))
         self._cut(self._cut_at)
 

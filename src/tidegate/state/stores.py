@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tidegate.common.errors import ConfigurationError
+from tidegate.common.options import STATE_BACKEND
 from tidegate.state import lmdb_store
 from tidegate.state.store import LocalStore
 
@@ -27,7 +28,7 @@ STORES: dict[str, StoreKind] = {
 }
 
 
-def opener(backend: str = "hashmap", map_size: int | None = None) -> OpenStore:
+def opener(backend: str = STATE_BACKEND.default, map_size: int | None = None) -> OpenStore:
     """What opens the stores of a configured backend."""
     kind = STORES.get(backend)
     if kind is None:

@@ -151,7 +151,7 @@ def test_the_restore_decision_is_recorded_once(files: Files, clock: ManualClock)
 def test_end_and_status_are_kept(files: Files, clock: ManualClock) -> None:
     lease = take(files, clock)
     lease.record_restored(None, [RestorePoint(1, 1)], [])
-    lease.record_end(AttemptStatus.CANCELLED, discarded=True)
+    lease.record_end(AttemptStatus.CANCELLED, discarded=[])
     lineage = read_lineage(files)
     assert (lineage.latest, lineage.retained, lineage.status) == (None, [], AttemptStatus.CANCELLED)
 

@@ -141,6 +141,9 @@ class EndedJob:
     def cancel(self) -> None:
         self.cancelled = True
 
+    def suspend(self) -> None:
+        raise NotImplementedError
+
     def add_listener(self, listener: Any) -> None:
         raise NotImplementedError
 

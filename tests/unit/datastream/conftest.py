@@ -19,13 +19,17 @@ class ScriptedJob:
 
     def __init__(self, collected: list[Any], error: BaseException | None, running: bool) -> None:
         self._collected, self.error, self.running = collected, error, running
-        self.cancelled = 0
+        self.cancelled = self.suspended = 0
 
     def status(self) -> JobStatus:
         return JobStatus.RUNNING if self.running else JobStatus.FINISHED
 
     def cancel(self) -> None:
         self.cancelled += 1
+        self.running = False
+
+    def suspend(self) -> None:
+        self.suspended += 1
         self.running = False
 
     def result(self, timeout: float | None = None) -> JobExecutionResult:

@@ -371,12 +371,12 @@ def test_a_failed_job_raises(env: StreamExecutionEnvironment, recorder: Any) -> 
         env.execute()
 
 
-def test_ctrl_c_cancels_the_job(env: StreamExecutionEnvironment, recorder: Any) -> None:
+def test_ctrl_c_suspends_the_job(env: StreamExecutionEnvironment, recorder: Any) -> None:
     recorder.error, recorder.running = KeyboardInterrupt(), True
     env.from_collection([1]).print()
     with pytest.raises(KeyboardInterrupt):
         env.execute()
-    assert recorder.jobs[0].cancelled == 1
+    assert (recorder.jobs[0].cancelled, recorder.jobs[0].suspended) == (0, 1)
 
 
 def test_collected_records_come_through_an_iterator(env: StreamExecutionEnvironment, recorder: Any) -> None:
@@ -414,10 +414,21 @@ def test_closing_cancels_a_running_job_once(env: StreamExecutionEnvironment, rec
     assert recorder.jobs[0].cancelled == 1
 
 
-def test_an_iterator_nobody_holds_any_more_cancels_its_job(env: StreamExecutionEnvironment, recorder: Any) -> None:
+def test_collecting_that_is_left_by_an_exception_suspends_the_job(
+    env: StreamExecutionEnvironment, recorder: Any
+) -> None:
+    recorder.collected, recorder.running = [1, 2], True
+    records = env.from_collection([0]).execute_and_collect()
+    assert isinstance(records, CloseableIterator)
+    with pytest.raises(KeyboardInterrupt), records:
+        raise KeyboardInterrupt
+    assert (recorder.jobs[0].cancelled, recorder.jobs[0].suspended) == (0, 1)
+
+
+def test_an_iterator_nobody_holds_any_more_suspends_its_job(env: StreamExecutionEnvironment, recorder: Any) -> None:
     recorder.collected, recorder.running = [1, 2], True
     records = env.from_collection([0]).execute_and_collect()
     assert isinstance(records, CloseableIterator)
     assert next(records) == 1
     del records
-    eventually(lambda: recorder.jobs[0].cancelled == 1)
+    eventually(lambda: recorder.jobs[0].suspended == 1)

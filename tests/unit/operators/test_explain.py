@@ -14,7 +14,7 @@ from written_functions import written
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.connectors.discard import DiscardingSink
 from tidegate.connectors.number_sequence import NumberSequenceSource
-from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from tidegate.datastream import CoMapFunction, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.graph.plan import JobGraph, build
 from tidegate.operators.rewrites.explain import Explained, explain_functions
@@ -82,6 +82,21 @@ def test_what_is_called_has_a_reason_for_each_rewrite() -> None:
     assert (
         found.reason == "not on columns: more than arithmetic: LOG.info('seen %s', value); not inlined: calls LOG.info"
     )
+
+
+def test_functions_of_two_inputs_are_looked_at_one_by_one() -> None:
+    class Sides(CoMapFunction):
+        def map1(self, value: int) -> int:
+            return value + 1
+
+        def map2(self, value: int) -> int:
+            return max(f(value) for f in (abs, hash))
+
+    found = explained(lambda numbers: numbers.connect(numbers).map(Sides()))
+    assert [(f.operator, f.function.rpartition(".")[2], f.how) for f in found if f.operator == "Co-Map"] == [
+        ("Co-Map", "map1", "inlined"),
+        ("Co-Map", "map2", "called"),
+    ]
 
 
 def test_it_is_logged_when_a_job_starts(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from tidegate.checkpoint.lease import acquire
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import options
+from tidegate.operators.settings import Settings
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart
 from tidegate.runtime.settings import JobSettings
@@ -26,6 +29,17 @@ def test_defaults_are_those_of_the_options() -> None:
     assert settings.poll_ms == options.BUFFER_TIMEOUT.default
     assert settings.checkpoints is None
     assert (settings.parallelism, settings.max_parallelism, settings.job_id) == (1, None, None)
+
+
+def test_what_subtasks_assume_without_a_job_are_the_same_defaults() -> None:
+    of_job, of_subtask = JobSettings.of({}), Settings("job", "root", "local")
+    assert of_subtask.inline == of_job.inline_functions
+    shared = {field.name for field in fields(Settings)} & {field.name for field in fields(JobSettings)}
+    assert {"chunk_records", "state_backend", "map_size", "cache_bytes", "object_reuse"} <= shared
+    for name in shared - {"job_id"}:
+        assert getattr(of_subtask, name) == getattr(of_job, name), name
+    source = inspect.getsource(Settings)
+    assert not re.findall(r": (?:int|str) = [\d\"']", source), "a default of its own"
 
 
 def test_what_is_set_wins_also_when_it_is_nought_or_false() -> None:

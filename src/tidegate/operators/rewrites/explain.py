@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators import rewrites
-from tidegate.operators.functions import callable_of
+from tidegate.operators.functions import callables_of
 from tidegate.operators.rewrites import prepared
 from tidegate.operators.rewrites.rewrite import Place, Prepared, Refused, Rewrite
 
@@ -46,7 +46,7 @@ def places_of(chain: Chain) -> Iterator[Place]:
     """Where the loops of a chain are due to call a function of the user's for every record."""
     for node in chain.head.walk():
         if node.operator.spec.method is not None:
-            yield Place(node, None, callable_of(node.operator.spec))
+            yield from (Place(node, None, function) for function in callables_of(node.operator.spec))
         for edge in node.edges:
             if edge.partitioning.selector is not None:
                 yield Place(node, edge, edge.partitioning.selector)

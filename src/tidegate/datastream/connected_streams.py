@@ -1,0 +1,122 @@
+"""ConnectedStreams: two streams for one function, which tells their records apart and shares its state between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tidegate.common.arguments import wrong
+from tidegate.common.errors import ProgramError
+from tidegate.common.typeinfo import TypeInformation
+from tidegate.datastream.functions import (
+    CoFlatMapFunction,
+    CoMapFunction,
+    CoProcessFunction,
+    Function,
+    KeyedCoProcessFunction,
+    KeySelector,
+)
+from tidegate.datastream.keyed_stream import KeyedStream
+from tidegate.datastream.stream import DataStream, expect_type
+from tidegate.datastream.typed_functions import TypedCoFlatMap, TypedCoMap, TypedCoProcess, typed
+from tidegate.graph.transformation import CoFlatMapSpec, CoMapSpec, CoProcessSpec, Input, OperatorSpec
+from tidegate.state.key_types import key_identity
+
+
+class ConnectedStreams:
+    """What ``connect`` returns. Two keyed streams give the function state by key, one for both: their keys are of one type.
+
+    Of one keyed stream and one that is not, each keeps its partitioning, and the function has no state by key (as in Flink).
+    """
+
+    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
+        check_connected("connect", stream1, stream2)
+        self.stream1, self.stream2 = stream1, stream2
+
+    def key_by(
+        self,
+        key_selector1: Callable[[Any], Any] | KeySelector,
+        key_selector2: Callable[[Any], Any] | KeySelector,
+        key_type: TypeInformation | None = None,
+    ) -> ConnectedStreams:
+        """Partition both by key, each by a selector of its own: equal keys of both meet in one subtask."""
+        first = self.stream1.key_by(key_selector1, key_type)
+        return ConnectedStreams(first, self.stream2.key_by(key_selector2, key_type))
+
+    def map(self, func: CoMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+        """At most one record out for each record in."""
+        expect_object("map of connected streams", func, CoMapFunction)
+        return self._then("Co-Map", CoMapSpec(typed(TypedCoMap, func, output_type)), output_type)
+
+    def flat_map(self, func: CoFlatMapFunction, output_type: TypeInformation | None = None) -> DataStream:
+        """Any number of records out for each record in."""
+        expect_object("flat_map of connected streams", func, CoFlatMapFunction)
+        return self._then("Co-Flat Map", CoFlatMapSpec(typed(TypedCoFlatMap, func, output_type)), output_type)
+
+    def process(
+        self, func: CoProcessFunction | KeyedCoProcessFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """Records, timestamps, watermark, side outputs; of keyed streams state and timers."""
+        keyed = isinstance(self.stream1, KeyedStream) and isinstance(self.stream2, KeyedStream)
+        if isinstance(func, KeyedCoProcessFunction) and not keyed:
+            cure = "call key_by(selector1, selector2) on the connected streams"
+            raise wrong("process of connected streams that are not both keyed", "a CoProcessFunction", func, cure)
+        expect_object("process of connected streams", func, CoProcessFunction, KeyedCoProcessFunction)
+        name = "Keyed Co-Process" if keyed else "Co-Process"
+        return self._then(name, CoProcessSpec(typed(TypedCoProcess, func, output_type)), output_type)
+
+    def _then(self, name: str, spec: OperatorSpec, output_type: TypeInformation | None) -> DataStream:
+        expect_type(name, output_type)
+        return two_inputs(name, spec, self.stream1, self.stream2, output_type)
+
+
+def two_inputs(
+    name: str, spec: OperatorSpec, first: DataStream, second: DataStream, output_type: TypeInformation | None
+) -> DataStream:
+    """The stream of an operator that reads two. It is keyed if both are, by keys of one type."""
+    both = isinstance(first, KeyedStream) and isinstance(second, KeyedStream)
+    inputs = [(0, i) for i in (first._inputs if both else first._unkeyed())]
+    inputs += [(1, i) for i in (second._inputs if both else second._unkeyed())]
+    if both:
+        _check_key_types(name, first, second)
+    indexed = tuple(replace(i, index=index) for index, i in inputs)
+    operator = first._env._add(name, spec, indexed, output_type=output_type)
+    return DataStream(first._env, (Input(operator.id),), output_type)
+
+
+def check_connected(method: str, first: Any, second: Any) -> None:
+    for stream in (first, second):
+        if not isinstance(stream, DataStream):
+            raise wrong(method, "streams", stream, "pass a DataStream")
+    if first._env is not second._env:
+        raise ProgramError(
+            "Streams that are connected belong to one environment",
+            where=method,
+            found="streams of two environments",
+            cure="make both sources with one StreamExecutionEnvironment",
+        )
+
+
+def expect_object(method: str, function: Any, *classes: type[Function]) -> None:
+    """An object of one of the function classes."""
+    if not isinstance(function, classes):
+        names = " or ".join(f"a {cls.__name__}" for cls in classes)
+        raise wrong(method, f"{names} object", function, f"extend {classes[-1].__name__} and pass an object of it")
+
+
+def _check_key_types(name: str, *streams: DataStream) -> None:
+    """The bytes of a key decide what it is equal to, and they are those of its declared type."""
+    first, second = (_key_type(stream) for stream in streams)
+    if first != second:
+        raise ProgramError(
+            "The keys of connected streams are of one type, for their state is one",
+            where=name,
+            found=f"{first} and {second}",
+            cure="declare the same key_type in both key_by(...), or in none of them",
+        )
+
+
+def _key_type(stream: DataStream) -> str:
+    partitioning = stream._inputs[0].partitioning
+    return key_identity(partitioning.key_type if partitioning else None).describe

@@ -1,0 +1,91 @@
+"""Ctrl-C and SIGTERM while a program executes: the driver ends in order, and the job can go on later."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+from tidegate.common.errors import TidegateError
+from tidegate.common.job_client import RunningJob
+from tidegate.common.job_execution_result import JobExecutionResult
+
+log = logging.getLogger(__name__)
+
+_DEFAULTS: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+"""Handlers we may stand in for. One of the user's own stays, and so does a signal that is ignored."""
+
+
+class Interruption:
+    """The first signal suspends the job, the second finds the handlers as they were before and ends at once.
+
+    Python calls handlers in the main thread only, and lets only it set them: elsewhere this does nothing, and what somebody
+    else raises in the waiting thread (a notebook, a handler of the user's) counts as the first signal.
+
+    While the job is being started a signal waits: the lease is claimed and what was restored is committed there, and code that
+    was left at any line could not say what it holds.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+        self._received: int | None = None
+        self._waiting = False
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():
+            for number, default in _DEFAULTS.items():
+                if signal.getsignal(number) == default:
+                    self._before[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._restore()
+        if self._received is not None and (error is None or isinstance(error, Exception)):
+            raise _ending(self._received) from error  # it came before or behind the wait
+
+    def result_of(self, job: RunningJob) -> JobExecutionResult:
+        """Wait for the job; KeyboardInterrupt or SystemExit when it was interrupted and has come to its end."""
+        try:
+            self._waiting = True
+            if self._received is not None:
+                raise _ending(self._received)
+            return job.result()
+        except (KeyboardInterrupt, SystemExit) as ending:
+            self._waiting = False
+            raise _after(job, ending) from None
+        finally:
+            self._waiting = False
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self._restore()
+        self._received = number
+        if self._waiting:
+            raise _ending(number)
+
+    def _restore(self) -> None:
+        while self._before:
+            number, handler = self._before.popitem()
+            if signal.getsignal(number) == self._receive:
+                signal.signal(number, handler)
+
+
+def _ending(number: int) -> KeyboardInterrupt | SystemExit:
+    """What a process ends with that gets the signal: Python's own for Ctrl-C; the status a shell shows for the other."""
+    return KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
+
+
+def _after(job: RunningJob, ending: KeyboardInterrupt | SystemExit) -> KeyboardInterrupt | SystemExit:
+    """The job is suspended; the same ending, with what became of the job for whoever shows it."""
+    log.warning("job %s: interrupted, it ends in order; a second interrupt ends it at once", job.job_id)
+    job.suspend()
+    try:
+        job.result()
+        text = f"Job {job.job_id} had finished"
+    except TidegateError as outcome:
+        text = str(outcome)
+    if isinstance(ending, KeyboardInterrupt):
+        return KeyboardInterrupt(text)
+    log.warning("%s", text)  # the code of a SystemExit has no room for it
+    return ending

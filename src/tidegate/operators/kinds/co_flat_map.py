@@ -1,0 +1,12 @@
+"""Two inputs, a function for each: any number of records out for each record in."""
+
+from __future__ import annotations
+
+from tidegate.operators.codegen import LoopSource
+from tidegate.operators.function_operator import FunctionOperator
+
+
+class CoFlatMapOperator(FunctionOperator):
+    def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
+        owner = source.owner(self.node, value)
+        source.call_each(f"{self.id}", self.functions[input], [value], depth, owner, keyed, source.emitter(self))

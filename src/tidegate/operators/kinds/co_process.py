@@ -1,0 +1,13 @@
+"""Process functions of two inputs, with a method for each; state and timers are the same for both."""
+
+from __future__ import annotations
+
+from tidegate.operators.codegen import LoopSource
+from tidegate.operators.function_operator import FunctionOperator
+
+
+class CoProcessOperator(FunctionOperator):
+    def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
+        context = self.write_time(source, value, depth)
+        function, owner = self.functions[input], source.owner(self.node, value)
+        source.call_each(f"{self.id}", function, [value, context], depth, owner, keyed, source.emitter(self))

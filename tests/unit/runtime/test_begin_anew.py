@@ -1,0 +1,114 @@
+"""A job with a fixed id never begins from zero beside its committed output without being told to."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_jobs import SmallJob
+
+from tidegate.common.clock import ManualClock
+from tidegate.common.errors import ConfigurationError, JobCancelledError, JobSuspendedError, RestoreError
+from tidegate.common.job_status import JobStatus
+from tidegate.operators.rows import Ack
+from tidegate.runtime.engine import RoundPlan
+from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulated_engine import SimulatedEngine
+
+ANEW: dict[str, Any] = {"tidegate.start-anew": True}
+
+
+class Ends(SimulatedEngine):
+    """The job is told to end while a round runs."""
+
+    def __init__(self, round: int, how: str) -> None:
+        super().__init__(seed=1)
+        self._round, self._how = round, how
+        self._runs = 0
+        self.clock = ManualClock()
+        self.master: JobMaster | None = None
+
+    def run(self, plan: RoundPlan) -> list[Ack]:
+        self._runs += 1
+        self.clock.advance(20)  # so that every round has a checkpoint
+        if self._runs == self._round and self.master is not None:
+            getattr(self.master, self._how)()
+        return super().run(plan)
+
+
+def run(job: SmallJob, round: int = 0, how: str = "cancel", **settings: Any) -> JobStatus:
+    engine = Ends(round, how)
+    master = engine.master = JobMaster(job.program(**settings), engine, clock=engine.clock, local_root=job.local)
+    with contextlib.suppress(JobCancelledError, JobSuspendedError):
+        master.run()
+    return master.status
+
+
+def test_after_a_cancel_that_deletes_it_is_refused_and_says_how(tmp_path: Path) -> None:
+    job = SmallJob(tmp_path, *range(30))
+    assert run(job, 5) is JobStatus.CANCELED
+    committed = job.committed()
+    assert 0 < len(committed) < 30
+    with pytest.raises(RestoreError) as caught:
+        run(job)
+    error = caught.value
+    assert error.rule.startswith("A job does not begin anew beside its own committed output without being told to")
+    assert f"job small, {tmp_path}/checkpoints/small" in str(error.where)
+    assert "it was cancelled after checkpoint " in str(error.found)
+    assert "and its checkpoints were deleted" in str(error.found)
+    assert "set tidegate.start-anew=true" in str(error.cure)
+    assert "or use another tidegate.job-id" in str(error.cure)
+    assert job.committed() == committed
+    assert run(job, **ANEW) is JobStatus.FINISHED
+
+
+def test_nothing_committed_is_nothing_to_refuse(tmp_path: Path) -> None:
+    job = SmallJob(tmp_path, *range(30))
+    assert run(job, 1) is JobStatus.CANCELED
+    assert job.committed() == []
+    assert run(job) is JobStatus.FINISHED
+
+
+def test_told_once_it_is_told_for_that_run_only(tmp_path: Path) -> None:
+    """The run that began anew is cancelled before its first checkpoint: the output of the first is still there."""
+    job = SmallJob(tmp_path, *range(30))
+    run(job, 5)
+    assert run(job, 1, **ANEW) is JobStatus.CANCELED
+    with pytest.raises(RestoreError, match="without being told to"):
+        run(job)
+
+
+def test_the_option_left_set_skips_no_checkpoint(tmp_path: Path) -> None:
+    """A supervisor starts the same command again and again: only the first start begins anew."""
+    job = SmallJob(tmp_path, *range(30))
+    run(job, 5)
+    once = len(job.committed())
+    assert run(job, 5, "suspend", **ANEW) is JobStatus.SUSPENDED
+    assert run(job, **ANEW) is JobStatus.FINISHED
+    assert len(job.committed()) == once + 30
+
+
+@pytest.mark.parametrize("how", ["suspend", "cancel"])
+def test_kept_checkpoints_go_on(tmp_path: Path, how: str) -> None:
+    job = SmallJob(tmp_path, *range(30))
+    retain = {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION"}
+    status = run(job, 5, how, **(retain if how == "cancel" else {}))
+    assert status is (JobStatus.CANCELED if how == "cancel" else JobStatus.SUSPENDED)
+    assert run(job) is JobStatus.FINISHED
+    assert sorted(job.committed()) == list(range(30))
+
+
+def test_a_job_without_checkpoints_is_cancelled_when_it_is_suspended(tmp_path: Path) -> None:
+    job = SmallJob(tmp_path, *range(30))
+    assert run(job, 2, "suspend", **{"execution.checkpointing.interval": None}) is JobStatus.CANCELED
+
+
+def test_a_fixed_id_needs_a_directory(tmp_path: Path) -> None:
+    """Every start would begin anew, in a temporary one."""
+    nowhere: dict[str, Any] = {"execution.checkpointing.dir": None}
+    with pytest.raises(ConfigurationError) as caught:
+        run(SmallJob(tmp_path), **nowhere)
+    assert "tidegate.job-id=small, and no execution.checkpointing.dir" in str(caught.value.found)
+    assert caught.value.cure == "set execution.checkpointing.dir, or leave tidegate.job-id out"
