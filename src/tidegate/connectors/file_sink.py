@@ -11,6 +11,7 @@ from tidegate.common.files import Files
 from tidegate.common.serialization import BulkWriterFactory
 from tidegate.connectors.bucket_assigners import BucketAssigner
 from tidegate.connectors.file_committer import FileCommitter
+from tidegate.connectors.file_compaction import Compaction, FileCompactor, FileCompactStrategy
 from tidegate.connectors.file_writer import FileSinkSettings, FileSinkWriter
 from tidegate.connectors.paths import SINK, full_path
 from tidegate.connectors.rolling import OnCheckpointRollingPolicy, RollingPolicy
@@ -116,6 +117,22 @@ class FileSink(Sink):
             self._base_path, self._encoder, self._policy = full_path(base_path), encoder, policy
             self._assigner = BucketAssigner.date_time_bucket_assigner()
             self._names = OutputFileConfig("part", "")
+            self._compaction: Compaction | None = None
+
+        def enable_compact(self, strategy: FileCompactStrategy, compactor: FileCompactor) -> Self:
+            """Small files become one before anybody sees them: output appears when the strategy has enough, and with the end of
+            input. Files of different subtasks are not put together."""
+            if not isinstance(strategy, FileCompactStrategy) or not isinstance(compactor, FileCompactor):
+                cure = "FileCompactStrategy.builder()...build(), FileCompactor.concat_file_compactor()"
+                raise wrong("FileSink.enable_compact", "a strategy and a compactor", (strategy, compactor), cure)
+            delimiter = b"" if isinstance(self._encoder, BulkWriterFactory) else compactor.delimiter
+            self._compaction = None if compactor.delimiter is None else Compaction(strategy, delimiter or b"")
+            return self
+
+        def disable_compact(self) -> Self:
+            """Parts that were to be compacted are finished as the rolling policy says."""
+            self._compaction = None
+            return self
 
         def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
             self._policy = rolling_policy
@@ -142,7 +159,9 @@ class FileSink(Sink):
 
         def build(self) -> FileSink:
             prefix, suffix = self._names.get_part_prefix(), self._names.get_part_suffix()
-            settings = FileSinkSettings(self._base_path, self._encoder, self._policy, self._assigner, prefix, suffix)
+            settings = FileSinkSettings(
+                self._base_path, self._encoder, self._policy, self._assigner, prefix, suffix, self._compaction
+            )
             return FileSink(settings)
 
     class RowFormatBuilder(BaseBuilder):

@@ -31,6 +31,7 @@ from tidegate.common.restart_strategy import RestartStrategyConfiguration
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.collection import CollectionSource
+from tidegate.connectors.formats.avro_files import AvroInputFormat
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
@@ -233,6 +234,12 @@ class StreamExecutionEnvironment:
         if type_info is None and hasattr(source, "get_produced_type"):
             type_info = source.get_produced_type()
         return self._source(source_name, SourceSpec(source, watermark_strategy), type_info)
+
+    def create_input(self, input_format: Any) -> DataStream:
+        """The records of an ``AvroInputFormat``; other sources go through ``from_source``."""
+        if not isinstance(input_format, AvroInputFormat):
+            raise wrong("create_input", "an AvroInputFormat", input_format, "use from_source(...) for other sources")
+        return self.from_source(input_format.source(), WatermarkStrategy.no_watermarks(), "Custom File source")
 
     # -- execution
 

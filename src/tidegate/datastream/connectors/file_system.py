@@ -1,6 +1,7 @@
 """File source and file sink."""
 
 from tidegate.connectors.bucket_assigners import BucketAssigner
+from tidegate.connectors.file_compaction import FileCompactor, FileCompactStrategy
 from tidegate.connectors.file_format import BulkFormat
 from tidegate.connectors.file_sink import FileSink, OutputFileConfig
 from tidegate.connectors.file_source import FileEnumeratorProvider, FileSource, FileSourceBuilder
@@ -11,6 +12,8 @@ __all__ = [
     "BucketAssigner",
     "BulkFormat",
     "DefaultRollingPolicy",
+    "FileCompactStrategy",
+    "FileCompactor",
     "FileEnumeratorProvider",
     "FileSink",
     "FileSource",
