@@ -26,7 +26,7 @@ from tidegate.common.options import (
     SPELLINGS,
     TARGET,
 )
-from tidegate.common.portable_errors import RemoteTraceback
+from tidegate.common.portable_errors import RemoteTraceback, trace
 from tidegate.datastream.executor import register_executor
 
 app = typer.Typer(
@@ -90,7 +90,7 @@ def run(
     except KeyboardInterrupt as interrupted:
         typer.echo(str(interrupted) or "interrupted", err=True)
         sys.exit(INTERRUPTED)
-    except TidegateError as error:
+    except Exception as error:
         _fail(error, verbose)
 
 
@@ -116,7 +116,7 @@ def explain(
     except explaining.Built as built:
         for line in explaining.explained(built.program):
             typer.echo(line)
-    except TidegateError as error:
+    except Exception as error:
         _fail(error, verbose)
 
 
@@ -157,17 +157,27 @@ def _run_script(script: str, arguments: list[str], pyflink: bool) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
-def _fail(error: TidegateError, verbose: bool) -> NoReturn:
-    """The message of the error and of those of ours that caused it; the stack only when asked for."""
+def _fail(error: Exception, verbose: bool) -> NoReturn:
+    """Of an error of ours the message, and what it was caused by; of any other the traceback of the user's code. The whole stack
+    only when asked for."""
     if verbose:
         traceback.print_exception(error)
-    else:
+    elif isinstance(error, TidegateError):
         typer.echo(f"{type(error).__name__}: {error}", err=True)
-        cause = error.__cause__
-        while cause is not None and not isinstance(cause, RemoteTraceback):
-            typer.echo(f"caused by {type(cause).__name__}: {cause}", err=True)
-            cause = cause.__cause__
+        _tell_causes(error)
+    else:
+        typer.echo(trace(error), err=True, nl=False)
     sys.exit(1)
+
+
+def _tell_causes(error: BaseException) -> None:
+    """Those that say something new: a failed job has the message of why in its own."""
+    told, cause = str(error), error.__cause__
+    while cause is not None and not isinstance(cause, RemoteTraceback):
+        text = str(cause)
+        if text not in told or not isinstance(cause, TidegateError):
+            typer.echo(f"caused by {type(cause).__name__}" + (f": {text}" if text else ""), err=True)
+        cause = cause.__cause__
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from tidegate.common.serialization import (
     SerializationSchema,
     SimpleStringSchema,
 )
+from tidegate.common.serializer import TypeSerializer
 from tidegate.common.time import Duration, Instant, Time
 from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.common.types import Row, RowKind
@@ -51,6 +52,7 @@ __all__ = [
     "Time",
     "TimestampAssigner",
     "TypeInformation",
+    "TypeSerializer",
     "Types",
     "WatermarkGenerator",
     "WatermarkOutput",

@@ -112,9 +112,9 @@ class Departure:
 
     @staticmethod
     def of(error: BaseException) -> Departure:
-        chain = list(_chain(error))
-        travelled = any(isinstance(link, RemoteTraceback) for link, _ in chain)
-        return Departure(tuple(_Link.of(*link) for link in chain), None if travelled else _trace(error))
+        links = list(with_causes(error))
+        travelled = any(isinstance(link, RemoteTraceback) for link, _ in links)
+        return Departure(tuple(_Link.of(*link) for link in links), None if travelled else _trace(error))
 
 
 def _arrived(departure: Departure) -> BaseException:
@@ -129,8 +129,8 @@ def _arrived(departure: Departure) -> BaseException:
     return errors[0]
 
 
-def _chain(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
-    """The error and what Python would show above it."""
+def with_causes(error: BaseException) -> Iterator[tuple[BaseException, bool]]:
+    """The error and what Python would show above it, each with whether the one before was raised ``from`` it."""
     seen: set[int] = set()
     link: BaseException | None = error
     is_cause = True
@@ -161,10 +161,15 @@ def _text(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    """The tracebacks of the causes, or of an error without any, from the user's first frame on. Not the error's own text again."""
-    below = list(_chain(error))[1:2]
+    """The tracebacks of the causes, or of an error without any. Not the error's own text again."""
+    below = list(with_causes(error))[1:2]
+    return trace(below[0][0] if below else error)
+
+
+def trace(error: BaseException) -> str:
+    """An error's traceback with those of its causes, each from the user's first frame on."""
     try:
-        told = traceback.TracebackException.from_exception(below[0][0] if below else error)
+        told = traceback.TracebackException.from_exception(error)
         _cut_ours(told)
         return "".join(told.format())[-_LARGEST:]
     except Exception as second:

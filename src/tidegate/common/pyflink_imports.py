@@ -84,9 +84,16 @@ def _by_their_name(fullname: str) -> str:
 
 def _ours(rest: str) -> str:
     name = f"{OURS}.{rest}" if rest else OURS
-    if rest and (rest.partition(".")[0] not in SHARED or importlib.util.find_spec(name) is None):
+    if rest and (rest.partition(".")[0] not in SHARED or not _is_there(name)):
         raise _not_here(rest)
     return name
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of a name that PyFlink has: see pyflink_names.py
+        return False
 
 
 def _not_here(rest: str) -> NotInTidegateError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
@@ -12,6 +13,9 @@ from tidegate.common.options import TARGET
 from tidegate.graph.transformation import Program
 
 GROUP = "tidegate.executors"
+FACES = "tidegate.faces"
+
+log = logging.getLogger(__name__)
 
 
 class JobHandle(RunningJob, Protocol):
@@ -30,6 +34,33 @@ class Executor(Protocol):
     def execute_async(self, program: Program) -> JobHandle:
         """Check the program and start it; returns as soon as it runs. What is wrong with the program is raised here."""
         ...
+
+
+class Face(Protocol):
+    """Shows jobs to a person. Made without arguments by the entry point; it must not slow or break what it shows."""
+
+    def watch(self, job: JobHandle) -> Callable[[], None]:
+        """Show the job from now on, beside it. What is returned is called behind its end and waits until that has been shown."""
+        ...
+
+
+def watch(job: JobHandle) -> Callable[[], None]:
+    """Let all installed faces show the job. The returned function waits until they have shown its end."""
+    waits: list[Callable[[], None]] = []
+    for point in entry_points(group=FACES):
+        try:
+            waits.append(point.load()().watch(job))
+        except Exception:
+            log.debug("face %s does not show the job", point.name, exc_info=True)
+    return lambda: _each(waits)
+
+
+def _each(waits: list[Callable[[], None]]) -> None:
+    for wait in waits:
+        try:
+            wait()
+        except Exception:
+            log.debug("a face failed", exc_info=True)
 
 
 _registered: dict[str, Callable[[], Executor]] = {}

@@ -22,7 +22,10 @@ from tidegate.datastream.aggregations import (
 from tidegate.datastream.functions import KeyedProcessFunction, KeySelector, ReduceFunction
 from tidegate.datastream.stream import DataStream, expect_function
 from tidegate.datastream.typed_functions import TypedProcess, TypedReduce, typed
+from tidegate.datastream.windowed_stream import WindowedStream
 from tidegate.graph.transformation import Input, Partitioning, ProcessSpec, ReduceSpec, Transformation
+from tidegate.operators.windows.assigner import WindowAssigner
+from tidegate.operators.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 
 
 class KeyedStream(DataStream):
@@ -76,6 +79,16 @@ class KeyedStream(DataStream):
     def max_by(self, position_to_max_by: Field = 0) -> DataStream:
         """The record with the greatest value of a field so far; of several the first."""
         return self._accumulate(KeyedStream.AccumulateType.MAX_BY, position_to_max_by)
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        """Put the records of each key into windows."""
+        return WindowedStream(self, window_assigner)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Windows of so many records of a key; with a slide another one starts every so many records."""
+        if slide == 0:
+            return WindowedStream(self, CountTumblingWindowAssigner(size))
+        return WindowedStream(self, CountSlidingWindowAssigner(size, slide))
 
     def key_by(
         self, key_selector: Callable[[Any], Any] | KeySelector, key_type: TypeInformation | None = None

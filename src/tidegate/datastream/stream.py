@@ -19,6 +19,7 @@ from tidegate.connectors.print import PrintSink
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.base import SupportsPreprocessing
+from tidegate.datastream.executor import watch
 from tidegate.datastream.freezing import pickled
 from tidegate.datastream.functions import (
     FilterFunction,
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
     from tidegate.datastream.connected_streams import ConnectedStreams
     from tidegate.datastream.keyed_stream import KeyedStream
     from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
+    from tidegate.datastream.windowed_stream import AllWindowedStream
+    from tidegate.operators.windows.assigner import WindowAssigner
 
 
 class DataStream(StreamOperatorSettings):
@@ -137,6 +140,12 @@ class DataStream(StreamOperatorSettings):
         if converter(output_tag.type_info) is None:
             return side
         return side.map(lambda value: value, output_tag.type_info)
+
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Windows over all records, whatever their key: in one subtask."""
+        from tidegate.datastream.windowed_stream import AllWindowedStream  # it makes streams of this class
+
+        return AllWindowedStream(self, window_assigner)
 
     # -- where records go
 
@@ -240,6 +249,7 @@ class DataStream(StreamOperatorSettings):
             sink._change("execute_and_collect", parallelism=upstream.parallelism)
         values = collected(channel)  # before the start: a job may commit at once, and what nobody waits for is dropped
         job = self._env._start(job_execution_name)
+        watch(job)
         iterator = CloseableIterator(job.collect(channel), job)
         del values
         if limit is None:

@@ -35,7 +35,7 @@ from tidegate.connectors.formats.avro_files import AvroInputFormat
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
-from tidegate.datastream.executor import JobHandle, find_executor
+from tidegate.datastream.executor import JobHandle, find_executor, watch
 from tidegate.datastream.freezing import pickled
 from tidegate.datastream.interruption import Interruption
 from tidegate.datastream.program import build_program, execution_plan
@@ -250,11 +250,18 @@ class StreamExecutionEnvironment:
         JobFailedError: the job failed for good; JobCancelledError: somebody cancelled it.
         """
         with Interruption() as interruption:
-            return interruption.result_of(self._start(job_name))
+            job = self._start(job_name)
+            shown = watch(job)
+            try:
+                return interruption.result_of(job)
+            finally:
+                shown()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start the program and return at once."""
-        return JobClient(self._start(job_name))
+        job = self._start(job_name)
+        watch(job)
+        return JobClient(job)
 
     def get_execution_plan(self) -> str:
         """The program as JSON; before ``execute``, which empties the environment."""

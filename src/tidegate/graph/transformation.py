@@ -105,6 +105,8 @@ class OperatorSpec:
     """What is called for the records of the second input, if it tells two apart."""
     takes_callables: ClassVar[bool] = True
     """Whether a plain callable may stand for the function object."""
+    calls_only: ClassVar[bool] = False
+    """The function is called by the operator itself: no rewrite can stand in the loop for it."""
     keeps_state: ClassVar[bool] = True
     """Whether it has state and timers by key where its input is keyed."""
     emits: ClassVar[Emits] = Emits.ANY
@@ -217,6 +219,29 @@ class ReduceSpec(OperatorSpec):
 
     function: Any
     value_type: Any = None
+
+
+@dataclass(frozen=True)
+class WindowSpec(OperatorSpec):
+    """Windows of any kind. ``function``: a WindowOperation (operators/windows/operation.py)."""
+
+    method = "add"
+    takes_callables = False
+    calls_only = True
+    emits_tagged = True
+
+    function: Any
+
+
+@dataclass(frozen=True)
+class SlicedWindowSpec(OperatorSpec):
+    """Aligned event-time windows that fire when the watermark passes them; ``function`` as above."""
+
+    method = "add"
+    takes_callables = False
+    emits_tagged = True
+
+    function: Any
 
 
 @dataclass(frozen=True)

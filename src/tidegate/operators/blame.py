@@ -52,7 +52,8 @@ def user_error(error: BaseException, where: str, record: str | None, place: str 
         where += f", {line}"
     if isinstance(error, TidegateError):
         return error.located(where)
-    found = f"{type(error).__name__}: {error}"
+    text = str(error)
+    found = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if record is not None:
         found += f"; record {record}"
     return UserCodeError("A user function raised an exception", where=where, found=found, cure=SEE_CAUSE)

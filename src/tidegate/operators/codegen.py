@@ -15,7 +15,8 @@ from functools import lru_cache
 from types import CodeType, FunctionType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
-from tidegate.common.user_code import CHAIN_FILE
+from tidegate.common.portable_errors import with_causes
+from tidegate.common.user_code import CHAIN_FILE, with_user_frame
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
@@ -347,6 +348,12 @@ class LoopSource:
     def blame(self, error: BaseException) -> Exception:
         """The error with operator, user line and record; read off its traceback."""
         where, record, place = self._locate(error.__traceback__)
+        for below, _ in list(with_causes(error))[
+            1:
+        ]:  # what it was raised from may come out of another line of the loop
+            line = self._locate(below.__traceback__)[2]
+            if line is not None:
+                with_user_frame(below, line)
         return user_error(error, where, record, place)
 
     def _locate(self, tb: TracebackType | None) -> tuple[str, str | None, str | None]:

@@ -15,8 +15,10 @@ from tidegate.graph.transformation import (
     ProcessSpec,
     ReduceSpec,
     SinkSpec,
+    SlicedWindowSpec,
     SourceSpec,
     TimestampsSpec,
+    WindowSpec,
 )
 from tidegate.operators.kinds.async_io import AsyncOperator
 from tidegate.operators.kinds.co_flat_map import CoFlatMapOperator
@@ -28,8 +30,10 @@ from tidegate.operators.kinds.map import MapOperator
 from tidegate.operators.kinds.process import ProcessOperator
 from tidegate.operators.kinds.reduce import ReduceOperator
 from tidegate.operators.kinds.sink import SinkOperator
+from tidegate.operators.kinds.sliced_window import SlicedWindowOperator
 from tidegate.operators.kinds.source import SourceOperator
 from tidegate.operators.kinds.timestamps import TimestampsOperator
+from tidegate.operators.kinds.window import WindowOperator
 from tidegate.operators.operator import Site, StreamOperator
 
 KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
@@ -45,6 +49,8 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     AsyncSpec: AsyncOperator,
     TimestampsSpec: TimestampsOperator,
     SinkSpec: SinkOperator,
+    SlicedWindowSpec: SlicedWindowOperator,
+    WindowSpec: WindowOperator,
 }
 
 

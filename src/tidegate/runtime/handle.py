@@ -7,7 +7,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate.common.errors import JobCancelledError, JobFailedError, JobSuspendedError, TidegateError
+from tidegate.common.errors import (
+    JobCancelledError,
+    JobFailedError,
+    JobSuspendedError,
+    TidegateError,
+    UserCodeError,
+)
 from tidegate.common.job_execution_result import JobExecutionResult
 from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
@@ -76,6 +82,10 @@ class StartedJob:
             raise self._failure
         return JobExecutionResult(JobID(self.job_id), int(self._seconds * 1000))
 
+    def wait(self, timeout: float) -> bool:
+        """Whether it has ended, after so many seconds at most. Never raises."""
+        return self._done.wait(timeout)
+
     def _describe_failure(self) -> TidegateError | None:
         if self._error is None or isinstance(self._error, JobCancelledError):
             return self._error if isinstance(self._error, JobCancelledError) else None
@@ -84,6 +94,8 @@ class StartedJob:
         failure = JobFailedError(
             f"Job '{self._master.graph.name}' ({self.job_id}) failed", found=str(self._error), where=self._kept()
         )
+        if isinstance(self._error, UserCodeError):
+            self._error.__traceback__ = None  # what counts is that of the user's code, below; ours says nothing
         failure.__cause__ = self._error  # whoever raises it: here, or where collected records are read
         return failure
 

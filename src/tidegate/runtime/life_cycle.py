@@ -101,7 +101,8 @@ class FinishedBefore:
 
 @dataclass(frozen=True)
 class Restored:
-    """All that a running attempt holds. ``coordinator`` None: the job takes no checkpoints. ``round``: the latest that counts."""
+    """All that a running attempt holds. ``coordinator`` None: the job takes no checkpoints. ``round``: the latest that counts.
+    ``checkpoint``: the address of what was restored."""
 
     claimed: Claimed
     graph: JobGraph
@@ -110,6 +111,7 @@ class Restored:
     committers: SinkCommitters
     coordinator: CheckpointCoordinator | None
     round: int
+    checkpoint: str | None
 
     def end(self, status: AttemptStatus) -> None:
         """Give up the lease; ``status`` RUNNING: the next attempt of the same job follows."""

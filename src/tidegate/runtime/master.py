@@ -80,7 +80,14 @@ class JobMaster:
             liveness=liveness,
         )
         self.graph = self._job.graph({})
-        self._recorder = JobRecorder(self.job_id, self.graph, self._clock)
+        self._recorder = JobRecorder(
+            self.job_id,
+            self.graph,
+            self._clock,
+            directory=self._job.files.root,
+            is_temporary=self._is_temporary,
+            checkpoint_interval_ms=settings.checkpoints.interval_ms if settings.checkpoints is not None else None,
+        )
         self._inbox = Inbox(self._clock)
         self._lanes = lanes(self._inbox, self.job_id)
         self._restoring = Restoring(self._job, self._lanes.aside, self._on_lease_lost)
@@ -211,7 +218,13 @@ class JobMaster:
             try:
                 current = self._current or self._start(first=False)
                 if isinstance(current, FinishedBefore):
-                    return log.info("job %s has finished in an earlier run: nothing to do", self.job_id)
+                    log.warning(
+                        "job '%s' (%s) has finished in an earlier run: there is nothing to do. To run it anew, give it "
+                        "another tidegate.job-id",
+                        self.graph.name,
+                        self.job_id,
+                    )
+                    return self._recorder.finished_before()
                 self._run_attempt(current)
                 return self._recorder.attempt_ended(None)
             except (*STOPPED, FencedError, SystemExit) as error:
@@ -235,7 +248,7 @@ class JobMaster:
 
     def _run_attempt(self, restored: Restored) -> None:
         token = new_token()
-        self._recorder.attempt_started(restored.round)
+        self._recorder.attempt_started(restored.round, restored.checkpoint)
         self._engine.start(job_spec(self.graph, token, self._subtask_settings()))
         self._attempt = Attempt(
             token=token,

@@ -129,6 +129,7 @@ class Restoring:
             committers=committers,
             coordinator=self._new_coordinator(claimed.lease, completed),
             round=located.metadata.round if located is not None else 0,
+            checkpoint=located.address if located is not None else None,
         )
 
     def _read(self, located: Located | None) -> tuple[JobGraph, Progress, dict[int, Any]]:

@@ -11,6 +11,7 @@ from tidegate.common.clock import Clock
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.plan import JobGraph
 from tidegate.operators.rows import Ack
+from tidegate.runtime.guarantee import Guarantee, guarantee_of
 from tidegate.runtime.statistics import RoundStatistics
 
 _ROUNDS, _CHECKPOINTS, _ATTEMPTS, _EXCEPTIONS = 100, 50, 50, 50
@@ -38,12 +39,13 @@ class OperatorView:
 
 @dataclass(frozen=True)
 class AttemptView:
-    """``restored``: the round it began behind, 0: from the start. ``reason``: why it ended, None for one that runs or has
-    finished."""
+    """``restored``: the round it began behind, 0: from the start. ``checkpoint``: the address of what it restored. ``reason``: why
+    it ended, None for one that runs or has finished."""
 
     number: int
     started_ms: int
     restored: int
+    checkpoint: str | None = None
     ended_ms: int | None = None
     reason: str | None = None
 
@@ -79,8 +81,23 @@ class ExceptionView:
 
 
 @dataclass(frozen=True)
+class Totals:
+    """Of this run, over all its attempts: what is read again after a failure counts again."""
+
+    rounds: int = 0
+    records: int = 0
+    """Records the sources read, in accepted rounds."""
+    checkpoints: int = 0
+    """Completed ones."""
+
+
+@dataclass(frozen=True)
 class JobView:
-    """Oldest first in every list; only the latest of each are there."""
+    """Oldest first in every list; only the latest of each are there.
+
+    ``directory``: on checkpoint storage; ``is_temporary``: made for this run alone. ``checkpoint_interval_ms``: None if the job
+    takes none. ``finished_before``: an earlier run has done everything, this one does nothing.
+    """
 
     job_id: str
     name: str
@@ -92,14 +109,38 @@ class JobView:
     rounds: tuple[RoundStatistics, ...] = ()
     checkpoints: tuple[CheckpointView, ...] = ()
     exceptions: tuple[ExceptionView, ...] = field(default=())
+    directory: str = ""
+    is_temporary: bool = False
+    checkpoint_interval_ms: int | None = None
+    guarantee: Guarantee | None = None
+    finished_before: bool = False
+    totals: Totals = field(default=Totals())
 
 
 class JobRecorder:
     """Makes the next view out of the last one. All but ``view`` is for the job's thread."""
 
-    def __init__(self, job_id: str, graph: JobGraph, clock: Clock) -> None:
+    def __init__(
+        self,
+        job_id: str,
+        graph: JobGraph,
+        clock: Clock,
+        *,
+        directory: str = "",
+        is_temporary: bool = False,
+        checkpoint_interval_ms: int | None = None,
+    ) -> None:
         self._clock = clock
-        self._view = JobView(job_id, graph.name, JobStatus.CREATED, clock.now_ms())
+        self._view = JobView(
+            job_id,
+            graph.name,
+            JobStatus.CREATED,
+            clock.now_ms(),
+            directory=directory,
+            is_temporary=is_temporary,
+            checkpoint_interval_ms=checkpoint_interval_ms,
+            guarantee=guarantee_of(graph, checkpoints=checkpoint_interval_ms is not None),
+        )
         self._attempt = 0
         self.graph(graph)
 
@@ -132,9 +173,9 @@ class JobRecorder:
         ]
         self._view = replace(self._view, operators=tuple(shown))
 
-    def attempt_started(self, round: int) -> None:
+    def attempt_started(self, round: int, checkpoint: str | None = None) -> None:
         self._attempt += 1
-        started = AttemptView(self._attempt, self._clock.now_ms(), round)
+        started = AttemptView(self._attempt, self._clock.now_ms(), round, checkpoint)
         self._view = replace(self._view, attempts=(*self._view.attempts, started)[-_ATTEMPTS:])
 
     def attempt_ended(self, error: BaseException | None) -> None:
@@ -149,6 +190,9 @@ class JobRecorder:
         if error is not None:
             met = ExceptionView(now, self._attempt, type(error).__name__, str(error))
             self._view = replace(self._view, exceptions=(*self._view.exceptions, met)[-_EXCEPTIONS:])
+
+    def finished_before(self) -> None:
+        self._view = replace(self._view, finished_before=True)
 
     def ended(self) -> None:
         self._view = replace(self._view, ended_ms=self._clock.now_ms())
@@ -167,7 +211,9 @@ class JobRecorder:
         seconds = max(statistics.seconds, 1e-9)
         shown = [_counted(o, received.get(o.id), sent.get(o.id), seconds) for o in self._view.operators]
         rounds = (*self._view.rounds, statistics)[-_ROUNDS:]
-        self._view = replace(self._view, operators=tuple(shown), rounds=rounds)
+        totals = self._view.totals
+        totals = replace(totals, rounds=totals.rounds + 1, records=totals.records + statistics.records_in)
+        self._view = replace(self._view, operators=tuple(shown), rounds=rounds, totals=totals)
 
     # -- checkpoints -----------------------------------------------------------------------------------------------------
 
@@ -184,6 +230,9 @@ class JobRecorder:
                 steps = {**shown.steps, number: self._clock.now_ms()}
                 size = shown.size if size is None else size
                 self._replace(shown, replace(shown, outcome=done, steps=steps, size=size))
+                if number == 7:
+                    totals = self._view.totals
+                    self._view = replace(self._view, totals=replace(totals, checkpoints=totals.checkpoints + 1))
 
     def failed(self, checkpoint_id: int, reason: str) -> None:
         for shown in self._view.checkpoints:

@@ -11,6 +11,8 @@ from typing import Any
 from pyspark import SparkConf, SparkContext
 
 from tidegate.common.errors import ConfigurationError
+from tidegate.common.options import SPARK_LOG_LEVEL
+from tidegate.spark.launch import log_settings, start_jvm
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +62,16 @@ def check_settings(configuration: Mapping[str, Any]) -> None:
 def _create(configuration: Mapping[str, Any]) -> SparkContext:
     own = {key: str(value) for key, value in configuration.items() if key.startswith("spark.")}
     master = own.get("spark.master") or os.environ.get("TIDEGATE_MASTER") or "local[*,4]"
+    level = str(configuration.get(SPARK_LOG_LEVEL.key, SPARK_LOG_LEVEL.default))
     settings = {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **own, "spark.master": master}
+    settings |= log_settings(own, level)
     # Workers import what the driver can import: the user's modules beside the script above all.
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p or os.getcwd() for p in sys.path))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = SparkConf().setAppName(str(configuration.get("pipeline.name") or "tidegate")).setAll(list(settings.items()))
+    start_jvm(conf)
     context = SparkContext.getOrCreate(conf)
-    context.setLogLevel(str(configuration.get("tidegate.spark.log-level", "ERROR")))
+    context.setLogLevel(level)
     return context
 
 

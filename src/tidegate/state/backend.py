@@ -24,6 +24,7 @@ from tidegate.state.materialize import applied_to, bring_up
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema, schema_mismatch
 from tidegate.state.segments import SegmentWriter, read
 from tidegate.state.single import ENTRY_BYTES, Changes, Entries, KeyedState, SingleState
+from tidegate.state.slices import SlicedState
 from tidegate.state.store import LocalStore, Snapshot
 from tidegate.state.stores import OpenStore
 from tidegate.state.timers import TimerQueue
@@ -49,6 +50,7 @@ _KINDS: dict[str, tuple[type[Any], type[Any]]] = {
     "map": (KeyedMapState, ttl_states.TtlMapState),
     "reducing": (keyed.KeyedReducingState, ttl_states.TtlReducingState),
     "aggregating": (keyed.KeyedAggregatingState, ttl_states.TtlAggregatingState),
+    "slices": (SlicedState, SlicedState),
 }
 
 

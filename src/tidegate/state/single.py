@@ -52,6 +52,18 @@ class Changes:
         self.groups: list[list[Any]] = [[] for _ in range(max_parallelism)]
         self.deletes = False
 
+    def add(self, paths: list[bytes], groups: Int64s, encoded: list[bytes | None]) -> None:
+        """Many entries, each with the group it belongs to."""
+        self.deletes |= None in encoded
+        order = np.argsort(groups.astype(np.uint16), kind="stable")  # numpy sorts 16 bits by counting
+        positions, groups = order.tolist(), groups[order]
+        flat: list[Any] = [None] * (2 * len(paths))
+        flat[::2] = map(paths.__getitem__, positions)
+        flat[1::2] = map(encoded.__getitem__, positions)
+        starts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist()]
+        for group, start, end in zip(groups[starts].tolist(), starts, [*starts[1:], len(paths)], strict=True):
+            self.groups[group] += flat[2 * start : 2 * end]
+
 
 class Entries:
     """State entries of a file, in its order: canonical keys and values, None deletes."""
@@ -316,21 +328,13 @@ class SingleState(KeyedState):
             encoded = self.codec.encode_all(values)
         except StateFormatError as error:
             raise self._locate(error) from error
-        changes.deletes |= None in encoded
         try:
             paths, groups = self._paths(slots)
         except TypeError:
             for slot in slots:
                 self._path(slot)  # tells which
             raise
-        order = np.argsort(groups.astype(np.uint16), kind="stable")  # numpy sorts 16 bits by counting
-        positions, groups = order.tolist(), groups[order]
-        flat: list[Any] = [None] * (2 * len(slots))
-        flat[::2] = map(paths.__getitem__, positions)
-        flat[1::2] = map(encoded.__getitem__, positions)
-        starts = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist()]
-        for group, start, end in zip(groups[starts].tolist(), starts, [*starts[1:], len(slots)], strict=True):
-            changes.groups[group] += flat[2 * start : 2 * end]
+        changes.add(paths, groups, encoded)
 
 
 class TrackedState(SingleState):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.graph.transformation import Program
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
+from tidegate.runtime.statistics import Listener
 from tidegate.testing.simulated_engine import SimulatedEngine
 
 
@@ -15,4 +16,5 @@ class SimulatedExecutor:
         self._seed = seed
 
     def execute_async(self, program: Program) -> StartedJob:
-        return StartedJob(JobMaster(program, SimulatedEngine(seed=self._seed), listeners=[]), [])
+        listeners: list[Listener] = []
+        return StartedJob(JobMaster(program, SimulatedEngine(seed=self._seed), listeners=listeners), listeners)

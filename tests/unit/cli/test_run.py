@@ -83,6 +83,21 @@ def test_a_failure_is_a_message_without_a_stack(tmp_path: Path) -> None:
     )
 
 
+FAILS_AS_JOBS_DO = """
+from tidegate.common.errors import JobFailedError, UserCodeError
+cause = UserCodeError("A user function raised", where="job.py:3")
+cause.__cause__ = KeyError("x")
+raise JobFailedError("The job failed", found=str(cause)) from cause
+"""
+
+
+def test_what_a_failure_has_said_is_not_said_again(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["run", script(tmp_path, FAILS_AS_JOBS_DO)])
+    assert result.stderr == (
+        "JobFailedError: The job failed\n  found: A user function raised\n  where: job.py:3\ncaused by KeyError: 'x'\n"
+    )
+
+
 def test_verbose_shows_the_stack(tmp_path: Path) -> None:
     result = runner.invoke(app, ["run", "--verbose", script(tmp_path, FAILS)])
     assert result.exit_code == 1
@@ -105,9 +120,23 @@ def test_a_missing_script_and_an_interrupt(tmp_path: Path) -> None:
     assert interrupted.exit_code == 130
 
 
-def test_other_errors_and_exit_codes_of_the_script_pass(tmp_path: Path) -> None:
-    result = runner.invoke(app, ["run", script(tmp_path, "raise RuntimeError('mine')\n")])
-    assert isinstance(result.exception, RuntimeError)
+def test_of_other_errors_the_traceback_begins_in_the_script(tmp_path: Path) -> None:
+    path = script(tmp_path, "def f():\n    raise RuntimeError('mine')\nf()\n")
+    result = runner.invoke(app, ["run", path])
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f'Traceback (most recent call last):\n  File "{path}", line 3, in <module>\n    f()\n'
+        f"  File \"{path}\", line 2, in f\n    raise RuntimeError('mine')\nRuntimeError: mine\n"
+    )
+    assert "runpy" in runner.invoke(app, ["run", "-v", path]).stderr
+
+
+def test_a_syntax_error_is_shown(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["run", script(tmp_path, "def f(:\n")])
+    assert result.exit_code == 1 and "SyntaxError" in result.stderr and "line 1" in result.stderr
+
+
+def test_the_exit_code_of_the_script_passes(tmp_path: Path) -> None:
     assert runner.invoke(app, ["run", script(tmp_path, "import sys; sys.exit(7)\n")]).exit_code == 7
 
 

@@ -194,7 +194,7 @@ def test_our_errors_keep_their_class_and_gain_the_place() -> None:
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration()])
 def test_what_would_end_a_process_or_a_loop_is_an_error_of_user_code(error: BaseException) -> None:
     made = user_error(error, "operator 'Map'", "1")
-    assert isinstance(made, UserCodeError) and f"{type(error).__name__}: " in str(made)
+    assert isinstance(made, UserCodeError) and f"found: {type(error).__name__}" in str(made)
 
 
 def test_the_death_of_a_process_in_a_test_is_nobodys_error() -> None:

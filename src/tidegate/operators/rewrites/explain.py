@@ -73,6 +73,8 @@ def _explained(chain: Chain, place: Place, known: list[tuple[Rewrite, Prepared]]
 
 
 def _refusal(rewrite: Rewrite, chain: Chain, place: Place, found: Prepared) -> str | None:
+    if place.edge is None and place.node.operator.spec.calls_only:
+        return "its operator calls it, not the loop"
     try:
         rewrite.prepare(place.function)
         rewrite.check_place(chain, place, found)

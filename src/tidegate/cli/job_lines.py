@@ -1,0 +1,107 @@
+"""A job in words: one line when it starts, one while it runs, one when it has ended."""
+
+from __future__ import annotations
+
+from tidegate.common.job_status import JobStatus
+from tidegate.runtime.view import CheckpointView, JobView, Outcome
+
+_RATE_OVER_MS = 5_000
+_ENDS = {
+    JobStatus.FINISHED: "has finished",
+    JobStatus.FAILED: "has failed",
+    JobStatus.CANCELED: "was cancelled",
+    JobStatus.SUSPENDED: "was stopped and can go on",
+}
+
+
+def start_line(view: JobView) -> str:
+    """Which job, where it begins, what it promises, where its checkpoints are."""
+    restored = view.attempts[0].checkpoint if view.attempts else None
+    begins = "starts from the beginning" if restored is None else f"continues from {_place(restored, view.directory)}"
+    parts = [f"job '{view.name}' ({view.job_id}) {begins}"]
+    if view.guarantee is not None:
+        parts.append(str(view.guarantee))
+    if view.checkpoint_interval_ms is not None:
+        kept = " (for this run only: set execution.checkpointing.dir)" if view.is_temporary else ""
+        parts.append(f"a checkpoint every {duration(view.checkpoint_interval_ms)} in {view.directory}{kept}")
+    return "; ".join(parts)
+
+
+def _place(checkpoint: str, directory: str) -> str:
+    """The start line has the directory; what is not in it is named in full."""
+    name = checkpoint.removeprefix(f"{directory}/").removeprefix("file://")
+    return f"checkpoint {name.removeprefix('chk-')}" if name.startswith("chk-") else name
+
+
+def live_line(view: JobView, now_ms: int) -> str:
+    """What it does now; the end of the line is the first to go on a narrow terminal."""
+    totals = view.totals
+    parts = [f"{_state(view)} {duration(now_ms - view.created_ms, coarse=True)}"]
+    if totals.rounds:
+        did = f"{_count(totals.rounds, 'round')}, {_count(totals.records, 'record')}"
+        parts.append(f"{did}, {rate(view, now_ms):,.0f}/s")
+    if view.checkpoint_interval_ms is not None and totals.rounds:
+        parts.append(_last_checkpoint(view, now_ms))
+    if view.exceptions:
+        parts.append(f"{_count(len(view.exceptions), 'failure')}, the last: {_first_line(view.exceptions[-1].message)}")
+    parts.append(view.name)
+    if view.checkpoint_interval_ms is not None:
+        parts.append(f"more in {view.directory}/history.json")
+    return " · ".join(parts)
+
+
+def end_line(view: JobView) -> str:
+    """How it ended, and what it did."""
+    totals, ended = view.totals, view.ended_ms if view.ended_ms is not None else view.created_ms
+    did = f"{_count(totals.records, 'record')} in {_count(totals.rounds, 'round')}"
+    if view.checkpoint_interval_ms is not None:
+        did += f", {_count(totals.checkpoints, 'checkpoint')}"
+    return f"job '{view.name}' {_ENDS.get(view.status, view.status.name)}: {did}, {duration(ended - view.created_ms)}"
+
+
+def rate(view: JobView, now_ms: int) -> float:
+    """Records a second over the latest seconds, pauses included."""
+    latest = [r for r in view.rounds if r.started_ms >= now_ms - _RATE_OVER_MS] or list(view.rounds[-1:])
+    if not latest:
+        return 0.0
+    return 1000 * sum(r.records_in for r in latest) / max(now_ms - latest[0].started_ms, 1)
+
+
+def duration(ms: int, *, coarse: bool = False) -> str:
+    """In the words of a person. ``coarse``: whole seconds, for what is read while it changes."""
+    if ms < 1000 and not coarse:
+        return f"{ms} ms"
+    seconds = max(ms, 0) / 1000
+    if seconds < 60:
+        return f"{int(seconds)} s" if coarse or seconds == int(seconds) else f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    large, small = ((hours, "h"), (minutes, "min")) if hours else ((minutes, "min"), (rest, "s"))
+    return f"{large[0]} {large[1]}" + (f" {small[0]} {small[1]}" if small[0] else "")
+
+
+def _state(view: JobView) -> str:
+    if view.status is JobStatus.CREATED or (view.status is JobStatus.RUNNING and not view.totals.rounds):
+        return "STARTING"
+    return view.status.name
+
+
+def _last_checkpoint(view: JobView, now_ms: int) -> str:
+    done = [c for c in view.checkpoints if c.outcome is Outcome.COMPLETED]
+    failed = [c for c in view.checkpoints if c.outcome is Outcome.FAILED]
+    if failed and (not done or failed[-1].checkpoint_id > done[-1].checkpoint_id):
+        return f"checkpoint {failed[-1].checkpoint_id} FAILED: {_first_line(failed[-1].reason or '')}"
+    return "no checkpoint yet" if not done else _completed(done[-1], now_ms)
+
+
+def _completed(checkpoint: CheckpointView, now_ms: int) -> str:
+    ago = duration(now_ms - checkpoint.steps.get(7, now_ms), coarse=True)
+    return f"checkpoint {checkpoint.checkpoint_id}, {ago} ago"
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")

@@ -1,0 +1,41 @@
+"""Serializers of objects to streams of bytes, by PyFlink's module path: what a window assigner names for its windows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from io import BytesIO
+from typing import Any, Generic, TypeVar
+
+__all__ = ["TypeSerializer", "VoidNamespaceSerializer"]
+
+T = TypeVar("T")
+void = b""
+
+
+class TypeSerializer(ABC, Generic[T]):
+    """Two objects that are equal have the same bytes: windows are told apart by them."""
+
+    @abstractmethod
+    def serialize(self, element: T, stream: BytesIO) -> None: ...
+
+    @abstractmethod
+    def deserialize(self, stream: BytesIO) -> T: ...
+
+    def __repr__(self) -> str:
+        return type(self).__name__
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+class VoidNamespaceSerializer(TypeSerializer[Any]):
+    """Of the one namespace that has no bytes."""
+
+    def serialize(self, element: Any, stream: BytesIO) -> None:
+        return None
+
+    def deserialize(self, stream: BytesIO) -> None:
+        return None

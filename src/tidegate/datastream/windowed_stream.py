@@ -1,0 +1,258 @@
+"""WindowedStream and AllWindowedStream: windows of a stream while they are described, and the operators that come out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from tidegate.common.arguments import wrong
+from tidegate.common.errors import ProgramError
+from tidegate.common.row_conversion import converter
+from tidegate.common.time import Duration, Time, millis_of
+from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation
+from tidegate.datastream.aggregations import (
+    Field,
+    GreatestOf,
+    LeastOf,
+    RecordWithGreatest,
+    RecordWithLeast,
+    SumOf,
+    expect_field,
+)
+from tidegate.datastream.functions import AggregateFunction, ReduceFunction
+from tidegate.datastream.output_tag import OutputTag
+from tidegate.datastream.stream import DataStream, expect_function, expect_type
+from tidegate.datastream.window_functions import (
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
+from tidegate.graph.transformation import SlicedWindowSpec, WindowSpec
+from tidegate.operators.windows.assigner import MergingWindowAssigner, WindowAssigner
+from tidegate.operators.windows.evictors import Evictor
+from tidegate.operators.windows.operation import (
+    Aggregated,
+    Buffered,
+    Contents,
+    Reduced,
+    Shape,
+    WindowOperation,
+    is_sliced,
+)
+from tidegate.operators.windows.trigger import Trigger
+
+if TYPE_CHECKING:
+    from tidegate.datastream.keyed_stream import KeyedStream
+    from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
+
+
+class _Windows:
+    """What both have in common. Methods that describe the windows return them; those that name a function make an operator."""
+
+    _label: str
+    _apply: type[Any]
+    _process: type[Any]
+    _shapes: tuple[Shape, Shape]
+
+    def __init__(self, keyed: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+        if not isinstance(window_assigner, WindowAssigner):
+            cure = "for example TumblingEventTimeWindows.of(Time.seconds(10))"
+            raise wrong("window", "a WindowAssigner object", window_assigner, cure)
+        self._keyed_stream, self._window_assigner = keyed, window_assigner
+        self._trigger: Trigger[Any, Any] | None = None
+        self._evictor: Evictor[Any, Any] | None = None
+        self._lateness = 0
+        self._late_tag: OutputTag | None = None
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        return self._keyed_stream.get_execution_environment()
+
+    def get_input_type(self) -> TypeInformation:
+        return self._keyed_stream.get_type()
+
+    # -- description
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> Self:
+        """When windows fire, instead of the assigner's default."""
+        if not isinstance(trigger, Trigger):
+            raise wrong("trigger", "a Trigger object", trigger, "for example CountTrigger.of(100)")
+        self._trigger = self._mergeable(trigger)
+        return self
+
+    def evictor(self, evictor: Evictor[Any, Any]) -> Self:
+        """What leaves a window before or after its function is called (Java's). Its records are then kept one by one."""
+        if not isinstance(evictor, Evictor):
+            raise wrong("evictor", "an Evictor object", evictor, "for example CountEvictor.of(100)")
+        self._evictor = evictor
+        return self
+
+    def allowed_lateness(self, time_ms: int | Time | Duration) -> Self:
+        """How long a window stays behind its end, by the watermark: records that come until then fire it again. For event-time
+        windows; others have no late records."""
+        number = isinstance(time_ms, int) and not isinstance(time_ms, bool)
+        self._lateness = int(time_ms) if number else millis_of("allowed_lateness", time_ms)  # type: ignore[arg-type]
+        if self._lateness < 0:
+            raise ProgramError(
+                "The allowed lateness cannot be negative", found=f"{self._lateness} ms", cure="leave it out, or 0: none"
+            )
+        return self
+
+    def side_output_late_data(self, output_tag: OutputTag) -> Self:
+        """Where records go that are too late for all their windows; without it they are dropped."""
+        if not isinstance(output_tag, OutputTag):
+            raise wrong("side_output_late_data", "an OutputTag", output_tag, 'OutputTag("late", Types.STRING())')
+        self._late_tag = output_tag
+        return self
+
+    # -- operators
+
+    def reduce(
+        self,
+        reduce_function: Callable[[Any, Any], Any] | ReduceFunction,
+        window_function: Any = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """One value for each window, made record by record; the window function is handed it when the window fires."""
+        function = expect_function("reduce", reduce_function, ReduceFunction)
+        if window_function is None and output_type is None:
+            output_type = self._keyed_stream._type
+        return self._result(Reduced(function, self._value_type()), window_function, output_type, function)
+
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction,
+        window_function: Any = None,
+        accumulator_type: TypeInformation | None = None,
+        output_type: TypeInformation | None = None,
+    ) -> DataStream:
+        """An accumulator for each window, to which records are added as they come; its result when the window fires."""
+        parts = ("create_accumulator", "add", "get_result", "merge")
+        if isinstance(aggregate_function, type) or not all(hasattr(aggregate_function, part) for part in parts):
+            cure = "extend AggregateFunction and pass an object of it"
+            raise wrong("aggregate", "an AggregateFunction object", aggregate_function, cure)
+        expect_type("aggregate", accumulator_type)
+        contents = Aggregated(aggregate_function, _or_pickled(accumulator_type))
+        return self._result(contents, window_function, output_type, aggregate_function)
+
+    def apply(self, window_function: Any, output_type: TypeInformation | None = None) -> DataStream:
+        """All records of a window, when it fires."""
+        if not isinstance(window_function, self._apply):
+            raise wrong("apply", f"a {self._apply.__name__} object", window_function, f"extend {self._apply.__name__}")
+        return self._result(Buffered(self._value_type()), window_function, output_type)
+
+    def process(self, process_window_function: Any, output_type: TypeInformation | None = None) -> DataStream:
+        """All records of a window, when it fires, with time and state."""
+        name = self._process.__name__
+        if not isinstance(process_window_function, self._process):
+            raise wrong("process", f"a {name} object", process_window_function, f"extend {name}")
+        return self._result(Buffered(self._value_type()), process_window_function, output_type)
+
+    def sum(self, position_to_sum: Field = 0) -> DataStream:
+        """The sum of a field; the other fields are those of the window's first record (Java's)."""
+        return self.reduce(SumOf(expect_field("sum", position_to_sum)))
+
+    def min(self, position_to_min: Field = 0) -> DataStream:
+        """The least value of a field; the other fields are those of the window's first record (Java's)."""
+        return self.reduce(LeastOf(expect_field("min", position_to_min)))
+
+    def max(self, position_to_max: Field = 0) -> DataStream:
+        """The greatest value of a field; the other fields are those of the window's first record (Java's)."""
+        return self.reduce(GreatestOf(expect_field("max", position_to_max)))
+
+    def min_by(self, position_to_min_by: Field = 0) -> DataStream:
+        """The record with the least value of a field; of several the first (Java's)."""
+        return self.reduce(RecordWithLeast(expect_field("min_by", position_to_min_by)))
+
+    def max_by(self, position_to_max_by: Field = 0) -> DataStream:
+        """The record with the greatest value of a field; of several the first (Java's)."""
+        return self.reduce(RecordWithGreatest(expect_field("max_by", position_to_max_by)))
+
+    # -- inside
+
+    def _result(
+        self, contents: Contents, function: Any, output_type: TypeInformation | None, aggregation: Any = None
+    ) -> DataStream:
+        assigner = self._window_assigner
+        trigger = self._trigger or self._mergeable(assigner.get_default_trigger(self.get_execution_environment()))
+        self._check_merge(contents)
+        operation = WindowOperation(
+            assigner,
+            trigger,
+            self._evictor,
+            self._lateness,
+            self._late_tag,
+            contents,
+            function,
+            self._shape(function),
+            converter(output_type),
+        )
+        spec = SlicedWindowSpec(operation) if is_sliced(operation) else WindowSpec(operation)
+        stream = self._keyed_stream._then(type(assigner).__name__, spec, output_type)
+        functions = ", ".join(type(part).__name__ for part in (aggregation, function) if part is not None)
+        return stream.set_description(f"{self._label}({assigner}, {type(trigger).__name__}, {functions})")
+
+    def _shape(self, function: Any) -> Shape:
+        apply, process = self._shapes
+        if function is None:
+            return Shape.NONE
+        if isinstance(function, self._apply):
+            return apply
+        if isinstance(function, self._process):
+            return process
+        wanted = f"a {self._apply.__name__} or a {self._process.__name__} object"
+        raise wrong("window_function", wanted, function, f"extend {self._process.__name__}")
+
+    def _mergeable(self, trigger: Trigger[Any, Any]) -> Trigger[Any, Any]:
+        if isinstance(self._window_assigner, MergingWindowAssigner) and trigger.can_merge() is not True:
+            raise ProgramError(
+                "A merging window assigner cannot be used with a trigger that does not support merging",
+                where=f"windows of {self._window_assigner!r}",
+                found=f"{trigger!r}, whose can_merge() is not True",
+                cure="return True from can_merge() and move timers and state in on_merge(), or use another trigger",
+            )
+        return trigger
+
+    def _check_merge(self, contents: Contents) -> None:
+        merging = isinstance(self._window_assigner, MergingWindowAssigner) and self._evictor is None
+        if merging and isinstance(contents, Aggregated) and not contents.can_merge:
+            raise ProgramError(
+                "Windows that merge need an AggregateFunction whose merge() makes one accumulator of two",
+                where=f"aggregate({type(contents.function).__name__}) on windows of {self._window_assigner!r}",
+                found="a merge() that does not look at both accumulators",
+                cure="write merge(acc_a, acc_b), or use windows that do not merge",
+            )
+
+    def _value_type(self) -> TypeInformation | None:
+        return _or_pickled(self._keyed_stream._type)
+
+
+class WindowedStream(_Windows):
+    """The windows of a keyed stream: each key has its own. What ``KeyedStream.window`` returns."""
+
+    _label, _apply, _process = "Window", WindowFunction, ProcessWindowFunction
+    _shapes = (Shape.APPLY, Shape.PROCESS)
+
+    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+        super().__init__(keyed_stream, window_assigner)
+
+
+class AllWindowedStream(_Windows):
+    """The windows of a stream without keys, in one subtask. What ``DataStream.window_all`` returns."""
+
+    _label, _apply, _process = "AllWindow", AllWindowFunction, ProcessAllWindowFunction
+    _shapes = (Shape.APPLY_ALL, Shape.PROCESS_ALL)
+
+    def __init__(self, data_stream: DataStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+        super().__init__(data_stream.key_by(_one_key), window_assigner)
+
+    def _result(self, *arguments: Any) -> DataStream:
+        return super()._result(*arguments).force_non_parallel()
+
+
+def _one_key(value: Any) -> int:
+    return 0
+
+
+def _or_pickled(info: TypeInformation | None) -> TypeInformation | None:
+    return None if isinstance(info, PickledBytesTypeInfo) else info

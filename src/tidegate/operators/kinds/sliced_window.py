@@ -1,0 +1,259 @@
+"""Event-time windows that are the same for all keys and fire when the watermark passes them: tumbling and sliding ones.
+
+A record is added to what its key has in its slice of time (``windows/slices.py``), by lines in the loop: usually an access to a
+dict. At the end of a window all its keys are at hand, slice by slice, so there is no timer for each of them. Which slices are open
+is a part of the snapshot, and tells when something is to be done. Records that come behind the watermark go another way
+(``_behind``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Any, ClassVar, NoReturn
+
+from tidegate.common.watermarks import MAX_WATERMARK, MIN_WATERMARK
+from tidegate.graph.plan import ChainNode
+from tidegate.operators.blame import user_error
+from tidegate.operators.codegen import LoopSource
+from tidegate.operators.contexts import SubtaskRuntimeContext
+from tidegate.operators.function_operator import FunctionOperator
+from tidegate.operators.operator import EndOfInput, OperatorRound, Site
+from tidegate.operators.ownership import ATOMS, own
+from tidegate.operators.windows.adding import adding_to
+from tidegate.operators.windows.assigner import no_timestamp
+from tidegate.operators.windows.contexts import WindowContext
+from tidegate.operators.windows.emission import Emission
+from tidegate.operators.windows.operation import CONTENTS, Shape, WindowOperation
+from tidegate.operators.windows.slices import Slices
+from tidegate.operators.windows.time_assigners import aligned_event_time
+from tidegate.operators.windows.window import TimeWindow, TimeWindowSerializer, bytes_of
+from tidegate.state.keys import visible
+from tidegate.state.slices import SliceCells, SliceStateDescriptor
+from tidegate.state.snapshot import ListPart, OperatorSnapshot, Part, Redistribution
+
+SLICES = "slices"
+"""The part with the starts of the slices that have something in them."""
+_FIRE, _CLEAN_UP = 0, 1
+_SERIALIZER = TimeWindowSerializer()
+
+
+class SlicedWindowOperator(FunctionOperator):
+    """``watermark``: what windows have fired up to."""
+
+    emits_fresh: ClassVar[bool] = True
+
+    def __init__(self, node: ChainNode, site: Site) -> None:
+        super().__init__(node, site)
+        assert self.by_key is not None
+        operation: WindowOperation = self.operator.spec.function
+        aligned = aligned_event_time(operation.assigner)
+        assert aligned is not None
+        self._operation, backend = operation, self.by_key.backend
+        self._slices = Slices(aligned.size, aligned.slide, aligned.offset)
+        self._lateness = operation.lateness
+        self._adding = adding_to(operation.contents)
+        runtime = SubtaskRuntimeContext(self.operator, site.index, backend, site.settings.parameters)
+        self._context = WindowContext(self, runtime, backend, merging=False)
+        self._call, self._clear = operation.caller(), operation.clearer()
+        self._out = Emission(site.emit, operation.convert)
+        self._keys = backend.context
+        self.watermark = MIN_WATERMARK
+        self._stored: set[int] = set()
+        self._open: set[int] = set()
+        """Starts of slices that may have something in them; ``_stored``: in the files."""
+        self._due: list[tuple[int, int, int]] = []
+        """A heap: when a window is to be fired or cleaned up, which of the two, its start."""
+        self._windows: set[int] = set()
+        """Starts of the windows in the heap."""
+
+    def processing_time(self) -> int:
+        return self._keys.time
+
+    # -- a round -----------------------------------------------------------------------------------------------------
+
+    def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
+        super().restore(snapshot, round)
+        assert self.by_key is not None
+        self._state = self.by_key.backend.state(SliceStateDescriptor(CONTENTS, self._adding.type))
+        self.watermark = self.below.watermark
+        self._out.clear()
+        self._due, self._windows, self._open = [], set(), set()
+        self._stored = set(filter(self._is_open, snapshot.values(SLICES)))
+        for start in self._stored:
+            self._begin_slice(start)
+
+    def _is_open(self, start: int) -> bool:
+        """Whether a slice may have something in it. Those of other subtasks may be over here."""
+        windows = self._slices.windows_of(start)
+        return bool(windows) and self._cleanup_time(windows[0]) > self.watermark
+
+    def begin(self) -> None:
+        super().begin()
+        self._state.keep_only(self._stored)
+
+    def parts(self) -> dict[str, Part]:
+        slices = ListPart.of(Redistribution.UNION, sorted(self._open))
+        return {**super().parts(), **({SLICES: slices} if self._open else {})}
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
+        n, owner = self.id, source.owner(self.node, value)
+        if not source.timed:
+            source.line(depth, f"{source.bind(f'n{n}', _refuse)}()", owner)
+            return
+        low, high, cells = f"tg_lo{n}", f"tg_hi{n}", f"tg_c{n}"
+        source.once(f"{low} = {high} = {cells} = 0")
+        key = "tg_k" if keyed else f"{source.bind(f'B{n}', self.key_context)}.slot"
+        source.line(depth, "try:", owner)
+        source.line(depth + 1, f"if not {low} <= tg_t < {high}:", owner)
+        source.line(depth + 2, f"{low}, {high}, {cells} = {source.bind(f'o{n}', self._slice_at)}(tg_t)", owner)
+        source.line(depth, f"except {source.bind('TypeError', TypeError)}:", owner)
+        source.line(depth + 1, f"{source.bind(f'n{n}', _refuse)}()", owner)
+        if not keyed:  # what comes from a function of this chain may still be changed by it
+            atoms, copied, mine = source.bind("atoms", ATOMS), source.bind("own", own), f"tg_w{n}"
+            source.line(depth, f"{mine} = {value} if {value}.__class__ in {atoms} else {copied}({value})", owner)
+            value = mine
+        source.line(depth, f"if {cells} is None:", owner)
+        source.line(depth + 1, f"{source.bind(f'l{n}', self._behind)}({key}, {_whole(source, value)}, tg_t)", owner)
+        source.line(depth, "else:", owner)
+        self._adding.write(source, f"{n}", cells, key, value, depth + 1, owner, keyed)
+
+    def _slice_at(self, time: int) -> tuple[int, int, SliceCells | None]:
+        """The slice of a record, and where it is to be added. None: it comes behind the watermark, or in no window at all."""
+        start, end = self._slices.around(time)
+        windows = self._slices.windows_of(start)
+        if not windows or windows[-1] + self._slices.size - 1 <= self.watermark:
+            return start, end, None
+        return start, end, self._cells(start)
+
+    def _cells(self, start: int) -> SliceCells:
+        if start not in self._open:
+            self._begin_slice(start)
+        cells: SliceCells = self._state.cells(start, stored=start in self._stored)
+        return cells
+
+    def _begin_slice(self, start: int) -> None:
+        self._open.add(start)
+        last_ms = self._slices.size - 1
+        for window in self._slices.windows_of(start):
+            if window not in self._windows and self._cleanup_time(window) > self.watermark:
+                self._windows.add(window)
+                if window + last_ms > self.watermark:
+                    heappush(self._due, (window + last_ms, _FIRE, window))
+                heappush(self._due, (self._cleanup_time(window), _CLEAN_UP, window))
+
+    def _cleanup_time(self, window: int) -> int:
+        return min(window + self._slices.size - 1 + self._lateness, MAX_WATERMARK)
+
+    def _behind(self, key: Any, value: Any, time: int) -> None:
+        """A record for which a window has fired already: it is late, or its windows fire once more, at once."""
+        start, _ = self._slices.around(time)
+        last_ms = self._slices.size - 1
+        alive = [w for w in self._slices.windows_of(start) if self._cleanup_time(w) > self.watermark]
+        if alive:
+            self._adding.add(self._cells(start), key, value)
+            for window in alive:
+                if window + last_ms <= self.watermark:
+                    self._fire_key(key, window)
+        elif time + self._lateness <= self.watermark and self._operation.late_tag is not None:
+            self._out.late(self._operation.late_tag, value, time)
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def on_watermark(self, now_ms: int) -> None:
+        self._out.flush()
+        self.watermark, self._keys.time = self.above.watermark, now_ms
+        if self.round.end_of_input is not EndOfInput.BEHIND:
+            self._pass_windows()
+        self._pass_time_on()
+
+    def end_input(self, now_ms: int) -> None:
+        self.on_watermark(now_ms)
+
+    def _pass_windows(self) -> None:
+        while self._due and self._due[0][0] <= self.watermark:
+            _, what, window = heappop(self._due)
+            try:
+                (self._fire_window if what == _FIRE else self._clean_up)(window)
+            except BaseException as error:
+                where = f"operator '{self.operator.name}', {self._window(window)!r}"
+                raise user_error(error, where, None) from error
+            self._out.flush_full()
+        self._out.flush()
+
+    def _clean_up(self, window: int) -> None:
+        self._windows.discard(window)
+        if self._clear is not None:
+            self._clear_keys(window)
+        for start in self._slices.last_of(window):
+            if start in self._open:
+                self._state.drop(start, stored=start in self._stored)
+                self._open.discard(start)
+
+    def _clear_keys(self, window: int) -> None:
+        assert self._clear is not None
+        for key in self._contents(window):
+            self._enter(key, window)
+            self._clear(self._context)
+
+    # -- what is in a window ------------------------------------------------------------------------------------------
+
+    def _fire_window(self, window: int) -> None:
+        contents = self._contents(window)
+        if self._operation.shape is Shape.NONE:
+            results = [self._adding.result(value) for value in contents.values() if value is not None]
+            if self._lateness or not self._slices.are_windows:
+                results = list(map(own, results))  # what stays in the state must not leave as the same object
+            self._out.owned([result for result in results if result is not None], window + self._slices.size - 1)
+            return
+        for key, value in contents.items():
+            if value is not None:
+                self._call_function(key, window, self._adding.result(value))
+                self._out.flush_full()
+
+    def _fire_key(self, key: Any, window: int) -> None:
+        """Of one key only: a late record has come."""
+        found = [value for start in self._open_slices(window) if (value := self._cells(start)[key]) is not None]
+        if found:
+            self._call_function(key, window, self._adding.result(own(self._adding.merged(found))))
+
+    def _call_function(self, key: Any, window: int, result: Any) -> None:
+        if result is None:
+            return
+        self._enter(key, window)
+        records = [result] if self._operation.is_single else result
+        results = self._call(visible(key), self._context, records)
+        self._out.results(results, window + self._slices.size - 1)
+
+    def _contents(self, window: int) -> dict[Any, Any]:
+        """What each key has in a window; None: nothing."""
+        slices: Iterable[SliceCells] = map(self._cells, self._open_slices(window))
+        every = [cells.everything() for cells in slices]
+        if len(every) == 1:
+            return every[0]
+        return self._adding.merged_by_key(every)
+
+    def _open_slices(self, window: int) -> list[int]:
+        return [start for start in self._slices.of_window(window) if start in self._open]
+
+    def _enter(self, key: Any, window: int) -> None:
+        """Set the key, and the window for the context of the function."""
+        self._keys.slot = key
+        found = self._window(window)
+        self._context.enter(found, lambda: bytes_of(found, _SERIALIZER))
+
+    def _window(self, start: int) -> TimeWindow:
+        return TimeWindow(start, start + self._slices.size)
+
+
+def _whole(source: LoopSource, value: str) -> str:
+    """The record in a variable, without making it for every record if it comes as columns."""
+    if source.fields(value) is None:
+        return value
+    return f"tg_values.row({source.bind('len', len)}(tg_values) - tg_i.__length_hint__() - 1)"
+
+
+def _refuse() -> NoReturn:
+    raise no_timestamp()

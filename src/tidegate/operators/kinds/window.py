@@ -1,0 +1,301 @@
+"""Windows of any kind: assigned record by record, with a trigger, maybe merged, maybe with an evictor.
+
+Contents, trigger state and timers of a window lie in its namespace, the bytes of the window. Windows that are the same for all keys
+and aggregate have a kind of their own, ``sliced_window.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from io import BytesIO
+from typing import Any, ClassVar
+
+from tidegate.common.errors import UserCodeError
+from tidegate.common.watermarks import MAX_WATERMARK, MIN_WATERMARK
+from tidegate.graph.plan import ChainNode
+from tidegate.operators.blame import user_error
+from tidegate.operators.codegen import LoopSource
+from tidegate.operators.contexts import SubtaskRuntimeContext
+from tidegate.operators.function_operator import FunctionOperator
+from tidegate.operators.operator import OperatorRound, Site
+from tidegate.operators.ownership import own
+from tidegate.operators.time_domain import TimeDomain
+from tidegate.operators.windows.assigner import MergingWindowAssigner
+from tidegate.operators.windows.contexts import (
+    OperatorAssignerContext,
+    OperatorEvictorContext,
+    OperatorTriggerContext,
+    WindowContext,
+)
+from tidegate.operators.windows.emission import Emission
+from tidegate.operators.windows.evictors import TimestampedValue
+from tidegate.operators.windows.merging import MERGING_SET, MergingWindows
+from tidegate.operators.windows.operation import CONTENTS, WindowOperation
+from tidegate.operators.windows.trigger import TriggerResult
+from tidegate.operators.windows.window import bytes_of
+from tidegate.state.descriptors import ListStateDescriptor
+from tidegate.state.keys import visible
+from tidegate.state.snapshot import OperatorSnapshot
+
+
+class WindowOperator(FunctionOperator):
+    """``watermark``: what event-time timers have fired up to; a record is late by it."""
+
+    emits_fresh: ClassVar[bool] = True
+
+    def __init__(self, node: ChainNode, site: Site) -> None:
+        super().__init__(node, site)
+        assert self.by_key is not None
+        operation: WindowOperation = self.operator.spec.function
+        backend = self._backend = self.by_key.backend
+        runtime = SubtaskRuntimeContext(self.operator, site.index, backend, site.settings.parameters)
+        self.watermark = MIN_WATERMARK
+        self._keys = backend.context
+        self._operation, self._assigner, self._trigger = operation, operation.assigner, operation.trigger
+        self._merges = isinstance(self._assigner, MergingWindowAssigner)
+        self._by_event_time = self._assigner.is_event_time()
+        self._serializer = self._assigner.get_window_serializer()
+        self._trigger_context = OperatorTriggerContext(backend, self, runtime)
+        self._assigner_context = OperatorAssignerContext(self, runtime)
+        self._evictor_context = OperatorEvictorContext(self, runtime)
+        self._window_context = WindowContext(self, runtime, backend, merging=self._merges)
+        self._call, self._clear = operation.caller(), operation.clearer()
+        self._out = Emission(site.emit, operation.convert)
+        self._contents: Any = None
+
+    def processing_time(self) -> int:
+        return self._keys.time
+
+    def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
+        super().restore(snapshot, round)
+        self.watermark = self.below.watermark
+        self._out.clear()
+        evicts = self._operation.evictor is not None
+        descriptor = ListStateDescriptor(CONTENTS, None) if evicts else self._operation.contents.descriptor()
+        self._contents = self._backend.state(descriptor)
+        if self._merges:
+            self._sets = self._backend.state(MERGING_SET)
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
+        owner = source.owner(self.node, value)
+        time = "tg_t" if source.timed else "None"
+        source.line(depth, f"{source.bind(f'p{self.id}', self.take)}({value}, {time})", owner)
+
+    def take(self, value: Any, timestamp: int | None) -> None:
+        """A record of the current key."""
+        time = MIN_WATERMARK if timestamp is None else timestamp
+        value = own(value)
+        windows = self._assigner.assign_windows(value, time, self._assigner_context)
+        key = self._keys.slot
+        place = self._take_merging if self._merges else self._take_plain
+        skipped = True
+        for window in windows:
+            skipped = not place(key, window, value, timestamp, time) and skipped
+        self._keys.slot = key
+        if skipped and self._by_event_time and time + self._operation.lateness <= self.watermark:
+            self._late(value, timestamp)
+
+    def _late(self, value: Any, timestamp: int | None) -> None:
+        tag = self._operation.late_tag
+        if tag is not None:
+            self._out.late(tag, value, timestamp)
+
+    def _take_plain(self, key: Any, window: Any, value: Any, timestamp: int | None, time: int) -> bool:
+        """False: it is too late for the window."""
+        if self._is_late(window):
+            return False
+        namespace = self._bytes(window)
+        self._add(key, window, namespace, namespace, value, timestamp, time)
+        return True
+
+    def _take_merging(self, key: Any, window: Any, value: Any, timestamp: int | None, time: int) -> bool:
+        self._keys.slot = key
+        merging = self._merging_windows()
+        actual = merging.add(window, self._bytes, lambda *merge: self._merge(key, *merge))
+        late = self._is_late(actual)
+        if late:
+            merging.retire(actual)
+        else:
+            place = merging.place_of(actual)
+            assert place is not None
+            self._add(key, actual, self._bytes(actual), place, value, timestamp, time)
+        self._persist(key, merging)
+        return not late
+
+    def _add(
+        self, key: Any, window: Any, namespace: bytes, place: bytes, value: Any, timestamp: int | None, time: int
+    ) -> None:
+        """``place``: the namespace of the contents."""
+        self._keys.enter(key, place)
+        self._contents.add(value if self._operation.evictor is None else TimestampedValue(value, timestamp))
+        self._keys.enter(key, namespace)
+        result = self._trigger.on_element(value, time, window, self._trigger_context)
+        self._act(result, key, window, namespace, place)
+        self._keys.enter(key, namespace)
+        self._set_cleanup_timer(window)
+
+    # -- what a trigger says ------------------------------------------------------------------------------------------
+
+    def _act(self, result: TriggerResult, key: Any, window: Any, namespace: bytes, place: bytes) -> None:
+        if result is TriggerResult.CONTINUE:
+            return
+        if not isinstance(result, TriggerResult):
+            raise UserCodeError(
+                "A trigger returns a TriggerResult",
+                found=f"{result!r:.200} from {type(self._trigger).__name__}",
+                cure="return TriggerResult.CONTINUE if nothing is to happen",
+            )
+        if result.is_fire():
+            self._fire_window(key, window, namespace, place)
+        if result.is_purge():
+            self._keys.enter(key, place)
+            self._contents.clear()
+
+    def _fire_window(self, key: Any, window: Any, namespace: bytes, place: bytes) -> None:
+        self._keys.enter(key, place)
+        contents = self._contents.get()
+        if contents is None or (isinstance(contents, list) and not contents and not self._operation.is_single):
+            return
+        evictor = self._operation.evictor
+        if evictor is not None and not contents:
+            return
+        records = contents
+        if evictor is not None:
+            evictor.evict_before(contents, len(contents), window, self._evictor_context)
+            values = [element.value for element in contents]
+            records = self._operation.contents.of(values) if values or not self._operation.is_single else None
+        if records is not None:
+            self._emit(key, window, namespace, [records] if self._operation.is_single else records)
+        if evictor is not None:
+            evictor.evict_after(contents, len(contents), window, self._evictor_context)
+            self._keys.enter(key, place)
+            self._contents.update(contents)
+
+    def _emit(self, key: Any, window: Any, namespace: bytes, records: list[Any]) -> None:
+        self._keys.slot = key
+        self._window_context.enter(window, lambda: namespace)
+        self._out.results(self._call(visible(key), self._window_context, records), window.max_timestamp())
+
+    # -- timers ------------------------------------------------------------------------------------------------------
+
+    def _fire(self, timers: Iterable[tuple[int, Any, bytes]], kind: TimeDomain) -> None:
+        for moment, key, namespace in timers:
+            window = self._window(namespace)
+            try:
+                self._on_timer_of(moment, key, window, namespace, kind)
+            except BaseException as error:
+                where = f"operator '{self.operator.name}', {window!r} of key {visible(key)!r}"
+                raise user_error(error, where, None) from error
+            self._out.flush_full()
+        self._out.flush()
+
+    def _on_timer_of(self, moment: int, key: Any, window: Any, namespace: bytes, kind: TimeDomain) -> None:
+        place, merging = namespace, None
+        if self._merges:
+            self._keys.slot = key
+            merging = self._merging_windows()
+            found = merging.place_of(window)
+            if found is None:
+                return  # a timer that its trigger has not deleted: the window is gone
+            place = found
+        event_time = kind is TimeDomain.EVENT_TIME
+        on_time = self._trigger.on_event_time if event_time else self._trigger.on_processing_time
+        self._keys.enter(key, namespace)
+        self._act(on_time(moment, window, self._trigger_context), key, window, namespace, place)
+        if event_time == self._by_event_time and moment == self._cleanup_time(window):
+            self._clear_all(key, window, namespace, place)
+            if merging is not None:
+                merging.retire(window)
+        if merging is not None:
+            self._persist(key, merging)
+
+    def _clear_all(self, key: Any, window: Any, namespace: bytes, place: bytes) -> None:
+        """The window is over: nothing of it stays."""
+        self._keys.enter(key, place)
+        self._contents.clear()
+        self._keys.enter(key, namespace)
+        self._trigger.clear(window, self._trigger_context)
+        if self._clear is not None:
+            self._keys.slot = key
+            self._window_context.enter(window, lambda: namespace)
+            self._clear(self._window_context)
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def on_processing_time(self, now_ms: int) -> None:
+        self._keys.time = now_ms
+        super().on_processing_time(now_ms)
+
+    def on_watermark(self, now_ms: int) -> None:
+        self._pass_over(now_ms)
+        super().on_watermark(now_ms)
+
+    def end_input(self, now_ms: int) -> None:
+        self._pass_over(now_ms)
+        super().end_input(now_ms)
+
+    def _pass_over(self, now_ms: int) -> None:
+        """What records have fired goes out before time goes on."""
+        self._out.flush()
+        self.watermark, self._keys.time = self.above.watermark, now_ms
+
+    def _cleanup_time(self, window: Any) -> int:
+        last: int = window.max_timestamp()
+        return min(last + self._operation.lateness, MAX_WATERMARK) if self._by_event_time else last
+
+    def _is_late(self, window: Any) -> bool:
+        return self._by_event_time and self._cleanup_time(window) <= self.watermark
+
+    def _set_cleanup_timer(self, window: Any) -> None:
+        time = self._cleanup_time(window)
+        if time != MAX_WATERMARK:  # the end of time needs no cleaning
+            (self._backend.event_timers if self._by_event_time else self._backend.processing_timers).register(time)
+
+    # -- merging -----------------------------------------------------------------------------------------------------
+
+    def _merging_windows(self) -> MergingWindows:
+        return MergingWindows(self._assigner, self._sets.value(), self._window)
+
+    def _persist(self, key: Any, merging: MergingWindows) -> None:
+        if merging.changed:
+            self._keys.slot = key
+            self._sets.update(merging.to_store(self._bytes))
+
+    def _merge(self, key: Any, result: Any, merged: list[Any], place: bytes, others: list[bytes]) -> None:
+        self._refuse_ended(result)
+        self._keys.enter(key, self._bytes(result))
+        self._trigger_context.merged = [self._bytes(window) for window in merged]
+        self._trigger.on_merge(result, self._trigger_context)
+        for window in merged:
+            if window != result:
+                self._keys.enter(key, self._bytes(window))
+                self._trigger.clear(window, self._trigger_context)
+                self._delete_cleanup_timer(window)
+        self._keys.slot = key
+        if others:
+            self._contents.merge_namespaces(place, others)
+
+    def _delete_cleanup_timer(self, window: Any) -> None:
+        time = self._cleanup_time(window)
+        (self._backend.event_timers if self._by_event_time else self._backend.processing_timers).delete(time)
+
+    def _refuse_ended(self, window: Any) -> None:
+        if self._by_event_time and self._cleanup_time(window) <= self.watermark:
+            kind, now = "an event-time window cannot become earlier than the current watermark", self.watermark
+        elif not self._by_event_time and window.max_timestamp() <= self.processing_time():
+            kind, now = "a processing-time window cannot become earlier than the clock", self.processing_time()
+        else:
+            return
+        raise UserCodeError(
+            f"The end timestamp of {kind} by merging",
+            found=f"{window!r} at {now}",
+            cure="let merge_windows() cover all windows that it merges",
+        )
+
+    def _bytes(self, window: Any) -> bytes:
+        return bytes_of(window, self._serializer)
+
+    def _window(self, namespace: bytes) -> Any:
+        return self._serializer.deserialize(BytesIO(namespace))

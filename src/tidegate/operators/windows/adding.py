@@ -1,0 +1,136 @@
+"""How records are added to what a key has in a slice: by lines in the loop, or by a call, and how slices become a window."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from tidegate.common.typeinfo import Types
+from tidegate.operators.ownership import own
+from tidegate.operators.rewrites.rewrite import Owner
+from tidegate.operators.windows.operation import Aggregated, Buffered, Contents, Reduced
+
+if TYPE_CHECKING:
+    from tidegate.operators.codegen import LoopSource
+    from tidegate.state.slices import SliceCells
+
+
+class Adding:
+    """One way. ``type``: of what is kept. Cells hold None where a key has nothing."""
+
+    type: Any
+
+    def write(
+        self, source: LoopSource, label: str, cells: str, key: str, value: str, depth: int, owner: Owner, keyed: bool
+    ) -> None:
+        """Code that adds the record in ``value`` to the cells in the variable ``cells``."""
+        raise NotImplementedError
+
+    def add(self, cells: SliceCells, key: Any, value: Any) -> None:
+        """The same as a call."""
+        raise NotImplementedError
+
+    def result(self, kept: Any) -> Any:
+        """What the window function is handed, or what is emitted; None: nothing."""
+        return kept
+
+    def merged(self, kept: list[Any]) -> Any:
+        """Of several slices, in the order of time; what they keep must not change."""
+        raise NotImplementedError
+
+    def merged_by_key(self, slices: list[dict[Any, Any]]) -> dict[Any, Any]:
+        found: dict[Any, list[Any]] = {}
+        for cells in slices:
+            for key, value in cells.items():
+                if value is not None:
+                    if key in found:
+                        found[key].append(value)
+                    else:
+                        found[key] = [value]
+        return {key: self.merged(kept) for key, kept in found.items()}
+
+
+class _Collecting(Adding):
+    """A list of the records. For windows that are slices: the order in which records came is that of their window."""
+
+    def __init__(self, contents: Buffered) -> None:
+        self.type = None if contents.type is None else Types.LIST(contents.type)
+
+    def write(
+        self, source: LoopSource, label: str, cells: str, key: str, value: str, depth: int, owner: Owner, keyed: bool
+    ) -> None:
+        kept = f"tg_a{label}"
+        source.line(depth, f"{kept} = {cells}[{key}]", owner)
+        source.line(depth, f"if {kept} is None:", owner)
+        source.line(depth + 1, f"{cells}[{key}] = [{value}]", owner)
+        source.line(depth, "else:", owner)
+        source.line(depth + 1, f"{kept}.append({value})", owner)
+
+    def add(self, cells: SliceCells, key: Any, value: Any) -> None:
+        kept = cells[key]
+        if kept is None:
+            cells[key] = [value]
+        else:
+            kept.append(value)
+
+    def result(self, kept: Any) -> Any:
+        return list(kept)
+
+    def merged(self, kept: list[Any]) -> Any:
+        return [value for values in kept for value in values]
+
+
+class _Reducing(Adding):
+    def __init__(self, contents: Reduced) -> None:
+        self.type, self._reduce = contents.type, contents.add
+
+    def write(
+        self, source: LoopSource, label: str, cells: str, key: str, value: str, depth: int, owner: Owner, keyed: bool
+    ) -> None:
+        kept, out = f"tg_a{label}", f"tg_v{label}"
+        source.line(depth, f"{kept} = {cells}[{key}]", owner)
+        source.line(depth, f"if {kept} is None:", owner)
+        source.line(depth + 1, f"{cells}[{key}] = {value}", owner)
+        source.line(depth, "else:", owner)
+        source.call(label, self._reduce, [kept, value], out, depth + 1, owner, keyed)
+        source.line(depth + 1, f"{cells}[{key}] = {out}", owner)
+
+    def add(self, cells: SliceCells, key: Any, value: Any) -> None:
+        kept = cells[key]
+        cells[key] = value if kept is None else self._reduce(kept, value)
+
+    def merged(self, kept: list[Any]) -> Any:
+        return kept[0] if len(kept) == 1 else reduce(self._reduce, map(own, kept))
+
+
+class _Aggregating(Adding):
+    def __init__(self, contents: Aggregated) -> None:
+        self.type = contents.type
+        self._add, self._create = contents.add, contents.function.create_accumulator
+        self._merge, self._result = contents.function.merge, contents.function.get_result
+
+    def write(
+        self, source: LoopSource, label: str, cells: str, key: str, value: str, depth: int, owner: Owner, keyed: bool
+    ) -> None:
+        kept, out = f"tg_a{label}", f"tg_v{label}"
+        source.line(depth, f"{kept} = {cells}[{key}]", owner)
+        source.line(depth, f"if {kept} is None:", owner)
+        source.line(depth + 1, f"{kept} = {source.bind(f'z{label}', self._create)}()", owner)
+        source.call(label, self._add, [value, kept], out, depth, owner, keyed)
+        source.line(depth, f"{cells}[{key}] = {out}", owner)
+
+    def add(self, cells: SliceCells, key: Any, value: Any) -> None:
+        kept = cells[key]
+        cells[key] = self._add(value, self._create() if kept is None else kept)
+
+    def result(self, kept: Any) -> Any:
+        return self._result(kept)
+
+    def merged(self, kept: list[Any]) -> Any:
+        return kept[0] if len(kept) == 1 else reduce(self._merge, map(own, kept))
+
+
+def adding_to(contents: Contents) -> Adding:
+    if isinstance(contents, Buffered):
+        return _Collecting(contents)
+    return _Reducing(contents) if isinstance(contents, Reduced) else _Aggregating(contents)

@@ -1,0 +1,91 @@
+"""Window assigners: the windows of a record. Flink's own stand in ``time_assigners.py``, ``sessions.py`` and ``counting.py``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+from typing import Any, Generic, TypeVar
+
+from tidegate.common.errors import ProgramError, UserCodeError
+from tidegate.common.serializer import TypeSerializer
+from tidegate.common.watermarks import MIN_WATERMARK
+from tidegate.operators.windows.trigger import Trigger
+
+T = TypeVar("T")
+W = TypeVar("W")
+W2 = TypeVar("W2")
+
+
+class WindowAssigner(ABC, Generic[T, W]):
+    """Puts each record into any number of windows. One object serves all keys."""
+
+    class WindowAssignerContext(ABC):
+        """Valid during the call only."""
+
+        @abstractmethod
+        def get_current_processing_time(self) -> int: ...
+
+        @abstractmethod
+        def get_runtime_context(self) -> Any:
+            """The operator's runtime context; its states are those of the record's key."""
+
+    @abstractmethod
+    def assign_windows(
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[W]:
+        """The windows of a record. ``timestamp``: the least 64-bit integer if it has none."""
+
+    @abstractmethod
+    def get_default_trigger(self, env: Any) -> Trigger[T, W]: ...
+
+    @abstractmethod
+    def get_window_serializer(self) -> TypeSerializer[W]: ...
+
+    @abstractmethod
+    def is_event_time(self) -> bool:
+        """Whether windows end by the watermark; else by the clock."""
+
+
+class MergingWindowAssigner(WindowAssigner[T, W]):
+    """An assigner whose windows grow together: sessions."""
+
+    class MergeCallback(ABC, Generic[W2]):
+        @abstractmethod
+        def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
+            """These windows become this one."""
+
+    @abstractmethod
+    def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]) -> None:
+        """Tell the callback which of the windows of a key become one."""
+
+
+def timed(timestamp: int) -> int:
+    """The timestamp of a record, if it has one."""
+    if timestamp <= MIN_WATERMARK:
+        raise no_timestamp()
+    return timestamp
+
+
+def no_timestamp() -> UserCodeError:
+    """A record that has no timestamp has come to an event-time window."""
+    return UserCodeError(
+        "Records need timestamps to be put into event-time windows",
+        found="Record has Java Long.MIN_VALUE timestamp (= no timestamp marker)",
+        cure="call assign_timestamps_and_watermarks(...) before, or use processing-time windows",
+    )
+
+
+def check_positive(assigner: str, what: str, value: int) -> int:
+    if value <= 0:
+        raise ProgramError(f"The {what} of {assigner} is greater than 0", found=f"{value} ms", cure="Time.seconds(5)")
+    return value
+
+
+def check_offset(assigner: str, offset: int, limit: int, what: str) -> int:
+    if abs(offset) >= limit:
+        raise ProgramError(
+            f"{assigner} parameters must satisfy abs(offset) < {what}",
+            found=f"offset {offset} ms, {what} {limit} ms",
+            cure=f"a negative offset is fine, but an offset of a whole {what} and more means the same as its remainder",
+        )
+    return offset

@@ -1,0 +1,182 @@
+"""What window functions, triggers, assigners and evictors see: time, timers and state of the current key and window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from tidegate.common.arguments import shown
+from tidegate.common.errors import StateAccessError
+from tidegate.operators.contexts import SubtaskRuntimeContext
+from tidegate.operators.windows.assigner import WindowAssigner
+from tidegate.operators.windows.evictors import Evictor
+from tidegate.operators.windows.trigger import Trigger
+from tidegate.state.backend import KeyedBackend
+from tidegate.state.single import TrackedState
+
+
+class Clock(Protocol):
+    """The operator's time. ``watermark``: what event-time timers have fired up to."""
+
+    watermark: int
+
+    def processing_time(self) -> int: ...
+
+
+class OperatorTriggerContext(Trigger.OnMergeContext):
+    """The operator has entered the namespace of the window before it calls the trigger. ``merged``: in ``on_merge``, the
+    namespaces of the windows that were merged."""
+
+    def __init__(self, backend: KeyedBackend, clock: Clock, runtime: SubtaskRuntimeContext) -> None:
+        self._backend, self._clock, self._runtime = backend, clock, runtime
+        self.merged: Iterable[bytes] = ()
+
+    def get_current_processing_time(self) -> int:
+        return self._clock.processing_time()
+
+    def get_current_watermark(self) -> int:
+        return self._clock.watermark
+
+    def get_metric_group(self) -> Any:
+        return _metrics(self._runtime)
+
+    def register_processing_time_timer(self, time: int) -> None:
+        self._backend.processing_timers.register(time)
+
+    def register_event_time_timer(self, time: int) -> None:
+        self._backend.event_timers.register(time)
+
+    def delete_processing_time_timer(self, time: int) -> None:
+        self._backend.processing_timers.delete(time)
+
+    def delete_event_time_timer(self, time: int) -> None:
+        self._backend.event_timers.delete(time)
+
+    def get_partitioned_state(self, state_descriptor: Any) -> Any:
+        return self._backend.state(state_descriptor)
+
+    def merge_partitioned_state(self, state_descriptor: Any) -> None:
+        state = self._backend.state(state_descriptor)
+        if not isinstance(state, TrackedState) or state_descriptor.kind == "value":
+            raise StateAccessError(
+                "Only list, reducing and aggregating states can be merged",
+                where=f"merge_partitioned_state in a trigger of operator {self._backend.operator_name!r}",
+                found=shown(state_descriptor),
+                cure="keep what has to survive a merge in a ReducingState, or in on_merge set it anew",
+            )
+        state.merge_namespaces(self._backend.context.namespace, self.merged)
+
+
+class OperatorAssignerContext(WindowAssigner.WindowAssignerContext):
+    def __init__(self, clock: Clock, runtime: SubtaskRuntimeContext) -> None:
+        self._clock, self._runtime = clock, runtime
+
+    def get_current_processing_time(self) -> int:
+        return self._clock.processing_time()
+
+    def get_runtime_context(self) -> Any:
+        return self._runtime
+
+
+class OperatorEvictorContext(Evictor.EvictorContext):
+    def __init__(self, clock: Clock, runtime: SubtaskRuntimeContext) -> None:
+        self._clock, self._runtime = clock, runtime
+
+    def get_current_processing_time(self) -> int:
+        return self._clock.processing_time()
+
+    def get_current_watermark(self) -> int:
+        return self._clock.watermark
+
+    def get_metric_group(self) -> Any:
+        return _metrics(self._runtime)
+
+
+class WindowContext:
+    """The ``context`` of a process window function. ``enter`` makes it that of a window; ``namespace``: the window's own."""
+
+    def __init__(self, clock: Clock, runtime: SubtaskRuntimeContext, backend: KeyedBackend, *, merging: bool) -> None:
+        self._clock, self._runtime, self._backend, self._merging = clock, runtime, backend, merging
+        self._window: Any = None
+        self._namespace: Callable[[], bytes] = bytes
+
+    def enter(self, window: Any, namespace: Callable[[], bytes]) -> None:
+        self._window, self._namespace = window, namespace
+
+    def window(self) -> Any:
+        return self._window
+
+    def current_processing_time(self) -> int:
+        return self._clock.processing_time()
+
+    def current_watermark(self) -> int:
+        return self._clock.watermark
+
+    def window_state(self) -> WindowStateStore:
+        """State of this key in this window."""
+        if self._merging:
+            raise StateAccessError(
+                "Per-window state is not allowed when using merging windows.",
+                where=f"window_state() in operator {self._backend.operator_name!r}",
+                found="a window that may be merged with others, and nobody knows how to merge its state",
+                cure="use global_state(), which is that of the key",
+            )
+        return WindowStateStore(self._backend, self._namespace())
+
+    def global_state(self) -> SubtaskRuntimeContext:
+        """State of this key, of all windows."""
+        return self._runtime
+
+
+class WindowStateStore:
+    """Gives out states of the current key in one window."""
+
+    def __init__(self, backend: KeyedBackend, namespace: bytes) -> None:
+        self._backend, self._namespace = backend, namespace
+
+    def _scoped(self, state_descriptor: Any) -> Any:
+        return ScopedState(self._backend.state(state_descriptor), self._backend.context, self._namespace)
+
+    get_state = get_list_state = get_map_state = get_reducing_state = get_aggregating_state = _scoped
+
+
+class ScopedState:
+    """A state that is looked at in a namespace, from code that runs in none."""
+
+    def __init__(self, state: Any, context: Any, namespace: bytes) -> None:
+        self._state, self._context, self._namespace = state, context, namespace
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._state, name)
+        return self._inside(found) if callable(found) else found
+
+    def _inside(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            slot = self._context.slot
+            self._context.namespace = self._namespace
+            try:
+                return method(*arguments)
+            finally:
+                self._context.slot = slot
+
+        return call
+
+    def __iter__(self) -> Any:
+        listed = getattr(self._state, "keys", None) or self._state.get
+        return iter(self._inside(listed)())
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._inside(self._state.get)(key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._inside(self._state.put)(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        self._inside(self._state.remove)(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return bool(self._inside(self._state.contains)(key))
+
+
+def _metrics(runtime: Any) -> Any:
+    return runtime.get_metrics_group()

@@ -1,0 +1,86 @@
+"""Count windows: so many records of a key, one window after the other or overlapping."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from tidegate.common.arguments import expect_int
+from tidegate.common.errors import ProgramError
+from tidegate.common.serializer import TypeSerializer
+from tidegate.common.typeinfo import Types
+from tidegate.operators.windows.assigner import WindowAssigner
+from tidegate.operators.windows.trigger import Trigger
+from tidegate.operators.windows.triggers import CountTrigger, PurgingTrigger
+from tidegate.operators.windows.window import CountWindow, CountWindowSerializer
+from tidegate.state.descriptors import ValueStateDescriptor
+
+
+class _Counting(WindowAssigner[Any, CountWindow]):
+    """Counts the records of each key. A window that is full fires and is gone: no record comes to it any more."""
+
+    _state_name: str
+
+    def __init__(self, window_size: int) -> None:
+        self._window_size = _count("size", window_size)
+        self._descriptor = ValueStateDescriptor(self._state_name, Types.LONG())
+
+    def _next(self, context: Any) -> int:
+        """The number of this record among those of its key, from 0."""
+        state = context.get_runtime_context().get_state(self._descriptor)
+        number: int = state.value() or 0
+        state.update(number + 1)
+        return number
+
+    def get_default_trigger(self, env: Any) -> Trigger[Any, CountWindow]:
+        return PurgingTrigger(CountTrigger(self._window_size))
+
+    def get_window_serializer(self) -> TypeSerializer[CountWindow]:
+        return CountWindowSerializer()
+
+    def is_event_time(self) -> bool:
+        return False
+
+
+class CountTumblingWindowAssigner(_Counting):
+    """Every ``window_size`` records of a key are a window."""
+
+    _state_name = "tumble-count-assigner"
+
+    @staticmethod
+    def of(window_size: int) -> CountTumblingWindowAssigner:
+        return CountTumblingWindowAssigner(window_size)
+
+    def assign_windows(self, element: Any, timestamp: int, context: Any) -> Collection[CountWindow]:
+        return [CountWindow(self._next(context) // self._window_size)]
+
+    def __repr__(self) -> str:
+        return f"CountTumblingWindowAssigner({self._window_size})"
+
+
+class CountSlidingWindowAssigner(_Counting):
+    """A window of ``window_size`` records starts with every ``window_slide``-th record of a key."""
+
+    _state_name = "slide-count-assigner"
+
+    def __init__(self, window_size: int, window_slide: int) -> None:
+        super().__init__(window_size)
+        self._window_slide = _count("slide", window_slide)
+
+    @staticmethod
+    def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:
+        return CountSlidingWindowAssigner(window_size, window_slide)
+
+    def assign_windows(self, element: Any, timestamp: int, context: Any) -> Collection[CountWindow]:
+        number = self._next(context)
+        last, first = number // self._window_slide, (number - self._window_size) // self._window_slide + 1
+        return [CountWindow(n) for n in range(last, max(first, 0) - 1, -1)]
+
+    def __repr__(self) -> str:
+        return f"CountSlidingWindowAssigner({self._window_size}, {self._window_slide})"
+
+
+def _count(what: str, value: int) -> int:
+    if expect_int(f"The {what} of a count window", value, "a number of records") < 1:
+        raise ProgramError(f"The {what} of a count window is at least 1", found=str(value), cure="count_window(100)")
+    return value

@@ -1,0 +1,56 @@
+"""What a window operator emits: collected with its timestamps, and handed on in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tidegate.graph.output_tag import OutputTag
+from tidegate.operators.ownership import own
+
+_BATCH = 4096
+"""Records that are handed on together."""
+
+
+class Emission:
+    """``emit``: the way behind the operator. ``convert``: what makes results those of the declared type, or None; a result with a
+    tag is none."""
+
+    def __init__(
+        self, emit: Callable[[list[Any], list[Any] | None], None], convert: Callable[[Any], Any] | None
+    ) -> None:
+        self._emit, self._convert = emit, convert
+        self._values: list[Any] = []
+        self._times: list[int | None] = []
+
+    def clear(self) -> None:
+        """Whatever a failed round has left is dropped."""
+        self._values, self._times = [], []
+
+    def results(self, results: Iterable[Any] | None, time: int) -> None:
+        """What a user function has emitted, and may still change."""
+        values, convert = self._values, self._convert
+        for result in results or ():
+            tagged = result.__class__ is tuple and len(result) == 2 and result[0].__class__ is OutputTag
+            values.append(own(result if convert is None or tagged else convert(result)))
+        self._times.extend([time] * (len(values) - len(self._times)))
+
+    def owned(self, results: list[Any], time: int) -> None:
+        """What nobody else can change."""
+        self._values += results if self._convert is None else map(self._convert, results)
+        self._times += [time] * len(results)
+
+    def late(self, tag: OutputTag, value: Any, time: int | None) -> None:
+        """A record that has come too late."""
+        self._values.append((tag, value))
+        self._times.append(time)
+
+    def flush_full(self) -> None:
+        if len(self._values) >= _BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._values:
+            values, times = self._values, self._times
+            self.clear()
+            self._emit(values, times)

@@ -1,0 +1,132 @@
+"""Evictors: take records out of a window before or after its function is called. Java's, in PyFlink's spelling.
+
+A window with an evictor keeps its records one by one, whatever function it has: what was aggregated cannot be taken back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from tidegate.common.arguments import expect_int
+from tidegate.common.errors import ProgramError
+from tidegate.common.time import millis_of
+from tidegate.operators.windows.triggers import delta_callable
+
+T = TypeVar("T")
+W = TypeVar("W")
+
+
+class TimestampedValue(NamedTuple):
+    """A record of a window. ``timestamp``: None if it has none."""
+
+    value: Any
+    timestamp: int | None
+
+    def get_value(self) -> Any:
+        return self.value
+
+    def get_timestamp(self) -> int | None:
+        return self.timestamp
+
+    def has_timestamp(self) -> bool:
+        return self.timestamp is not None
+
+
+class Evictor(ABC, Generic[T, W]):
+    """Called around the window function. ``elements`` is a list, in the order in which the records came: take out of it what is to
+    leave the window, for good."""
+
+    class EvictorContext(ABC):
+        @abstractmethod
+        def get_current_processing_time(self) -> int: ...
+
+        @abstractmethod
+        def get_current_watermark(self) -> int: ...
+
+        @abstractmethod
+        def get_metric_group(self) -> Any: ...
+
+    @abstractmethod
+    def evict_before(
+        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+    ) -> None:
+        """Before the function is called."""
+
+    @abstractmethod
+    def evict_after(
+        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+    ) -> None:
+        """After it."""
+
+
+class _OneSided(Evictor[Any, Any]):
+    """Evicts before the function is called, or after it."""
+
+    def __init__(self, do_evict_after: bool) -> None:
+        self._after = do_evict_after
+
+    def _evict(self, elements: list[TimestampedValue]) -> None:
+        raise NotImplementedError
+
+    def evict_before(self, elements: list[TimestampedValue], size: int, window: Any, evictor_context: Any) -> None:
+        if not self._after:
+            self._evict(elements)
+
+    def evict_after(self, elements: list[TimestampedValue], size: int, window: Any, evictor_context: Any) -> None:
+        if self._after:
+            self._evict(elements)
+
+
+class CountEvictor(_OneSided):
+    """Keeps the last ``max_count`` records."""
+
+    def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        if expect_int("CountEvictor", max_count, "a number of records") < 0:
+            raise ProgramError(
+                "A CountEvictor keeps at least 0 records", found=str(max_count), cure="CountEvictor.of(10)"
+            )
+        self._max_count = max_count
+
+    @staticmethod
+    def of(max_count: int, do_evict_after: bool = False) -> CountEvictor:
+        return CountEvictor(max_count, do_evict_after)
+
+    def _evict(self, elements: list[TimestampedValue]) -> None:
+        del elements[: max(0, len(elements) - self._max_count)]
+
+
+class TimeEvictor(_OneSided):
+    """Keeps the records that are less than ``window_size`` older than the latest one."""
+
+    def __init__(self, window_size: int, do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        self._window_size = window_size
+
+    @staticmethod
+    def of(window_size: Any, do_evict_after: bool = False) -> TimeEvictor:
+        return TimeEvictor(millis_of("TimeEvictor.of", window_size), do_evict_after)
+
+    def _evict(self, elements: list[TimestampedValue]) -> None:
+        times = [element.timestamp for element in elements if element.timestamp is not None]
+        if times and elements[0].has_timestamp():
+            limit = max(times) - self._window_size
+            elements[:] = [e for e in elements if e.timestamp is None or e.timestamp > limit]
+
+
+class DeltaEvictor(_OneSided):
+    """Keeps the records that are nearer than ``threshold`` to the last one, by ``delta_function(record, last)``."""
+
+    def __init__(self, threshold: float, delta_function: Any, do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        self._threshold, self._delta = threshold, delta_callable("DeltaEvictor", delta_function)
+
+    @staticmethod
+    def of(threshold: float, delta_function: Any, do_evict_after: bool = False) -> DeltaEvictor:
+        return DeltaEvictor(threshold, delta_function, do_evict_after)
+
+    def _evict(self, elements: list[TimestampedValue]) -> None:
+        if elements:
+            last = elements[-1].value
+            elements[:] = [e for e in elements if self._delta(e.value, last) < self._threshold]

@@ -1,0 +1,216 @@
+"""What a window operator does, as one object that travels: assigner, trigger, evictor, how records are kept, window function."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable, Iterable
+from enum import Enum
+from types import FunctionType, MethodType
+from typing import Any
+
+from tidegate.operators.functions import FunctionWrapper, hook_of, method_of
+from tidegate.operators.windows.time_assigners import aligned_event_time
+from tidegate.operators.windows.triggers import EventTimeTrigger
+from tidegate.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+)
+
+CONTENTS = "window-contents"
+"""The state with what is in a window."""
+
+
+class Buffered:
+    """The records themselves, in the order in which they came."""
+
+    function = None
+    add = staticmethod(list.append)
+
+    def __init__(self, value_type: Any) -> None:
+        self.type = value_type
+
+    def descriptor(self) -> StateDescriptor:
+        return ListStateDescriptor(CONTENTS, self.type)
+
+    def of(self, values: list[Any]) -> Any:
+        """What the window function is handed of records that were kept one by one."""
+        return values
+
+
+class Reduced:
+    """One value of the records' type. ``add``: (value so far, record) -> value."""
+
+    def __init__(self, function: Any, value_type: Any) -> None:
+        self.function, self.type = function, value_type
+
+    @property
+    def add(self) -> Callable[[Any, Any], Any]:
+        return method_of(self.function, "reduce")
+
+    def descriptor(self) -> StateDescriptor:
+        return ReducingStateDescriptor(CONTENTS, _Plain(self.add), self.type)
+
+    def of(self, values: list[Any]) -> Any:
+        reduced = values[0]
+        for value in values[1:]:
+            reduced = self.add(reduced, value)
+        return reduced
+
+    @property
+    def can_merge(self) -> bool:
+        return True
+
+    def merge(self, first: Any, second: Any) -> Any:
+        return self.add(first, second)
+
+    def result(self, value: Any) -> Any:
+        return value
+
+
+class Aggregated:
+    """An accumulator. ``add``: (record, accumulator) -> accumulator."""
+
+    def __init__(self, function: Any, accumulator_type: Any) -> None:
+        self.function, self.type = function, accumulator_type
+
+    @property
+    def add(self) -> Callable[[Any, Any], Any]:
+        add: Callable[[Any, Any], Any] = self.function.add
+        return add
+
+    def descriptor(self) -> StateDescriptor:
+        return AggregatingStateDescriptor(CONTENTS, self.function, self.type)
+
+    def of(self, values: list[Any]) -> Any:
+        accumulator = self.function.create_accumulator()
+        for value in values:
+            accumulator = self.function.add(value, accumulator)
+        return self.function.get_result(accumulator)
+
+    @property
+    def can_merge(self) -> bool:
+        """Whether ``merge`` can be what it has to be: one that does not look at both accumulators is none. Flink calls it for
+        merging windows only, so it is often left empty."""
+        merge = getattr(self.function, "merge", None)
+        plain = merge.__func__ if isinstance(merge, MethodType) else merge
+        if not isinstance(plain, FunctionType):
+            return callable(merge)
+        code = plain.__code__
+        mine = code.co_varnames[isinstance(merge, MethodType) : code.co_argcount]
+        read = set[str]()
+        for instruction in dis.get_instructions(code):
+            if instruction.opname.startswith("LOAD_") or instruction.opname == "STORE_FAST_LOAD_FAST":
+                names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
+                read.update(name for name in names if isinstance(name, str))
+        return bool(code.co_flags & 0x0C) or set(mine) <= read  # *args may be anything
+
+    def merge(self, first: Any, second: Any) -> Any:
+        return self.function.merge(first, second)
+
+    def result(self, value: Any) -> Any:
+        return self.function.get_result(value)
+
+
+Contents = Buffered | Reduced | Aggregated
+
+
+class _Plain:
+    """A callable without methods that a descriptor would rather take."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self._call = call
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+
+class Shape(Enum):
+    """How a window function is called."""
+
+    NONE = "none"
+    """There is none: what is in the window is emitted."""
+    APPLY = "apply"
+    """``apply(key, window, records)``"""
+    PROCESS = "process"
+    """``process(key, context, records)``"""
+    APPLY_ALL = "apply_all"
+    """``apply(window, records)``"""
+    PROCESS_ALL = "process_all"
+    """``process(context, records)``"""
+
+
+class WindowOperation(FunctionWrapper):
+    """See the module's docstring. ``late_tag``: of the side output for records that are too late, or None. ``convert``: what makes
+    results those of the declared type, or None."""
+
+    def __init__(
+        self,
+        assigner: Any,
+        trigger: Any,
+        evictor: Any,
+        lateness: int,
+        late_tag: Any,
+        contents: Contents,
+        function: Any,
+        shape: Shape,
+        convert: Callable[[Any], Any] | None,
+    ) -> None:
+        super().__init__(function)
+        self.assigner, self.trigger, self.evictor, self.lateness = assigner, trigger, evictor, lateness
+        self.late_tag, self.contents, self.shape, self.convert = late_tag, contents, shape, convert
+
+    @property
+    def add(self) -> Callable[..., Any]:
+        """What is called for every record."""
+        return self.contents.add
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the function is handed one value that stands for all records."""
+        return not isinstance(self.contents, Buffered)
+
+    def open(self, runtime_context: Any) -> None:
+        super().open(runtime_context)
+        self._pass_to_contents("open", runtime_context)
+
+    def close(self) -> None:
+        super().close()
+        self._pass_to_contents("close")
+
+    def _pass_to_contents(self, hook: str, *arguments: Any) -> None:
+        method = None if self.contents.function is None else hook_of(self.contents.function, hook)
+        if method is not None:
+            method(*arguments)
+
+    def caller(self) -> Callable[[Any, Any, Any], Iterable[Any] | None]:
+        """(key, context, records) -> what the window function emits. The context has the window."""
+        function = self.wrapped
+        if self.shape is Shape.APPLY:
+            return lambda key, context, records: function.apply(key, context.window(), records)
+        if self.shape is Shape.APPLY_ALL:
+            return lambda key, context, records: function.apply(context.window(), records)
+        if self.shape is Shape.PROCESS_ALL:
+            return lambda key, context, records: function.process(context, records)
+        if self.shape is Shape.PROCESS:
+            process: Callable[[Any, Any, Any], Iterable[Any] | None] = function.process
+            return process
+        return lambda key, context, records: records
+
+    def clearer(self) -> Callable[[Any], None] | None:
+        """What is called with the context when a window is over; None if the function does nothing then."""
+        if self.shape not in (Shape.PROCESS, Shape.PROCESS_ALL):
+            return None
+        found: Callable[[Any], None] | None = getattr(self.wrapped, "clear", None)
+        return None if getattr(found, "does_nothing", False) else found
+
+
+def is_sliced(operation: WindowOperation) -> bool:
+    """Whether the windows are the same for all keys, fire when the watermark passes them, and a record need be kept only once
+    however many windows it is in."""
+    aligned = aligned_event_time(operation.assigner)
+    if aligned is None or type(operation.trigger) is not EventTimeTrigger or operation.evictor is not None:
+        return False
+    contents = operation.contents
+    return aligned.size == aligned.slide or (not isinstance(contents, Buffered) and contents.can_merge)

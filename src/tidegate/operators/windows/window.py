@@ -1,0 +1,162 @@
+"""Windows: what an assigner puts records into, and their bytes, which are the namespace of a window's state and timers."""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from functools import total_ordering
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from tidegate.common.serializer import TypeSerializer
+from tidegate.common.watermarks import MAX_WATERMARK
+
+if TYPE_CHECKING:
+    from tidegate.operators.windows.assigner import MergingWindowAssigner
+
+_PAIR = struct.Struct(">qq")
+_ONE = struct.Struct(">q")
+
+
+class Window(ABC):
+    """A set of records of one key that are looked at together. Windows with the same bytes are the same window."""
+
+    @abstractmethod
+    def max_timestamp(self) -> int:
+        """The last millisecond that belongs to it: what it emits carries this timestamp."""
+
+
+@total_ordering
+class TimeWindow(Window):
+    """From ``start`` up to ``end``, which does not belong to it; milliseconds."""
+
+    __slots__ = ("end", "start")
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start, self.end = start, end
+
+    def max_timestamp(self) -> int:
+        return self.end - 1
+
+    def intersects(self, other: TimeWindow) -> bool:
+        """Whether they overlap or touch: a record at the very end of a session prolongs it."""
+        return self.start <= other.end and self.end >= other.start
+
+    def cover(self, other: TimeWindow) -> TimeWindow:
+        """The smallest window that has both in it."""
+        return TimeWindow(min(self.start, other.start), max(self.end, other.end))
+
+    @staticmethod
+    def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
+        """The start of the window of a size that holds the time, if windows start ``offset`` after multiples of the size."""
+        return timestamp - (timestamp - offset) % window_size
+
+    @staticmethod
+    def merge_windows(windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]) -> None:
+        """Hand every group of windows that overlap or touch to the callback, with the window that covers it."""
+        group: list[TimeWindow] = []
+        cover: TimeWindow | None = None
+        for window in sorted(windows):
+            if cover is not None and cover.intersects(window):
+                cover = cover.cover(window)
+                group.append(window)
+                continue
+            if cover is not None and len(group) > 1:
+                callback.merge(group, cover)
+            cover, group = window, [window]
+        if cover is not None and len(group) > 1:
+            callback.merge(group, cover)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is TimeWindow and self.start == other.start and self.end == other.end
+
+    def __lt__(self, other: TimeWindow) -> bool:
+        return (self.start, self.end) < (other.start, other.end)
+
+    def __hash__(self) -> int:
+        return hash((self.start, self.end))
+
+    def __repr__(self) -> str:
+        return f"TimeWindow(start={self.start}, end={self.end})"
+
+
+class CountWindow(Window):
+    """A number of records of a key, numbered from 0."""
+
+    __slots__ = ("id",)
+
+    def __init__(self, id: int) -> None:
+        self.id = id
+
+    def max_timestamp(self) -> int:
+        return MAX_WATERMARK
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is CountWindow and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"CountWindow(id={self.id})"
+
+
+class GlobalWindow(Window):
+    """All records of a key."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def get() -> GlobalWindow:
+        return GlobalWindow()
+
+    def max_timestamp(self) -> int:
+        return MAX_WATERMARK
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is GlobalWindow
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "GlobalWindow"
+
+
+class TimeWindowSerializer(TypeSerializer[TimeWindow]):
+    """Start and end, eight bytes each."""
+
+    def serialize(self, element: TimeWindow, stream: BytesIO) -> None:
+        stream.write(_PAIR.pack(element.start, element.end))
+
+    def deserialize(self, stream: BytesIO) -> TimeWindow:
+        return TimeWindow(*_PAIR.unpack(stream.read(_PAIR.size)))
+
+
+class CountWindowSerializer(TypeSerializer[CountWindow]):
+    """Its number, in eight bytes."""
+
+    def serialize(self, element: CountWindow, stream: BytesIO) -> None:
+        stream.write(_ONE.pack(element.id))
+
+    def deserialize(self, stream: BytesIO) -> CountWindow:
+        return CountWindow(*_ONE.unpack(stream.read(_ONE.size)))
+
+
+class GlobalWindowSerializer(TypeSerializer[GlobalWindow]):
+    """A byte: a namespace is not empty."""
+
+    def serialize(self, element: GlobalWindow, stream: BytesIO) -> None:
+        stream.write(b"\x00")
+
+    def deserialize(self, stream: BytesIO) -> GlobalWindow:
+        stream.read(1)
+        return GlobalWindow()
+
+
+def bytes_of(window: Any, serializer: TypeSerializer[Any]) -> bytes:
+    """The namespace of a window."""
+    stream = BytesIO()
+    serializer.serialize(window, stream)
+    return stream.getvalue()

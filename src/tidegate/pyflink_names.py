@@ -1,0 +1,111 @@
+"""Names of PyFlink's API that are not here: whoever asks for one is told so, and where to read on.
+
+``pyflink_names.json`` lists all of PyFlink's modules, classes and methods. It is looked at only when a name has not been found,
+so it need not be changed when one comes to be: what exists is never reported.
+"""
+
+from __future__ import annotations
+
+import dis
+import json
+import sys
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import cache
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+_ROOT = "tidegate."
+_PAGE = "docs/features.md lists what is there, and why the rest is not"
+_IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+
+
+def install() -> None:
+    """From now on modules of this package with PyFlink's names answer for what they lack. Called once, by the package itself."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+@cache
+def _listed() -> dict[str, Any]:
+    listed: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text())
+    return listed
+
+
+def _names() -> dict[str, dict[str, list[str]]]:
+    """Module -> class -> methods, under our names."""
+    names: dict[str, dict[str, list[str]]] = _listed()["names"]
+    return names
+
+
+def _told(name: str) -> str:
+    for reason, never in _listed()["never"].items():
+        if name.rpartition(".")[2] in never:
+            return f"{name} is part of PyFlink's API but has no meaning here: {reason}. {_PAGE}"
+    return f"{name} is part of PyFlink's API but not there yet in Tidegate. {_PAGE}"
+
+
+class _Finder(MetaPathFinder):
+    """Comes before the finder that finds our modules, and adds to those with a PyFlink name what they say of missing ones."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(_ROOT) or fullname not in _names():
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is None:
+            raise ModuleNotFoundError(_told(fullname), name=fullname)
+        if spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def load_and_mark(module: ModuleType) -> None:
+                load(module)
+                _mark(module)
+
+            spec.loader.exec_module = load_and_mark  # type: ignore[method-assign]
+        return spec
+
+
+def _mark(module: ModuleType) -> None:
+    classes = _names()[module.__name__]
+    for name, methods in classes.items():
+        found = getattr(module, name, None)
+        if isinstance(found, type) and found.__module__.startswith(_ROOT) and not issubclass(found, Enum):
+            nested = [each.removeprefix(f"{name}.") for each in classes if each.startswith(f"{name}.")]
+            for method in (*methods, *nested):
+                if not (method.startswith("_") or hasattr(found, method)):
+                    setattr(found, method, _Missing(f"{name}.{method}"))
+    if not hasattr(module, "__getattr__"):
+        module.__getattr__ = _answering(module.__name__, {*classes, *classes.get("<functions>", ())})  # type: ignore[method-assign]
+
+
+class _Missing:
+    """Stands on a class for a method it lacks. A subclass that has the method hides it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type) -> NoReturn:
+        raise AttributeError(
+            _told(self._name), name=self._name.rpartition(".")[2], obj=instance if instance is not None else owner
+        )
+
+
+def _answering(module: str, known: set[str]) -> Callable[[str], NoReturn]:
+    def __getattr__(name: str) -> NoReturn:
+        if name not in known:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name, obj=sys.modules[module])
+        if _is_import(sys._getframe(1)):  # which would turn an AttributeError into its own words
+            raise ImportError(_told(f"{module}.{name}"), name=module)
+        raise AttributeError(_told(f"{module}.{name}"), name=name, obj=sys.modules[module])
+
+    return __getattr__
+
+
+def _is_import(frame: Any) -> bool:
+    """Whether the frame is at ``from ... import ...``."""
+    return bool(frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM)

@@ -1,0 +1,94 @@
+"""Spark's JVM, started without its banner: its log has a level from the first line on, and what Java says of itself is left out."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import select
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
+
+_LOG4J = "log4j2.properties"
+_DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
+_NO_NEWS = (
+    b"WARNING: Using incubator modules",
+    b"WARNING: A restricted method in java.lang.System has been called",
+    b"WARNING: java.lang.System::load",
+    b"WARNING: Use --enable-native-access=ALL-UNNAMED",
+    b"WARNING: Restricted methods will be blocked in a future release",
+    b"WARNING: A terminally deprecated method in sun.misc.Unsafe has been called",
+    b"WARNING: sun.misc.Unsafe::",
+    b"WARNING: Please consider reporting this to the maintainers",
+    b"Picked up _JAVA_OPTIONS",
+    b"Picked up JAVA_TOOL_OPTIONS",
+    b"Picked up JDK_JAVA_OPTIONS",
+)
+"""Beginnings of lines a JVM writes about itself, with no switch to turn them off."""
+_QUIET_S, _MOST_LAST_WORDS = 0.05, 40
+
+
+def log_settings(settings: Mapping[str, str], level: str) -> dict[str, str]:
+    """Spark's log at ``level`` from its first line on; nothing where the user has a configuration of it."""
+    home = os.environ.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf")
+    if os.path.exists(os.path.join(home, _LOG4J)):
+        return {}
+    file = Path(__file__).with_name(_LOG4J).as_uri()
+    options = [f"-Dlog4j2.configurationFile={file}", f"-Dtidegate.spark.log-level={level}"]
+    return {_DEFAULT_OPTIONS: " ".join([*options, settings.get(_DEFAULT_OPTIONS, "")]).strip()}
+
+
+def start_jvm(conf: SparkConf) -> None:
+    """Before the first context of the process; does nothing if there is a JVM already. What it and the Python workers write to
+    their standard error comes out of ours, line by line."""
+    if SparkContext._gateway is not None:
+        return
+    with _own_stderr() as stderr:
+        gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
+
+
+@contextlib.contextmanager
+def _own_stderr() -> Iterator[int]:
+    """The writing end of a pipe into our standard error, for a process to inherit."""
+    reading, writing = os.pipe()
+    copying = threading.Thread(target=_copy, args=(reading,), name="tidegate-spark-stderr", daemon=True)
+    copying.start()
+    atexit.register(_hear_last_words, reading, copying)
+    try:
+        yield writing
+    except BaseException:
+        os.close(writing)
+        copying.join(timeout=5)  # why it did not start comes before the error
+        raise
+    os.close(writing)
+
+
+def _copy(source: int) -> None:
+    with open(source, "rb", closefd=False) as lines:
+        for line in lines:
+            if not line.startswith(_NO_NEWS):
+                _show(line)
+
+
+def _show(line: bytes) -> None:
+    try:
+        assert sys.__stderr__ is not None
+        sys.__stderr__.write(line.decode(errors="replace"))
+        sys.__stderr__.flush()
+    except Exception:  # closed, or no such thing: a JVM must not wait for a reader
+        return
+
+
+def _hear_last_words(source: int, copying: threading.Thread) -> None:
+    """What was written before our end is shown. What comes later is the end of workers that have lost us: nobody's business."""
+    for _ in range(_MOST_LAST_WORDS):
+        if not (select.select([source], [], [], _QUIET_S)[0] and copying.is_alive()):
+            return
+        copying.join(_QUIET_S)

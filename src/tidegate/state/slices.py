@@ -1,0 +1,194 @@
+"""State of slices of time: for each slice the values of many keys, so that a window that ends for all keys at once finds them all.
+
+An entry lies where a value state in the namespace of the slice would have it. What differs is the cache: a dict for each slice,
+``SliceCells``, which generated loops use as it is, and which knows whether it has all keys of the slice. A slice that begins
+and ends in one round never gets near the store.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from tidegate.common.errors import StateFormatError
+from tidegate.state.codecs import Codec, TypeInfo
+from tidegate.state.descriptors import StateDescriptor
+from tidegate.state.key_groups import encode_and_group
+from tidegate.state.keys import form_of
+from tidegate.state.layout import GROUP_BYTES, LENGTHS, namespace_bytes, read_varint
+from tidegate.state.single import ENTRY_BYTES, Changes, Entries, KeyedState
+
+if TYPE_CHECKING:
+    from tidegate.state.backend import KeyedBackend
+
+_START = struct.Struct(">q")
+
+
+class SliceStateDescriptor(StateDescriptor):
+    """``type_info``: of the values; None: they are pickled."""
+
+    kind = "slices"
+
+    def __init__(self, name: str, value_type_info: TypeInfo | None) -> None:
+        super().__init__(name, value_type_info)
+
+
+class SliceCells(dict[Any, Any]):
+    """Of one slice: what this round has read or written, by key in the engine's form; None: there is nothing. ``cells[key]`` reads.
+
+    ``known``: what is in the store, as far as it was looked for or is remembered; ``complete``: all of it.
+    """
+
+    __slots__ = ("_state", "complete", "known", "namespace")
+
+    def __init__(self, state: SlicedState, namespace: bytes, complete: bool) -> None:
+        super().__init__()
+        self._state, self.namespace, self.complete = state, namespace, complete
+        self.known: dict[Any, Any] = {}
+
+    def __missing__(self, key: Any) -> Any:
+        value = self.known.get(key)
+        if value is None:
+            if self.complete:
+                return None
+            value = self._state.read(self.namespace, key)
+            if value is None:
+                return None
+            self.known[key] = value
+        self[key] = value  # it may be changed in place
+        return value
+
+    def everything(self) -> dict[Any, Any]:
+        """The values of all keys. Not to be changed."""
+        self.look_up_all()
+        return {**self.known, **self} if self.known else self
+
+    def look_up_all(self) -> None:
+        """Bring in what the store has and nobody has asked for."""
+        if not self.complete:
+            for key, value in self._state.scan(self.namespace):
+                self.known.setdefault(key, value)
+            self.complete = True
+
+
+class SlicedState(KeyedState):
+    """``cells`` gives the dict of a slice, ``drop`` empties it for good. Between rounds only values that nobody can change in place
+    stay in memory, as for every state (``single.py``)."""
+
+    __slots__ = ("_deleted", "_slices")
+
+    def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
+        super().__init__(backend, descriptor, codec)
+        self._slices: dict[int, SliceCells] = {}
+        self._deleted: dict[int, set[Any]] = {}
+        """Keys that the store has in slices that were dropped in this round."""
+
+    def cells(self, start: int, *, stored: bool) -> SliceCells:
+        """The slice that begins at a time. ``stored``: the files may have something of it."""
+        found = self._slices.get(start)
+        if found is None:
+            complete = not stored or start in self._deleted
+            found = self._slices[start] = SliceCells(self, _START.pack(start), complete)
+        return found
+
+    def drop(self, start: int, *, stored: bool) -> None:
+        """The slice is over."""
+        cells = self.cells(start, stored=stored)
+        cells.look_up_all()
+        if cells.known:
+            self._deleted.setdefault(start, set()).update(cells.known)
+        del self._slices[start]
+
+    def keep_only(self, starts: Collection[int]) -> None:
+        """Forget the slices that the accepted files have nothing of."""
+        self._slices = {start: cells for start, cells in self._slices.items() if start in starts}
+
+    def clear(self) -> None:
+        raise NotImplementedError
+
+    # -- the store --
+
+    def read(self, namespace: bytes, key: Any) -> Any:
+        backend, path = self._backend, self._place(key)[:-1] + namespace_bytes(namespace)
+        (encoded,), _ = encode_and_group([key], backend.max_parallelism)
+        path += LENGTHS[len(encoded)] + encoded
+        data = backend.get(path) if len(path) <= backend.max_key else backend.get_long(path)
+        return None if data is None else self._decode(data)
+
+    def scan(self, namespace: bytes) -> list[tuple[Any, Any]]:
+        """Keys and values of all entries that the store has of a slice."""
+        found: list[tuple[Any, Any]] = []
+        groups, tail = self._backend.groups, self._head[:-1] + namespace_bytes(namespace)
+        for group in range(groups.first, groups.last + 1):
+            prefix = GROUP_BYTES[group] + tail
+            for path, data in self._backend.scan(prefix):
+                found.append((form_of(path[read_varint(path, len(prefix))[1] :]), self._decode(data)))
+        return found
+
+    def _decode(self, data: bytes) -> Any:
+        try:
+            return self.codec.decode(data)
+        except Exception as error:
+            raise self._unreadable(error) from error
+
+    # -- rounds --
+
+    def has_changes(self) -> bool:
+        return bool(self._deleted) or any(self._slices.values())
+
+    def flush(self, changes: Changes) -> None:
+        for start, gone in self._deleted.items():
+            keys = list(gone.difference(self._slices.get(start, ())))
+            if keys:
+                changes.add(*self._paths(_START.pack(start), keys), [None] * len(keys))
+        for cells in self._slices.values():
+            if cells:
+                self._flush_slice(changes, cells)
+                if self.codec.immutable:
+                    cells.known.update(cells)
+                    cells.clear()
+
+    def _flush_slice(self, changes: Changes, cells: SliceCells) -> None:
+        keys, values = list(cells), list(cells.values())
+        try:
+            encoded = self.codec.encode_all(values)
+        except StateFormatError as error:
+            raise self._locate(error) from error
+        changes.add(*self._paths(cells.namespace, keys), encoded)
+
+    def _paths(self, namespace: bytes, keys: list[Any]) -> tuple[list[bytes], Any]:
+        """Canonical keys of entries in a slice, and their groups."""
+        encoded, groups = encode_and_group(keys, self._backend.max_parallelism)
+        tail = self._head[:-1] + namespace_bytes(namespace)
+        owned = self._backend.groups
+        if len(groups) and not (owned.first <= int(groups.min()) and int(groups.max()) <= owned.last):
+            wrong = next(key for key, group in zip(keys, groups.tolist(), strict=True) if group not in owned)
+            raise self._backend.misrouted(wrong)
+        heads = [GROUP_BYTES[group] + tail for group in groups.tolist()]
+        lengths = map(LENGTHS.__getitem__, map(len, encoded))
+        return list(map(b"".join, zip(heads, lengths, encoded, strict=True))), groups
+
+    def reset(self, keep: bool) -> None:
+        if not (keep and self.codec.immutable and self._backend.cache_bytes):
+            self._slices.clear()
+        self._deleted.clear()
+
+    def kept(self) -> int:
+        return sum(len(cells.known) for cells in self._slices.values())
+
+    def learn(self, entries: Entries) -> None:
+        slots, values = entries.scoped(self._head)
+        for (key, namespace), value in zip(slots, self.codec.decode_all(values), strict=True):
+            cells = self._slices.get(_START.unpack(namespace)[0])
+            if cells is not None:
+                cells.known[key] = value
+
+    def young_bytes(self) -> int:
+        return self.kept() * 2 * ENTRY_BYTES
+
+    def age(self) -> None:
+        for cells in self._slices.values():
+            if cells.known:
+                cells.known = {}
+                cells.complete = False
