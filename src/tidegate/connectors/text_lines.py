@@ -57,14 +57,20 @@ class StreamFormat(FileFormat):
         """The lines that **start** in ``[start, end)``, in batches. ``size`` is the file's size when it was
         planned: what was appended since is not read, so that a replay gives the same.
         """
+        if self.can_cut(path):
+            for position, data in self.blocks(path, size, start, end):
+                yield from _batches(text_lines(data, path, position, self.charset))
+            return
         with unchanged(path, size).open_stream("") as stream:
-            if self.can_cut(path):
-                yield from _read_range(stream, path, size, start, end, self.charset)
-            else:
-                yield from _read_whole(stream, path, self.charset)
+            yield from _read_whole(stream, path, self.charset)
+
+    def blocks(self, path: str, size: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """The lines of a range as bytes, many together, with the position of the first; for files that can be cut."""
+        with unchanged(path, size).open_stream("") as stream:
+            yield from _read_range(stream, path, size, start, end)
 
 
-def _read_range(stream: BinaryIO, path: str, size: int, start: int, end: int, charset: str) -> Iterator[list[str]]:
+def _read_range(stream: BinaryIO, path: str, size: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     position, stop = line_start(stream, start, size), line_start(stream, end, size)
     stream.seek(position)
     pieces: list[bytes] = []
@@ -79,7 +85,7 @@ def _read_range(stream: BinaryIO, path: str, size: int, start: int, end: int, ch
             pieces.append(block)
             continue
         data = b"".join([*pieces, block[:cut]])
-        yield from _batches(_lines(data, path, position, charset))
+        yield position, data
         position += len(data)
         pieces = [block[cut:]] if cut < len(block) else []
 
@@ -105,7 +111,7 @@ def line_start(stream: BinaryIO, position: int, size: int) -> int:
     return size
 
 
-def _lines(data: bytes, path: str, offset: int, charset: str) -> list[str]:
+def text_lines(data: bytes, path: str, offset: int, charset: str) -> list[str]:
     normal = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
     try:
         lines = normal.decode(charset).split("\n")

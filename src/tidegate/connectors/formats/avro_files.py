@@ -14,9 +14,9 @@ from tidegate.common.typeinfo import TypeInformation
 from tidegate.connectors.file_format import BulkFormat, unchanged
 from tidegate.connectors.file_source import FileSource
 from tidegate.connectors.formats.avro_schemas import AvroSchema, GenericRecordAvroTypeInfo, avro_encoder
+from tidegate.connectors.formats.columns import ROWS
 from tidegate.connectors.formats.libraries import library
 from tidegate.connectors.paths import full_path
-from tidegate.connectors.ranges import BATCH_SIZE
 from tidegate.operators.column_batch import Values
 
 _SYNC = 16
@@ -43,13 +43,14 @@ class AvroFormat(BulkFormat):
         fastavro = library("fastavro", "Avro files")
         with unchanged(path, size).open_stream("") as stream:
             try:
-                header, sync = _header(stream, fastavro)
+                header, sync, schema = _header(stream, fastavro)
                 first, last = (_block(stream, position, size, len(header), sync) for position in (start, end))
                 if first >= last:
                     return
                 stream.seek(first)
-                reader = fastavro.reader(_Joined(header, stream, last - first), self._schema.parsed)
-                while batch := list(islice(reader, BATCH_SIZE)):
+                joined = _Joined(header, stream, last - first)
+                reader = fastavro.reader(joined, None if self._schema.is_of(schema) else self._schema.parsed)
+                while batch := list(islice(reader, ROWS)):
                     yield batch
             except CorruptFileError:
                 raise
@@ -62,14 +63,14 @@ class AvroFormat(BulkFormat):
                 ) from error
 
 
-def _header(stream: BinaryIO, fastavro: Any) -> tuple[bytes, bytes]:
-    """The bytes before the first block, and the mark behind every block, with which they end."""
+def _header(stream: BinaryIO, fastavro: Any) -> tuple[bytes, bytes, str]:
+    """The bytes before the first block, the mark behind every block, with which they end, and the schema of the file."""
     counted = _Counted(stream)
     reader = fastavro.reader(counted)
     sync = reader._header["sync"]
     stream.seek(0)
     head = stream.read(counted.taken)
-    return head[: head.index(sync) + _SYNC], sync
+    return head[: head.index(sync) + _SYNC], sync, reader.metadata["avro.schema"]
 
 
 def _block(stream: BinaryIO, position: int, size: int, header: int, sync: bytes) -> int:
@@ -138,7 +139,7 @@ class AvroBulkWriters:
 
 
 class AvroBulkWriterFactory(BulkWriterFactory):
-    """A packed batch is a block of the file: the number of its records, then their bytes."""
+    """A packed batch is a block of the file, but for the mark behind it."""
 
     def __init__(self, schema: AvroSchema) -> None:
         if not isinstance(schema, AvroSchema):
@@ -146,27 +147,26 @@ class AvroBulkWriterFactory(BulkWriterFactory):
         self._schema = schema
 
     def pack(self, values: list[Any]) -> bytes:
-        encoded = avro_encoder(self._schema, "Avro writer")(values)
-        return len(encoded).to_bytes(4, "big") + b"".join(encoded)
+        buffer = io.BytesIO()
+        try:
+            self._write(buffer, values)
+        except Exception:
+            avro_encoder(self._schema, "Avro writer")(values)  # one by one, to tell which
+            raise
+        return buffer.getvalue()[len(self._header()) : -_SYNC]
 
     def write(self, batches: Iterator[bytes], target: Any) -> None:
-        fastavro = library("fastavro", "Avro files")
-        head = io.BytesIO()
-        fastavro.writer(head, self._schema.parsed, [])
-        header = head.getvalue()
+        header = self._header()
         target.write(header)
         for batch in batches:
-            data = batch[4:]
-            count = int.from_bytes(batch[:4], "big")
-            target.write(_varint(count) + _varint(len(data)) + data + header[-_SYNC:])
+            target.write(batch + header[-_SYNC:])
 
+    def _header(self) -> bytes:
+        """Always of the same length, with a mark that no other file has."""
+        buffer = io.BytesIO()
+        self._write(buffer, [])
+        return buffer.getvalue()
 
-def _varint(number: int) -> bytes:
-    """Avro's form of a long."""
-    number <<= 1
-    out = bytearray()
-    while number > 0x7F:
-        out.append((number & 0x7F) | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
+    def _write(self, buffer: io.BytesIO, values: list[Any]) -> None:
+        """All values in one block."""
+        library("fastavro", "Avro files").writer(buffer, self._schema.parsed, values, sync_interval=1 << 40)

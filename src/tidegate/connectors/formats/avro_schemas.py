@@ -35,6 +35,10 @@ class AvroSchema:
         with open(file_path, encoding="utf-8") as file:
             return AvroSchema(file.read())
 
+    def is_of(self, text: str) -> bool:
+        """Whether a file with this schema needs no translation."""
+        return bool(json.loads(text) == json.loads(self._text))
+
     def __str__(self) -> str:
         return json.dumps(json.loads(self._text), separators=(",", ":"))
 

@@ -10,15 +10,22 @@ from tidegate.common.errors import ArgumentTypeError, UserCodeError
 from tidegate.common.typeinfo import RowTypeInfo
 from tidegate.common.types import Row, RowKind
 
+ROWS = 1024
+"""Records of a batch that is made of Python objects: while they are made they stay in the processor's cache."""
 _new_row = Row.__new__
 _INSERT = RowKind.INSERT
 
 
 def rows_of(columns: Iterable[Sequence[Any]], names: list[str]) -> list[Row]:
     """A named row for each position of the columns."""
+    return rows_of_fields(zip(*columns, strict=True), names)
+
+
+def rows_of_fields(fields: Iterable[Sequence[Any]], names: list[str]) -> list[Row]:
+    """A named row for each record of fields."""
     rows: list[Row] = []
     add = rows.append
-    for values in zip(*columns, strict=True):
+    for values in fields:
         row = _new_row(Row)
         row._values, row._fields, row._kind = list(values), names, _INSERT
         add(row)

@@ -14,9 +14,8 @@ from tidegate.common.errors import CorruptFileError, ProgramError
 from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.file_format import unchanged
-from tidegate.connectors.formats.columns import RowColumns, rows_of
+from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
 from tidegate.connectors.formats.csv_rows import BadCell, CsvCells, CsvDialect, CsvLines
-from tidegate.connectors.ranges import BATCH_SIZE
 from tidegate.connectors.text_lines import StreamFormat, decompressed
 
 
@@ -194,7 +193,8 @@ class CsvReaderFormat(StreamFormat):
         cells = CsvCells(schema.row_type, schema.separators, schema.dialect.null)
         if self.can_cut(path):
             for lines in super().read(path, size, start, end):
-                yield self._of_lines(lines, cells, path)
+                for at in range(0, len(lines), ROWS):
+                    yield self._of_lines(lines[at : at + ROWS], cells, path)
             return
         done = 0
         with unchanged(path, size).open_stream("") as stream:
@@ -216,7 +216,7 @@ class CsvReaderFormat(StreamFormat):
     def _text(self, stream: Any, path: str) -> io.TextIOWrapper:
         return io.TextIOWrapper(decompressed(stream, path), encoding=self.charset, newline="")
 
-    def _batches(self, lines: _Counted, path: str, width: int = BATCH_SIZE) -> Iterator[list[list[str]]]:
+    def _batches(self, lines: _Counted, path: str, width: int = ROWS) -> Iterator[list[list[str]]]:
         reader = iter(self._schema.dialect.cells(lines))
         try:
             order = self._header(next(reader, None), path) if self._schema.use_header else None

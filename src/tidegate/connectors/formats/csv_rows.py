@@ -62,6 +62,7 @@ class CsvCells:
 
     def __init__(self, row_type: RowTypeInfo, separators: Sequence[str], null: str | None) -> None:
         self.names = row_type.get_field_names()
+        self._columns = [_COLUMNS.get(info.describe()) if null is None else None for info in row_type.get_field_types()]
         self._parsers = [
             _cell(info, separator, null) for info, separator in zip(row_type.get_field_types(), separators, strict=True)
         ]
@@ -72,7 +73,8 @@ class CsvCells:
         if {width}.issuperset(map(len, rows)):
             try:
                 columns = list(zip(*rows, strict=True)) or [()] * width
-                return [[parse(cell) for cell in column] for parse, column in zip(self._parsers, columns, strict=True)]
+                ways = zip(self._columns, self._parsers, columns, strict=True)
+                return [whole(cells) if whole else [parse(cell) for cell in cells] for whole, parse, cells in ways]
             except Exception:
                 pass  # which one it was, is looked for below
         for number, row in enumerate(rows):
@@ -152,6 +154,31 @@ _PARSERS: dict[str, Converter] = {
     **dict.fromkeys(("SQL_TIME", "LOCAL_TIME"), clock_time),
     **dict.fromkeys(("SQL_TIMESTAMP", "LOCAL_DATE_TIME"), timestamp),
 }
+
+
+def _integers(bits: int) -> Callable[[Sequence[str]], list[Any]]:
+    limit = 1 << bits - 1
+
+    def parse(cells: Sequence[str]) -> list[int]:
+        numbers = list(map(int, cells))
+        if numbers and not (-limit <= min(numbers) and max(numbers) < limit):
+            raise OverflowError(f"one does not fit in {bits} bits")
+        return numbers
+
+    return parse
+
+
+def _flags(cells: Sequence[str]) -> list[Any]:
+    return [cell == "true" or (cell != "false" and cell.strip().lower() == "true") for cell in cells]
+
+
+_COLUMNS: dict[str, Callable[[Sequence[str]], Any]] = {
+    **{name: _integers(bits) for name, bits in INTEGER_BITS.items()},
+    "DOUBLE": lambda cells: list(map(float, cells)),
+    "STRING": lambda cells: cells,
+    "BOOLEAN": _flags,
+}
+"""Whole columns at once, where there is no text for None."""
 
 
 # -- writing

@@ -24,7 +24,7 @@ from tidegate.common.typeinfo import (
     is_bytes,
 )
 from tidegate.common.types import Row
-from tidegate.connectors.formats.columns import rows_of
+from tidegate.connectors.formats.columns import rows_of_fields
 
 Converter = Callable[[Any], Any]
 _PLAIN = frozenset(["BOOLEAN", "BYTE", "SHORT", "INT", "LONG", "DOUBLE", "STRING"])
@@ -68,8 +68,17 @@ class JsonRows:
             except msgspec.MsgspecError:
                 found = []  # one by one, to tell which
             if len(found) == len(messages):
-                return rows_of(zip(*map(msgspec.structs.astuple, found), strict=True), self._names)
+                return rows_of_fields(map(msgspec.structs.astuple, found), self._names)
         return [self.row(message) for message in messages]
+
+    def rows_of_lines(self, data: bytes) -> list[Row] | None:
+        """The rows of whole lines, without a look at each; None: they have to be looked at one by one."""
+        if self._lines is None:
+            return None
+        try:
+            return rows_of_fields(map(msgspec.structs.astuple, self._lines(data)), self._names)
+        except (msgspec.MsgspecError, TypeError):  # no such objects, or a null among them
+            return None
 
 
 def _json_rows(row_type: RowTypeInfo, strict: bool, lenient: bool) -> JsonRows:

@@ -16,7 +16,7 @@ from tidegate.common.serialization import (
 )
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.formats.json_rows import JsonObjects, JsonRows
-from tidegate.connectors.text_lines import StreamFormat
+from tidegate.connectors.text_lines import StreamFormat, text_lines
 
 
 class JsonRowDeserializationSchema(DeserializationSchema):
@@ -184,17 +184,41 @@ class JsonLinesFormat(StreamFormat):
         return self._type
 
     def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
-        for lines in super().read(path, size, start, end):
-            try:
-                rows = self._rows.rows([line.encode() for line in lines if line and not line.isspace()])
-            except UserCodeError as error:
-                raise CorruptFileError(
-                    "a line of the file must be a JSON object of the declared type",
-                    where=f"file {path}",
-                    found=error.found,
-                    cure="correct the file, or pass ignore_parse_errors=True",
-                ) from None
-            yield [row for row in rows if row is not None]
+        if not self.can_cut(path):
+            for lines in super().read(path, size, start, end):
+                yield self._looked_at(lines, path)
+            return
+        for position, data in self.blocks(path, size, start, end):
+            for at, piece in _pieces(data):
+                rows = self._rows.rows_of_lines(piece)
+                if rows is None:
+                    rows = self._looked_at(text_lines(piece, path, position + at, self.charset), path)
+                if rows:
+                    yield rows
+
+    def _looked_at(self, lines: list[str], path: str) -> list[Any]:
+        try:
+            rows = self._rows.rows([line.encode() for line in lines if line and not line.isspace()])
+        except UserCodeError as error:
+            raise CorruptFileError(
+                "a line of the file must be a JSON object of the declared type",
+                where=f"file {path}",
+                found=error.found,
+                cure="correct the file, or pass ignore_parse_errors=True",
+            ) from None
+        return [row for row in rows if row is not None]
+
+
+_PIECE = 1 << 16
+"""Bytes that are parsed together: what becomes of them stays in the processor's cache."""
+
+
+def _pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at < len(data):
+        end = data.find(b"\n", at + _PIECE) + 1 or len(data)
+        yield at, data[at:end]
+        at = end
 
 
 class JsonBulkWriters:

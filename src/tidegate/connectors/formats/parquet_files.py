@@ -12,7 +12,7 @@ from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.file_format import BulkFormat, unchanged
 from tidegate.connectors.formats.arrow_types import arrow_schema, converters, row_values, schema_of_avro
 from tidegate.connectors.formats.avro_schemas import AvroSchema, GenericRecordAvroTypeInfo, misfit
-from tidegate.connectors.formats.columns import RowColumns, rows_of
+from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
 from tidegate.connectors.formats.libraries import library
 from tidegate.connectors.ranges import BATCH_SIZE
 from tidegate.operators.column_batch import ColumnBatch, Values
@@ -25,6 +25,7 @@ class _ParquetFormat(BulkFormat):
     """A row group belongs to the range its first byte is in."""
 
     least_cut = 1 << 20
+    batch_size = 2 * ROWS  # a batch costs Arrow more than others
 
     def can_cut(self, path: str) -> bool:
         return True
@@ -36,7 +37,7 @@ class _ParquetFormat(BulkFormat):
                 file = parquet.ParquetFile(stream)
                 groups = [n for n in range(file.num_row_groups) if start <= _begin(file.metadata.row_group(n)) < end]
                 columns = self._columns(file, path)
-                for batch in file.iter_batches(BATCH_SIZE, row_groups=groups, columns=columns) if groups else ():
+                for batch in file.iter_batches(self.batch_size, row_groups=groups, columns=columns) if groups else ():
                     yield self._values(batch)
             except CorruptFileError:
                 raise
@@ -97,6 +98,8 @@ class ParquetColumnarRowInputFormat(_ParquetFormat):
         self._type = row_of("ParquetColumnarRowInputFormat", row_type)
         self._case_sensitive, self._as_tuples = is_case_sensitive, as_tuples
         self._names = self._type.get_field_names()
+        if as_tuples:
+            self.batch_size = BATCH_SIZE
 
     def produced_type(self) -> TypeInformation:
         return Types.TUPLE(self._type.get_field_types()) if self._as_tuples else self._type
