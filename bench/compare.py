@@ -4,7 +4,8 @@ For "speed stays": the same programs with the sources of TREE (another clone or 
 that both see the same machine. Prints a table and writes results/compare.json.
 
 Each keyed program gives two figures: records a second, and records for a second of processor time of all its processes (driver,
-JVM, workers). On a machine that others use too the first says little: what others take shows in it, and in the second does not.
+JVM, workers). On a machine that others use too neither says much: there the rounds, sized by the clock, become small. For those
+there is ``--tasks``: only what tasks do, without Spark, in rounds of a fixed size, in processor time (``tasks.py``).
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ KEYED = {
     "text-count": ("text_count.py", 20_000, 1_000_000, 5_000_000),
 }
 """Program, keys, records of the small and of the large run."""
+TASKS = {
+    "keyed-count": ["--program=keyed", "--keys=20000", "--records=8000000", "--round=2000000"],
+    "keyed-count-1m": ["--program=keyed", "--keys=1000000", "--records=6000000", "--round=1000000"],
+    "text-count": ["--program=text", "--keys=20000", "--records=2000000", "--round=500000"],
+    "rounds of 4 records": ["--program=keyed", "--keys=1000", "--records=1200", "--round=4"],
+}
+"""With ``--tasks``."""
 ROUNDS = ["--rounds=80", "--warm-up=100", "--keys", "1000", "1000000"]
 progress = Console(stderr=True)
 
@@ -98,9 +106,17 @@ def empty_round(tree: Path, scenario: str) -> float:
     return statistics.median(job["bare_ms"] / job["round_ms"] for job in jobs)
 
 
-def measure(tree: Path, scenario: str) -> dict[str, float]:
+def tasks(tree: Path, scenario: str) -> float:
+    """Records a second of processor time."""
+    result = run_program([sys.executable, str(BENCH / "tasks.py"), *TASKS[scenario]], sources=tree / "src")
+    return 1e9 / float(result["ns_a_record"])
+
+
+def measure(tree: Path, scenario: str, only_tasks: bool) -> dict[str, float]:
     """The figures of one run, by the row of the table they belong to."""
-    if scenario in KEYED:
+    if only_tasks:
+        figures = {f"{scenario}, tasks": tasks(tree, scenario)}
+    elif scenario in KEYED:
         speed = keyed(tree, scenario)
         figures = {scenario: speed.wall, f"{scenario}, processor time": speed.processor}
     else:
@@ -113,22 +129,25 @@ def measure(tree: Path, scenario: str) -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, required=True, help="the other tree")
-    parser.add_argument("--scenario", action="append", choices=[*KEYED, "empty-round"])
+    parser.add_argument("--scenario", action="append", choices=[*KEYED, "empty-round", "rounds of 4 records"])
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--tasks", action="store_true", help="only what tasks do, without Spark, in processor time")
     args = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     trees = {"before": args.before.resolve(), "now": REPO}
     found: dict[str, dict[str, list[float]]] = {}
-    for scenario in args.scenario or [*KEYED, "empty-round"]:
+    every = list(TASKS) if args.tasks else [*KEYED, "empty-round"]
+    for scenario in [name for name in every if not args.scenario or name in args.scenario]:
         for repetition in range(args.repeat):
             for name in ("before", "now") if repetition % 2 == 0 else ("now", "before"):
-                for row, value in measure(trees[name], scenario).items():
+                for row, value in measure(trees[name], scenario, args.tasks).items():
                     found.setdefault(row, {"before": [], "now": []})[name].append(value)
-        _write(found, args.repeat)  # after each: a run that breaks off has measured something
+        # after each: a run that breaks off has measured something
+        _write("compare-tasks" if args.tasks else "compare", found, args.repeat)
     return 0
 
 
-def _write(found: dict[str, dict[str, list[float]]], repeat: int) -> None:
+def _write(name: str, found: dict[str, dict[str, list[float]]], repeat: int) -> None:
     rows, verdicts = [], []
     for row, runs in found.items():
         before, now = (statistics.median(runs[name]) for name in ("before", "now"))
@@ -136,11 +155,11 @@ def _write(found: dict[str, dict[str, list[float]]], repeat: int) -> None:
         rows.append([row, f"{before:,.{digits}f}", f"{now:,.{digits}f}", f"{now / before:.2f}"])
         verdicts.append(Verdict(f"{row}: now / before", now / before, LEAST))
     notes = [
-        "keyed-count, keyed-count-1m, text-count: records by the two-size method; empty-round: bare round / round.",
+        "Records a second, by the two-size method; tasks: of processor time; empty-round: bare round / round.",
         f"Medians of {repeat} runs of each tree, in turn.",
     ]
     report.show("before and now", ["scenario", "before", "now", "ratio"], rows, verdicts, notes)
-    progress.print(f"written: {report.write('compare', {'repeat': repeat, 'runs': found}, verdicts)}")
+    progress.print(f"written: {report.write(name, {'repeat': repeat, 'runs': found}, verdicts)}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ STATE = BASE | {"state"}
 MIDDLE = STATE
 ALLOWED = {
     "common": BASE,
+    "metrics": BASE | {"metrics"},
     "state": STATE,
     "graph": MIDDLE | {"graph"},
     "operators": MIDDLE | {"graph", "operators"},

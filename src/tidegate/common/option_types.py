@@ -121,6 +121,20 @@ def parse_map(raw: Any) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
+def parse_ports(raw: Any) -> str:
+    """``9249``, or ``9249-9260``; 0: any that is free."""
+    ports = ports_of(str(raw))
+    if not 0 <= ports.start < ports.stop <= 1 << 16:
+        raise ValueError("ports lie between 0 and 65535, the lower one comes first")
+    return str(raw).strip()
+
+
+def ports_of(text: str) -> range:
+    """Of a parsed value."""
+    first, dash, last = text.partition("-")
+    return range(parse_int(first), parse_int(last if dash else first) + 1)
+
+
 DURATION = OptionType("a duration", parse_duration, "10 s")
 MEMORY = OptionType("a size of memory", parse_memory, "64 mb")
 BOOL = OptionType("true or false", parse_bool, "true")
@@ -128,6 +142,7 @@ INT = OptionType("a whole number", parse_int, "4")
 FLOAT = OptionType("a number", parse_float, "1.5")
 TEXT = OptionType("a text", parse_text, "name")
 LIST = OptionType("a list", parse_list, "a;b")
+PORTS = OptionType("a port or a range of ports", parse_ports, "9249-9260")
 MAP = OptionType("a map", parse_map, "k1:v1,k2:v2")
 
 

@@ -16,6 +16,7 @@ from tidegate.common.option_types import (
     LIST,
     MAP,
     MEMORY,
+    PORTS,
     TEXT,
     OptionType,
     choice,
@@ -123,6 +124,12 @@ AUTO_WATERMARK_INTERVAL = _option(
     DURATION,
     200,
     "How often watermark generators are asked while no record comes; behind records, with every batch. 0: only on_event emits.",
+)
+METRICS_PORT = _option(
+    "metrics.reporter.prom.port",
+    PORTS,
+    None,
+    "Prometheus may ask for the job's figures at this port of the loopback address (/metrics), or the first free one of a range.",
 )
 OBJECT_REUSE = _option(
     "pipeline.object-reuse", BOOL, False, "Records are never copied: the program does not change them."

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
+from tidegate.common.metrics import MetricGroup
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
 from tidegate.datastream.state import (
@@ -118,6 +119,10 @@ class RuntimeContext(KeyedStateStore):
     @abstractmethod
     def get_job_parameter(self, key: str, default_value: str) -> str:
         """Of ``ExecutionConfig.set_global_job_parameters``."""
+
+    @abstractmethod
+    def get_metrics_group(self) -> MetricGroup:
+        """Where the function registers what it measures."""
 
 
 class Function(FunctionObject, ABC):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from tidegate.common.configuration import Configuration, effective
 from tidegate.common.errors import ProgramError
@@ -85,33 +83,3 @@ def _check_picklable(transformation: Transformation) -> None:
                 found=why_not(part, error),
                 cure="make connections, locks and the like in open(), not in __init__ or outside the function",
             ) from error
-
-
-def execution_plan(program: Program) -> str:
-    """JSON in the shape of Flink's: nodes with their predecessors and how records reach them."""
-    parallelism = program.configuration[PARALLELISM.key]
-    return json.dumps({"nodes": [_plan_node(t, program, parallelism) for t in program.transformations]}, indent=2)
-
-
-def _plan_node(t: Transformation, program: Program, parallelism: int) -> dict[str, Any]:
-    degree = {each.id: each.parallelism or parallelism for each in program.transformations}
-    pact = "Data Source" if t.spec.is_source else "Data Sink" if t.spec.is_sink else "Operator"
-    node: dict[str, Any] = {
-        "id": t.id,
-        "type": t.name,
-        "pact": pact,
-        "contents": t.description or t.name,
-        "parallelism": degree[t.id],
-    }
-    if t.inputs:
-        node["predecessors"] = [
-            {
-                "id": i.upstream,
-                "ship_strategy": i.partitioning.ship.value
-                if i.partitioning
-                else ("FORWARD" if degree[i.upstream] == degree[t.id] else "REBALANCE"),
-                "side": i.tag or "main",
-            }
-            for i in t.inputs
-        ]
-    return node

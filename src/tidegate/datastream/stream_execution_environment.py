@@ -35,10 +35,11 @@ from tidegate.connectors.formats.avro_files import AvroInputFormat
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
+from tidegate.datastream.execution_plan import execution_plan
 from tidegate.datastream.executor import JobHandle, find_executor, watch
 from tidegate.datastream.freezing import pickled
 from tidegate.datastream.interruption import Interruption
-from tidegate.datastream.program import build_program, execution_plan
+from tidegate.datastream.program import build_program
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
 from tidegate.datastream.stream import DataStream, expect_strategy, expect_type

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.common.errors import StateAccessError
+from tidegate.common.metrics import MetricGroup
 from tidegate.graph.plan import Operator
+from tidegate.operators.metrics import SubtaskMetricGroup, SubtaskMetrics
 from tidegate.operators.time_domain import TimeDomain
 from tidegate.operators.watermarks import Domain
 from tidegate.state.backend import KeyedBackend
@@ -16,11 +18,17 @@ class SubtaskRuntimeContext:
     """Handed to ``open``. Valid as long as the function object lives."""
 
     def __init__(
-        self, operator: Operator, subtask: int, backend: KeyedBackend | None, parameters: dict[str, str] | None = None
+        self,
+        operator: Operator,
+        subtask: int,
+        backend: KeyedBackend | None,
+        parameters: dict[str, str] | None = None,
+        metrics: SubtaskMetrics | None = None,
     ) -> None:
         self._operator, self._subtask, self._backend = operator, subtask, backend
         self._parameters = parameters or {}
         self.attempt_number = 0
+        self._metrics = metrics or SubtaskMetrics(operator.name)
 
     def get_task_name(self) -> str:
         return self._operator.name
@@ -42,6 +50,9 @@ class SubtaskRuntimeContext:
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
         return self._parameters.get(key, default_value)
+
+    def get_metrics_group(self) -> MetricGroup:
+        return SubtaskMetricGroup(self._metrics)
 
     def get_state(self, state_descriptor: Any) -> Any:
         return self._keyed(state_descriptor)

@@ -12,6 +12,7 @@ from tidegate.operators.contexts import ProcessContext, SubtaskTimerService
 from tidegate.operators.functions import callables_of
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
 from tidegate.operators.ownership import own
+from tidegate.operators.rows import MAX_WATERMARK
 from tidegate.operators.state_by_key import StateByKey
 from tidegate.operators.time_domain import TimeDomain
 from tidegate.operators.watermarks import Domain
@@ -93,6 +94,21 @@ class FunctionOperator(StreamOperator):
 
     def _pass_time_on(self) -> None:
         self.below.watermark, self.below.idle = self.above.watermark, self.above.idle
+
+    def end_of_key(self, now_ms: int) -> None:
+        """Flink: with the records of a key all time ends for it. Timers set from here on are ignored, so a periodic one ends."""
+        assert self.by_key is not None
+        backend, above, before = self.by_key.backend, self.above, self.above.watermark
+        above.watermark = MAX_WATERMARK  # the function sees it; what is behind has a domain of its own
+        last = [
+            (backend.event_timers.remaining(), TimeDomain.EVENT_TIME),
+            (backend.processing_timers.remaining(), TimeDomain.PROCESSING_TIME),
+        ]
+        for timers, kind in last:
+            self._fire(timers, kind)
+        backend.event_timers.resume()
+        backend.processing_timers.resume()
+        above.watermark = before
 
     def end_input(self, now_ms: int) -> None:
         if self.by_key is not None:

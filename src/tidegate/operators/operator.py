@@ -25,6 +25,7 @@ from tidegate.graph.transformation import Partitioning
 from tidegate.operators.column_batch import Values
 from tidegate.operators.contexts import SubtaskRuntimeContext
 from tidegate.operators.functions import Hooks
+from tidegate.operators.metrics import SubtaskMetrics
 from tidegate.operators.rows import MAX_WATERMARK, RoundContext, Status, TaskPlan
 from tidegate.operators.settings import Settings
 from tidegate.operators.watermarks import Domain
@@ -90,6 +91,7 @@ class StreamOperator:
         self.below = site.above
         """The watermark behind it. An operator that has an own time, or that has to act before time goes on behind it, puts a
         domain of its own here."""
+        self.metrics = SubtaskMetrics(self.operator.name)
         self.tags = site.tags and node.operator.spec.emits_tagged
         self.declined: str | None = None
         """Why this round's snapshot may not become a part of a checkpoint; reset by ``restore``."""
@@ -115,7 +117,8 @@ class StreamOperator:
         return found
 
     def _hooks(self, function: Any, where: str, backend: Any = None, kind: type[Hooks] = Hooks) -> Hooks:
-        context = SubtaskRuntimeContext(self.operator, self.site.index, backend, self.site.settings.parameters)
+        settings = self.site.settings
+        context = SubtaskRuntimeContext(self.operator, self.site.index, backend, settings.parameters, self.metrics)
         return kind(function, where, context)
 
     def open(self) -> None:
@@ -160,6 +163,7 @@ class StreamOperator:
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         """A round begins on what the last accepted one has left. Functions may not be open yet."""
         self.round, self.declined = round, None
+        self.metrics.begin()
         if self.below is not self.above:
             self.below.watermark, self.below.idle = snapshot.watermark, snapshot.idle
 
@@ -171,6 +175,9 @@ class StreamOperator:
 
     def on_watermark(self, now_ms: int) -> None:
         """Records have passed, and maybe the watermark ``above`` has advanced: let time go on ``below``."""
+
+    def end_of_key(self, now_ms: int) -> None:
+        """Batch mode, at the head of a chain: the last record of the current key has passed, and the next one's come."""
 
     def end_input(self, now_ms: int) -> None:
         """The last record of all has passed, and the watermark ``above`` is the last one."""

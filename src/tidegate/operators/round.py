@@ -145,6 +145,8 @@ class SubtaskRound:
             self.ack.committables[sink.id] = sink.prepare_commit() or []
             self.ack.snapshots[sink.id] = sink.snapshot()
         faults.point("K2.prepared", **self._where)
+        measured = {operator.id: operator.metrics.changes() for operator in operators}
+        self.ack.metrics = {operator_id: changes for operator_id, changes in measured.items() if changes}
         self.ack.declined = next((operator.declined for operator in operators if operator.declined), None)
 
     def _barriers(self) -> Iterator[Row]:

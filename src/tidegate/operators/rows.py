@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tidegate.common.watermarks import MAX_WATERMARK as MAX_WATERMARK
 from tidegate.common.watermarks import MIN_WATERMARK as MIN_WATERMARK
+from tidegate.operators.metrics import Change
 from tidegate.operators.source import SplitInterval
 from tidegate.state.snapshot import OperatorSnapshot
 
@@ -100,3 +101,5 @@ class Ack:
     records_out: int = 0
     seconds: float = 0.0
     snapshot_seconds: float = 0.0
+    metrics: dict[int, list[Change]] = field(default_factory=dict)
+    """Per operator what its functions have measured in the round; only those that have."""

@@ -23,6 +23,7 @@ from tidegate.operators.rewrites.rewrite import Rewrites
 from tidegate.operators.round import SubtaskRound
 from tidegate.operators.rows import Ack, RoundContext, Row, TaskPlan
 from tidegate.operators.settings import Settings
+from tidegate.operators.sorted_feed import KeyedBatchFeed
 from tidegate.operators.watermarks import Domain
 
 
@@ -118,6 +119,8 @@ class Subtask:
         """Where the records of a round come from."""
         if isinstance(self.head, SourceOperator):
             return SplitFeed(self, self.head, round, ack)
+        if self.settings.batch_mode and self.head.key_context is not None:
+            return KeyedBatchFeed(self, round, ack)
         return ChannelFeed(self, round, ack)
 
     def begin(self) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from tidegate.checkpoint.lease import Liveness
@@ -26,6 +27,7 @@ from tidegate.runtime.engine import Engine
 from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
 from tidegate.runtime.lanes import ThreadedLanes
 from tidegate.runtime.life_cycle import FinishedBefore, Restored
+from tidegate.runtime.prometheus import PrometheusServer
 from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.restoring import Restoring, Submission
 from tidegate.runtime.settings import JobSettings
@@ -198,7 +200,8 @@ class JobMaster:
         try:
             if self._current is None:
                 self.prepare()
-            self._run_attempts()
+            with self._shown_to_prometheus():
+                self._run_attempts()
             self._end(JobStatus.FINISHED, AttemptStatus.FINISHED)
         except JobCancelledError:
             self._end(JobStatus.CANCELED, AttemptStatus.CANCELLED)
@@ -212,6 +215,18 @@ class JobMaster:
         ) as error:  # the second: code of the user's has exited; its job ends, not the process
             self._end(JobStatus.FAILED, AttemptStatus.FAILED, fenced=isinstance(error, LeaseError))
             raise
+
+    @contextlib.contextmanager
+    def _shown_to_prometheus(self) -> Iterator[None]:
+        if self._settings.metrics_ports is None:
+            yield
+            return
+        self._prometheus = PrometheusServer(self._settings.metrics_ports, self.view)
+        log.info("job %s: metrics at http://127.0.0.1:%d/metrics", self.job_id, self._prometheus.port)
+        try:
+            yield
+        finally:
+            self._prometheus.close()
 
     def _run_attempts(self) -> None:
         while True:

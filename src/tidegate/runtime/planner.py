@@ -36,13 +36,20 @@ class SourcePlanner:
     """Steps 1 and 2 for the sources: the ends of the planned intervals are the cut.
 
     ``plan`` is followed by either ``accept`` or ``discard``. ``restored``: operator id -> enumerator snapshot.
-    ``most``: units no source may exceed in a round, whatever the target time says.
+    ``most``: units no source may exceed in a round, whatever the target time says. ``whole``: batch mode, all of the bounded
+    sources is one round.
     """
 
     def __init__(
-        self, operators: list[Operator], target_ms: int, restored: Mapping[int, Any], most: int | None = None
+        self,
+        operators: list[Operator],
+        target_ms: int,
+        restored: Mapping[int, Any],
+        most: int | None = None,
+        *,
+        whole: bool = False,
     ) -> None:
-        self._target_ms, self._most = target_ms, most
+        self._target_ms, self._most, self._whole = target_ms, most, whole
         self._alignment = Alignment(operators)
         self._sources = [self._create(operator, restored.get(operator.id)) for operator in operators]
 
@@ -55,6 +62,8 @@ class SourcePlanner:
 
     def plan(self, now_ms: int, snapshots: Snapshots = MappingProxyType({})) -> dict[int, SourcePlan]:
         """Operator id -> what its subtasks read in this round. ``snapshots``: what the accepted rounds have come to."""
+        if self._whole:
+            return self._plan_whole(now_ms)
         self._alignment.observe(snapshots, {s.operator.id for s in self._sources if s.finished}, now_ms)
         for s in self._sources:
             if not s.is_before:
@@ -64,6 +73,22 @@ class SourcePlanner:
             )
             s.is_before = not s.plan.intervals and not s.plan.finished
         return {s.operator.id: s.plan for s in self._sources if s.plan is not None}
+
+    def _plan_whole(self, now_ms: int) -> dict[int, SourcePlan]:
+        """Nothing, until every source has told its end."""
+        for s in self._sources:
+            if not s.is_before:
+                s.before, s.is_before = s.enumerator.snapshot(), True
+            while s.plan is None or not s.plan.finished:
+                more = s.enumerator.plan(_MOST_LIMIT, now_ms)
+                before = s.plan.intervals if s.plan is not None else []
+                s.plan = SourcePlan([*before, *more.intervals], False, more.wake_up_ms, more.finished)
+                if not more.backlog:
+                    break
+        plans = {s.operator.id: s.plan for s in self._sources if s.plan is not None}
+        if all(plan.finished for plan in plans.values()):
+            return plans
+        return {operator_id: SourcePlan(wake_up_ms=plan.wake_up_ms) for operator_id, plan in plans.items()}
 
     def _aligned(self, s: _PlannedSource, now_ms: int) -> SourcePlan:
         alignment, operator_id = self._alignment, s.operator.id
@@ -80,6 +105,8 @@ class SourcePlanner:
         for s in self._sources:
             assert s.plan is not None
             s.finished = s.finished or s.plan.finished
+            if self._whole:
+                s.plan = SourcePlan(finished=s.finished)
             if s.plan.backlog or seconds * 1000 > 2 * self._target_ms:
                 s.limit = self._adapted(s, seconds)
 
@@ -97,6 +124,7 @@ class SourcePlanner:
         for s in self._sources:
             s.enumerator.close()
             s.enumerator = s.source.create_enumerator(s.operator.parallelism, s.before)
+            s.plan = None
 
     def snapshots(self) -> dict[int, Any]:
         """Step 2: the positions behind everything accepted."""

@@ -111,7 +111,8 @@ class Restoring:
         settings, located = self._job.settings, recovery.located
         graph, progress, positions = self._read(located)
         # The planner refuses what cannot be read, before Spark starts.
-        planner = SourcePlanner(graph.sources, settings.round_target_ms, positions, settings.round_max_records)
+        most, whole = settings.round_max_records, settings.batch_mode
+        planner = SourcePlanner(graph.sources, settings.round_target_ms, positions, most, whole=whole)
         undo.callback(planner.close)
         recovery.record(claimed.lease)
         completed = CompletedCheckpoints(

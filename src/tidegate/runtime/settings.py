@@ -9,6 +9,7 @@ from typing import Any
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import options
 from tidegate.common.errors import ConfigurationError
+from tidegate.common.option_types import ports_of
 from tidegate.common.options import Option
 
 
@@ -40,6 +41,7 @@ class JobSettings:
     inline_functions: bool
     batch_mode: bool
     watermark_interval_ms: int
+    metrics_ports: range | None
     parameters: Mapping[str, str]
 
     @staticmethod
@@ -50,7 +52,9 @@ class JobSettings:
             value = configuration.get(option.key)
             return option.default if value is None else value
 
-        policy = CheckpointPolicy.from_configuration(configuration)
+        batch_mode = get(options.RUNTIME_MODE) == "BATCH"
+        policy = None if batch_mode else CheckpointPolicy.from_configuration(configuration)
+        ports = get(options.METRICS_PORT)
         if policy is not None and get(options.JOB_ID) is not None and not get(options.CHECKPOINT_DIR):
             raise ConfigurationError(
                 "A job with a fixed id is found again by its directory",
@@ -80,7 +84,8 @@ class JobSettings:
             chunk_records=get(options.CHUNK_RECORDS),
             object_reuse=get(options.OBJECT_REUSE),
             inline_functions=get(options.INLINE_FUNCTIONS),
-            batch_mode=get(options.RUNTIME_MODE) == "BATCH",
+            batch_mode=batch_mode,
+            metrics_ports=ports_of(ports) if ports else None,
             watermark_interval_ms=get(options.AUTO_WATERMARK_INTERVAL),
             parameters={key: str(value) for key, value in get(options.JOB_PARAMETERS).items()},
         )

@@ -10,8 +10,9 @@ from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.common.clock import Clock
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.plan import JobGraph
-from tidegate.operators.rows import Ack
+from tidegate.operators.rows import MAX_WATERMARK, Ack
 from tidegate.runtime.guarantee import Guarantee, guarantee_of
+from tidegate.runtime.metrics import JobMetrics, Key, MetricView
 from tidegate.runtime.statistics import RoundStatistics
 
 _ROUNDS, _CHECKPOINTS, _ATTEMPTS, _EXCEPTIONS = 100, 50, 50, 50
@@ -35,6 +36,10 @@ class OperatorView:
     records_in_per_second: float | None = None
     """In the latest round."""
     records_out_per_second: float | None = None
+    busy_seconds: float | None = None
+    """How long the slowest subtask of the chain took in the latest round; for its first operator."""
+    watermark: int | None = None
+    """Event time behind it, of the subtask that is behind; None: it has run no round."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,8 @@ class JobView:
     guarantee: Guarantee | None = None
     finished_before: bool = False
     totals: Totals = field(default=Totals())
+    metrics: Mapping[Key, MetricView] = field(default_factory=dict)
+    """What functions measure."""
 
 
 class JobRecorder:
@@ -142,6 +149,7 @@ class JobRecorder:
             guarantee=guarantee_of(graph, checkpoints=checkpoint_interval_ms is not None),
         )
         self._attempt = 0
+        self._metrics = JobMetrics()
         self.graph(graph)
 
     def view(self, status: JobStatus) -> JobView:
@@ -210,10 +218,24 @@ class JobRecorder:
                 sent[last] = sent.get(last, 0) + ack.records_out
         seconds = max(statistics.seconds, 1e-9)
         shown = [_counted(o, received.get(o.id), sent.get(o.id), seconds) for o in self._view.operators]
+        shown = self._timed(shown, acks)
+        if self._metrics.add(acks, self._clock.now_ms()):
+            self._view = replace(self._view, metrics=self._metrics.shown)
         rounds = (*self._view.rounds, statistics)[-_ROUNDS:]
         totals = self._view.totals
         totals = replace(totals, rounds=totals.rounds + 1, records=totals.records + statistics.records_in)
         self._view = replace(self._view, operators=tuple(shown), rounds=rounds, totals=totals)
+
+    def _timed(self, shown: list[OperatorView], acks: list[Ack]) -> list[OperatorView]:
+        busy: dict[int, float] = {}
+        watermarks: dict[int, int] = {}
+        for ack in acks:
+            first = self._first[ack.chain]
+            busy[first] = max(busy.get(first, 0.0), ack.seconds)
+            for operator_id, snapshot in ack.snapshots.items():
+                if not snapshot.idle:
+                    watermarks[operator_id] = min(watermarks.get(operator_id, MAX_WATERMARK), snapshot.watermark)
+        return [replace(o, busy_seconds=busy.get(o.id), watermark=watermarks.get(o.id, o.watermark)) for o in shown]
 
     # -- checkpoints -----------------------------------------------------------------------------------------------------
 

@@ -94,7 +94,8 @@ class SegmentWriter:
         ):  # once: a file has many groups, and often few entries in each
             self._sampled = True
             self._cut_at = min(self._cut_at, _items_per_block(self._pending[:_SAMPLE]))
-        self._cut(self._cut_at)
+        if len(self._pending) >= self._cut_at:
+            self._cut(self._cut_at)
 
     @property
     def empty(self) -> bool:
@@ -173,14 +174,16 @@ def read(files: Files, ref: StateFile, groups: KeyGroupRange | None = None) -> I
         part = _part_reader(source, ref, stream)
         index = _index(source, ref, part)
         mine = [block for block in index if block.first <= clip.last and clip.first <= block.last]
-        whole = xxhash.xxh3_128(part(0, len(_HEAD)))
+        # what was read in one piece is compared with its hash already
+        whole = xxhash.xxh3_128(part(0, len(_HEAD))) if mine == index and ref.size > WHOLE_LIMIT else None
         for block in mine:
             data = _block(source, ref, block, part)
-            whole.update(data)
+            if whole is not None:
+                whole.update(data)
             flat = _unpack_flat(data)
             inside = clip.first <= block.first and block.last <= clip.last
             yield Batch(block.table, flat if inside else _clipped(flat, clip), block.deletes)
-        if mine == index and ref.size > WHOLE_LIMIT:
+        if whole is not None:
             end = _end_of(index)
             _verify_whole(source, ref, whole, part(end, ref.size - end))
 

@@ -119,6 +119,10 @@ class TimerQueue:
         self._ended = True
         return self.due(_LAST)
 
+    def resume(self) -> None:
+        """Time goes on, for other keys."""
+        self._ended = False
+
     def has_changes(self) -> bool:
         return bool(self._fired or self._deleted or any(self._added.values()))
 

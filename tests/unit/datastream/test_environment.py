@@ -295,14 +295,27 @@ def test_a_failed_check_leaves_the_program_to_be_corrected(env: StreamExecutionE
 
 
 def test_the_execution_plan(env: StreamExecutionEnvironment) -> None:
-    env.from_collection([1]).key_by(lambda v: v).map(str).print()
+    """As PyFlink's of the same program, but that it shows what it calls in one process as one node."""
+    source = env.from_source(NumberSequenceSource(1, 3), WatermarkStrategy.no_watermarks(), "numbers", Types.LONG())
+    keyed = source.map(str).name("text").key_by(lambda v: v)
+    keyed.map(str).print().name("lines")
+    keyed.filter(lambda v: True).rebalance().print()
     nodes = json.loads(env.get_execution_plan())["nodes"]
-    assert [(node["pact"], node["parallelism"]) for node in nodes] == [
-        ("Data Source", 1),
-        ("Operator", 2),
-        ("Data Sink", 2),
+    (key,) = [node["id"] for node in nodes if node["type"] == "_stream_key_by_map_operator"]
+    shown = [
+        (n["type"], n["pact"], n["parallelism"], [tuple(p.values()) for p in n.get("predecessors", [])]) for n in nodes
     ]
-    assert [node.get("predecessors", [{}])[0].get("ship_strategy") for node in nodes] == [None, "HASH", "FORWARD"]
+    assert shown == [
+        ("Source: numbers", "Data Source", 2, []),
+        ("text", "Operator", 2, [(1, "FORWARD", "second")]),
+        ("_stream_key_by_map_operator", "Operator", 2, [(2, "FORWARD", "second")]),
+        ("Map", "Operator", 2, [(key, "HASH", "second")]),
+        ("Sink: lines", "Data Sink", 2, [(3, "FORWARD", "second")]),
+        ("Filter", "Operator", 2, [(key, "HASH", "second")]),
+        ("Sink: Print to Std. Out", "Data Sink", 2, [(5, "REBALANCE", "second")]),
+    ]
+    assert len({node["id"] for node in nodes}) == len(nodes)
+    assert all(node["contents"] == node["type"] for node in nodes)
 
 
 def test_an_unknown_target_lists_the_known_ones(env: StreamExecutionEnvironment) -> None:

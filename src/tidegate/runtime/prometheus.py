@@ -1,0 +1,150 @@
+"""A job's figures as Prometheus reads them, and a door at which it may ask (``metrics.reporter.prom.port``)."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tidegate.common.errors import ConfigurationError
+from tidegate.common.options import METRICS_PORT
+from tidegate.common.watermarks import MAX_WATERMARK, MIN_WATERMARK
+from tidegate.operators.metrics import DISTRIBUTION, METER
+from tidegate.runtime.view import JobView, OperatorView, Outcome
+
+log = logging.getLogger(__name__)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Sample = tuple[str, str, str, dict[str, str], float]
+"""Name, type, help, labels, value."""
+
+
+def prometheus_text(view: JobView) -> str:
+    """The text exposition format, version 0.0.4: the job, its operators and checkpoints, and what its functions measure."""
+    job = {"job_id": view.job_id, "job_name": view.name}
+    families: dict[str, tuple[str, str, list[str]]] = {}
+    for name, kind, text, labels, value in _samples(view):
+        lines = families.setdefault(name, (kind, text, []))[2]
+        lines.append(f"{name}{{{_labels({**job, **labels})}}} {_number(value)}")
+    out: list[str] = []
+    for name, (kind, text, lines) in families.items():
+        out += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", *lines]
+    return "\n".join(out) + "\n"
+
+
+def _samples(view: JobView) -> Iterator[Sample]:
+    yield "tidegate_job_running", "gauge", "1 while the job runs.", {}, float(view.status.name == "RUNNING")
+    yield "tidegate_job_attempts_total", "counter", "Attempts so far.", {}, len(view.attempts)
+    yield from _round_samples(view)
+    for operator in view.operators:
+        yield from _operator_samples(operator)
+    yield from _checkpoint_samples(view)
+    names = {operator.id: operator.name for operator in view.operators}
+    for metric in view.metrics.values():
+        labels = {"operator": names.get(metric.operator, ""), "subtask": str(metric.subtask)}
+        labels |= {_name(variable): extra for variable, extra in metric.groups if extra is not None}
+        name = f"tidegate_operator_{_name(metric.full_name)}"
+        text = "Measured by a function of the job."
+        if metric.kind == METER:
+            yield f"{name}_total", "counter", text, labels, metric.value
+            yield f"{name}_rate", "gauge", text, labels, metric.rate or 0.0
+        elif metric.kind == DISTRIBUTION:
+            yield f"{name}_sum", "gauge", text, labels, metric.value
+            yield f"{name}_count", "gauge", text, labels, metric.count or 0
+            yield f"{name}_min", "gauge", text, labels, metric.least or 0
+            yield f"{name}_max", "gauge", text, labels, metric.greatest or 0
+        else:  # a counter of Flink's may go down, one of Prometheus' may not
+            yield name, "gauge", text, labels, metric.value
+
+
+def _round_samples(view: JobView) -> Iterator[Sample]:
+    if view.rounds:
+        latest = view.rounds[-1]
+        yield "tidegate_rounds_total", "counter", "Rounds so far.", {}, latest.round
+        yield "tidegate_round_seconds", "gauge", "The latest round.", {}, latest.seconds
+
+
+def _operator_samples(o: OperatorView) -> Iterator[Sample]:
+    labels = {"operator": o.name, "operator_id": str(o.id)}
+    prefix = "tidegate_operator_"
+    for name, kind, text, value in (
+        ("records_in_total", "counter", "Records that came into the operator's chain.", o.records_in),
+        ("records_out_total", "counter", "Records that left the operator's chain.", o.records_out),
+        ("records_in_per_second", "gauge", "In the latest round.", o.records_in_per_second),
+        ("records_out_per_second", "gauge", "In the latest round.", o.records_out_per_second),
+        ("busy_seconds", "gauge", "Of the slowest subtask, in the latest round.", o.busy_seconds),
+        ("watermark_milliseconds", "gauge", "Event time: of the subtask that is behind.", o.watermark),
+    ):
+        if value is not None and value not in (MIN_WATERMARK, MAX_WATERMARK):
+            yield prefix + name, kind, text, labels, value
+
+
+def _checkpoint_samples(view: JobView) -> Iterator[Sample]:
+    done = [shown for shown in view.checkpoints if shown.outcome is Outcome.COMPLETED]
+    failed = [shown for shown in view.checkpoints if shown.outcome is Outcome.FAILED]
+    yield "tidegate_checkpoints_completed", "gauge", "Of those that are shown.", {}, len(done)
+    yield "tidegate_checkpoints_failed", "gauge", "Of those that are shown.", {}, len(failed)
+    if done:
+        latest = done[-1]
+        seconds = (latest.steps[7] - latest.steps[1]) / 1000
+        yield "tidegate_checkpoint_id", "gauge", "The latest complete one.", {}, latest.checkpoint_id
+        yield "tidegate_checkpoint_size_bytes", "gauge", "The latest complete one.", {}, latest.size
+        yield "tidegate_checkpoint_seconds", "gauge", "The latest complete one: steps 1 to 7.", {}, seconds
+
+
+def _name(text: str) -> str:
+    return re.sub(r"[^a-zA-Z0-9_:]", "_", text)
+
+
+def _labels(labels: dict[str, str]) -> str:
+    escaped = {k: v.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for k, v in labels.items()}
+    return ",".join(f'{name}="{value}"' for name, value in escaped.items())
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+class PrometheusServer:
+    """Answers ``GET /metrics`` on the loopback address, as long as the job runs."""
+
+    def __init__(self, ports: range, view: Callable[[], JobView]) -> None:
+        """The first free port of ``ports``. Raises if none is."""
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path.partition("?")[0] not in ("/", "/metrics"):
+                    return self.send_error(404)
+                body = prometheus_text(view()).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", CONTENT_TYPE)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *arguments: Any) -> None:
+                log.debug(format, *arguments)
+
+        self._server = _listening(ports, Handler)
+        self.port: int = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, name="tidegate-metrics", daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _listening(ports: range, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
+    for port in ports:
+        try:
+            return ThreadingHTTPServer(("127.0.0.1", port), handler)
+        except OSError as error:
+            reason = error
+    raise ConfigurationError(
+        f"'{METRICS_PORT.key}' names a free port",
+        found=f"{ports.start} to {ports.stop - 1}: {reason}" if len(ports) > 1 else f"{ports.start}: {reason}",
+        cure="name another one, or a range such as 9249-9260",
+    )
