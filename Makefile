@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check lint bench unit integration crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format
+.PHONY: setup demo test check lint bench unit integration kafka crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format
 
 setup: $(VENV)/.setup-done
 
@@ -27,6 +27,10 @@ unit: setup
 
 integration: setup
 	$(BIN)/python -m pytest tests/integration
+
+# On a real broker, which the tests start; its jars are fetched the first time.
+kafka: setup
+	$(BIN)/python -m pytest tests/kafka
 
 crash: setup
 	$(BIN)/python -m pytest tests/crash

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 mypy=${MYPY:-.venv/bin/mypy}
 "$mypy"
-folders=$(find tests examples/demo -name '*.py' -not -path '*/differential/*' -not -path '*/random_programs/*' -exec dirname {} + | sort -u | tr '\n' ':')
+folders=$(find tests examples/demo examples/kafka -name '*.py' -not -path '*/differential/*' -not -path '*/random_programs/*' -exec dirname {} + | sort -u | tr '\n' ':')
 export MYPYPATH="src:$folders"
 "$mypy" --config-file tests/mypy.ini tests
 for fixtures in $(find tests -name conftest.py | sort); do

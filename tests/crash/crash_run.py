@@ -106,6 +106,16 @@ class CrashRun:
         assert not any(path.is_file() for path in (self.directory / "local").rglob("*"))
         eventually(lambda: not self.processes(), "all processes of the job are gone")
 
+    def kill_jvms(self, driver: int) -> list[int]:
+        """The JVMs below a driver; empty if it has none (yet)."""
+        try:
+            below = [p for p in psutil.Process(driver).children(recursive=True) if "java" in p.name()]
+        except psutil.NoSuchProcess:
+            return []
+        for process in below:
+            process.kill()
+        return [process.pid for process in below]
+
     def processes(self) -> list[psutil.Process]:
         """Whatever still runs of the job: drivers, JVMs, Python workers."""
         found = []

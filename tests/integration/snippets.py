@@ -5,11 +5,11 @@ python snippets.py PAGE ...
 
 from __future__ import annotations
 
-import itertools
 import re
 import sys
 from pathlib import Path
 
+END = "--- end of a block"
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -18,12 +18,27 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return _BLOCK.findall(page.read_text())
 
 
-def promised_output(page: Path) -> list[str]:
-    """Lines of the blocks without a language that follow a Python block: what the page says it prints."""
-    found = blocks(page)
-    pairs = itertools.pairwise(found)
-    outputs = [text for (before, _), (language, text) in pairs if before == "python" and not language]
-    return [line for text in outputs for line in text.splitlines() if not line.startswith("$")]
+def promised_outputs(page: Path) -> list[list[str] | None]:
+    """For each Python block of a page what it says that the block prints: the block without a language right behind it. None: it
+    says nothing. A line ``...`` stands for any lines; lines that begin with ``$`` are commands."""
+    found = [*blocks(page), ("", "")]
+    promised: list[list[str] | None] = []
+    for number, (language, _) in enumerate(found[:-1]):
+        if language == "python":
+            following, text = found[number + 1]
+            lines = [line for line in text.splitlines() if not line.startswith("$")]
+            promised.append(lines if lines and not following else None)
+    return promised
+
+
+def keeps(promised: list[str], printed: list[str]) -> bool:
+    """Whether the lines are those promised. Subtasks print in any order: only what stands around a ``...`` has to be in order."""
+    if "..." not in promised:
+        return sorted(promised) == sorted(printed)
+    gap = promised.index("...")
+    before, behind = promised[:gap], promised[gap + 1 :]
+    enough = len(printed) >= len(before) + len(behind)
+    return enough and printed[:gap] == before and printed[len(printed) - len(behind) :] == behind
 
 
 def main() -> None:
@@ -33,7 +48,7 @@ def main() -> None:
         for language, text in blocks(Path(name)):
             if language == "python":
                 exec(compile(text, name, "exec"), namespace)
-        print(f"--- end of {name}", flush=True)
+                print(END, flush=True)
 
 
 if __name__ == "__main__":

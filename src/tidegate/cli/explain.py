@@ -8,6 +8,7 @@ from tidegate.datastream.executor import JobHandle
 from tidegate.graph.plan import Chain, JobGraph, build
 from tidegate.graph.transformation import Program
 from tidegate.operators.rewrites.explain import explain_functions
+from tidegate.runtime.guarantee import guarantee_of
 from tidegate.runtime.settings import JobSettings
 
 TARGET = "explain"
@@ -34,6 +35,7 @@ def explained(program: Program) -> Iterator[str]:
     settings = JobSettings.of(program.configuration)
     graph = build(program, settings.parallelism, settings.max_parallelism, {})
     yield f"job '{graph.name}': {len(graph.operators)} operators, {len(graph.chains)} chains, {len(graph.levels)} levels"
+    yield f"guarantee: {guarantee_of(graph, checkpoints=settings.checkpoints is not None)}"
     yield from _levels(graph)
     yield "functions:"
     for operator, function, how, reason in explain_functions(graph):

@@ -11,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import tidegate
+from tidegate.cli import dev
 from tidegate.cli import explain as explaining
 from tidegate.common import pyflink_imports
 from tidegate.common.errors import ConfigurationError, ProgramError, TidegateError
@@ -36,6 +37,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,  # they show local variables, and with them secrets
 )
+
+app.add_typer(dev.app, name="dev")
 
 INTERRUPTED = 130
 

@@ -127,11 +127,12 @@ def _is_terminal(stream: Any) -> bool:
 class TerminalFace:
     """Shows every job this process starts. A job is not slowed or broken by it: it looks on from a thread of its own."""
 
-    def watch(self, job: Any) -> Callable[[], None]:
-        """Show the job until its end. What is returned waits until that is shown."""
+    def watch(self, job: Any, *, awaited: bool) -> Callable[[], None]:
+        """Show the job until its end. What is returned waits until that is shown. Without ``awaited`` there is no live line: the
+        program may ask something on the terminal, and Python writes a prompt past all streams."""
         if not isinstance(job, StartedJob) or not _is_terminal(sys.stderr):
             return lambda: None
-        watching = threading.Thread(target=_watch, args=(job,), name=f"tidegate-face-{job.job_id}", daemon=True)
+        watching = threading.Thread(target=_watch, args=(job, awaited), name=f"tidegate-face-{job.job_id}", daemon=True)
         _watching[watching] = job
         watching.start()
         return watching.join
@@ -143,13 +144,13 @@ _shared: Terminal | None = None
 """One for all jobs of the process, given back behind the last."""
 
 
-def _watch(job: StartedJob) -> None:
+def _watch(job: StartedJob, live: bool) -> None:
     global _shared
     try:
         with _lock:
             _shared = _shared or Terminal.of(os.environ)
         if _shared is not None:
-            _follow(job, _shared)
+            _follow(job, _shared, live)
     except Exception:
         log.debug("the terminal cannot be written to", exc_info=True)
     finally:
@@ -170,7 +171,7 @@ def _at_exit() -> None:
         _shared.close()
 
 
-def _follow(job: StartedJob, terminal: Terminal) -> None:
+def _follow(job: StartedJob, terminal: Terminal, live: bool) -> None:
     begun = False
     while True:
         over = job.wait(_EVERY_S if begun else _EVERY_S / 10)
@@ -182,5 +183,5 @@ def _follow(job: StartedJob, terminal: Terminal) -> None:
             terminal.say(start_line(view))
         if over:
             return terminal.say(end_line(view))
-        if begun:
+        if begun and live:
             terminal.show(live_line(view, time.time_ns() // 1_000_000))

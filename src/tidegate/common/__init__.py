@@ -23,7 +23,12 @@ from tidegate.common.serializer import TypeSerializer
 from tidegate.common.time import Duration, Instant, Time
 from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.common.types import Row, RowKind
-from tidegate.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
+from tidegate.common.watermark_strategy import (
+    TimestampAssigner,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+)
 
 __all__ = [
     "BulkWriterFactory",

@@ -78,6 +78,12 @@ class StateFormatError(TidegateError):
     restart_helps = False
 
 
+class TextError(TidegateError, ValueError):
+    """A text has characters its character set does not have. The same record will fail again."""
+
+    restart_helps = False
+
+
 class StorageError(TidegateError):
     """Reading or writing checkpoint storage failed, or a file is not what its handle says."""
 
@@ -113,7 +119,11 @@ class RoundError(TidegateError):
 
 
 class EngineLostError(RoundError):
-    """What runs the rounds is gone for good (Spark's JVM died). A new process has to go on from the last checkpoint."""
+    """What runs the rounds is gone (Spark's JVM died). The next attempt starts a new one."""
+
+
+class EngineUnavailableError(RoundError):
+    """What runs the rounds does not start, or is gone and not ours to start again. A new process has to go on."""
 
     restart_helps = False
 
@@ -130,6 +140,10 @@ class OutputLostError(CommitError):
 
 class RetryableCommitError(TidegateError):
     """Raised by a committer: the outside system did not take the commit now; trying again may succeed."""
+
+
+class ServiceError(TidegateError):
+    """An outside system (a broker, a database) does not answer, refuses, or is not what a connector needs."""
 
 
 class JobFailedError(TidegateError):

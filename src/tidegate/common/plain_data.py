@@ -5,10 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 
+def is_encodable(text: str) -> bool:
+    """Whether a text can be written down: lone surrogates cannot."""
+    try:
+        text.isascii() or text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def find_other(data: Any, *, allow_bytes: bool) -> Any | None:
     """The first thing in ``data`` that is not plain; None if all is."""
-    if data is None or type(data) in (bool, float, str) or (allow_bytes and type(data) is bytes):
+    if data is None or type(data) in (bool, float) or (allow_bytes and type(data) is bytes):
         return None
+    if type(data) is str:
+        return None if is_encodable(data) else data
     if type(data) is int:
         return None if -(1 << 63) <= data < 1 << 64 else data
     if type(data) is list:

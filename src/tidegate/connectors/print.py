@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, TextIO
 
+from tidegate.common.plain_data import is_encodable
 from tidegate.connectors.once import Once
 from tidegate.operators.sink import (
     Committer,
@@ -52,7 +53,21 @@ class _PrintWriter(SinkWriter):
         self._lines += [f"{front}{value}" for value in values]
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
-        return Prepared([{"id": self._attempt, "lines": self._lines}] if self._lines else [])
+        return Prepared([{"id": self._attempt, "lines": _printable(self._lines)}] if self._lines else [])
+
+
+def _printable(lines: list[str]) -> list[str]:
+    """What is printed is for eyes: what no character set has is shown, and fails no job."""
+    if all(map(is_encodable, lines)):
+        return lines
+    return [line.encode("utf-8", "backslashreplace").decode() for line in lines]
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+    except UnicodeEncodeError as error:  # of a terminal that has fewer characters
+        stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
 
 
 class _PrintCommitter(Committer):
@@ -64,5 +79,5 @@ class _PrintCommitter(Committer):
         self._once.begin(committable["id"] for committable in committables)
         for committable in committables:
             if self._once.first(committable["id"]):
-                stream.write("".join(f"{line}\n" for line in committable["lines"]))
+                _write(stream, "".join(f"{line}\n" for line in committable["lines"]))
         stream.flush()

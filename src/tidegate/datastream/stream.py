@@ -249,7 +249,7 @@ class DataStream(StreamOperatorSettings):
             sink._change("execute_and_collect", parallelism=upstream.parallelism)
         values = collected(channel)  # before the start: a job may commit at once, and what nobody waits for is dropped
         job = self._env._start(job_execution_name)
-        watch(job)
+        watch(job, awaited=False)
         iterator = CloseableIterator(job.collect(channel), job)
         del values
         if limit is None:

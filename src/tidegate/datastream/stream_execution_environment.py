@@ -252,7 +252,7 @@ class StreamExecutionEnvironment:
         """
         with Interruption() as interruption:
             job = self._start(job_name)
-            shown = watch(job)
+            shown = watch(job, awaited=True)
             try:
                 return interruption.result_of(job)
             finally:
@@ -261,7 +261,7 @@ class StreamExecutionEnvironment:
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start the program and return at once."""
         job = self._start(job_name)
-        watch(job)
+        watch(job, awaited=False)
         return JobClient(job)
 
     def get_execution_plan(self) -> str:

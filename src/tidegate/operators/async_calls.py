@@ -101,9 +101,11 @@ class AsyncCalls:
         self._rest([], 0)
 
     def _rest(self, calls: list[Call], most: int) -> None:
-        self._enough.clear()
-        self._loop.call_soon_threadsafe(self._take, calls, most)
-        self._enough.wait()
+        enough = (
+            threading.Event()
+        )  # one for each time: a call that ends right now must not answer what was asked before
+        self._loop.call_soon_threadsafe(self._take, calls, most, enough)
+        enough.wait()
 
     def cancel(self) -> None:
         """Nobody waits for them any more. Does not wait for those that do not let themselves be cancelled."""
@@ -111,9 +113,9 @@ class AsyncCalls:
 
     # -- in the thread of the loop ---------------------------------------------------------------------------------------
 
-    def _take(self, calls: list[Call], wanted: int) -> None:
+    def _take(self, calls: list[Call], wanted: int, enough: threading.Event) -> None:
         self._waiting.extend(calls)
-        self._wanted = wanted
+        self._wanted, self._enough = wanted, enough
         self._fill()
 
     def _fill(self) -> None:

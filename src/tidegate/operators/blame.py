@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import reprlib
 import traceback
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeGuard
 
-from tidegate.common.errors import TidegateError, UserCodeError
+from tidegate.common.errors import StorageError, TextError, TidegateError, UserCodeError
 from tidegate.common.faults import Killed
 from tidegate.common.user_code import user_line, with_user_frame
 
@@ -36,6 +37,31 @@ def record_in(error: BaseException, file: str, name: str) -> str | None:
         if frame.f_code.co_filename == file and name in frame.f_locals:
             record = reprlib_repr(frame.f_locals[name])
     return record
+
+
+def is_for_good(error: BaseException) -> TypeGuard[TidegateError]:
+    """Whether trying the same again cannot help: then a round fails, and is not declined. Storage may be another the next time."""
+    return isinstance(error, TidegateError) and not (error.restart_helps or isinstance(error, StorageError))
+
+
+def not_encodable(error: UnicodeEncodeError, where: str, records: Iterable[Any]) -> TextError:
+    """A text of one of the records could not be written; writers encode whole batches, so which one is found here."""
+    record = next((reprlib_repr(record) for record in records if not _fits(record, error.encoding)), None)
+    around = ascii(error.object[max(0, error.start - 20) : error.end + 20])
+    return TextError(
+        f"Text that is written must fit its character set, {error.encoding}",
+        where=where,
+        found=f"{error.reason}: " + (f"record {record}" if record is not None else f"in {around}"),
+        cure=f"replace such characters in a map: text.encode({error.encoding!r}, 'replace').decode({error.encoding!r})",
+    )
+
+
+def _fits(record: Any, charset: str) -> bool:
+    try:
+        str(record).encode(charset)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def user_error(error: BaseException, where: str, record: str | None, place: str | None = None) -> Exception:

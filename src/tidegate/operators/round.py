@@ -9,9 +9,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from tidegate.common import faults
-from tidegate.common.errors import ArgumentTypeError, StateFormatError, TidegateError, UserCodeError
+from tidegate.common.errors import TidegateError, UserCodeError
 from tidegate.common.ids import new_token
-from tidegate.operators.blame import user_error
+from tidegate.operators.blame import is_for_good, not_encodable, user_error
 from tidegate.operators.feeds import SenderFailed
 from tidegate.operators.operator import EndOfInput, OperatorRound
 from tidegate.operators.rows import ACK, MAX_WATERMARK, Ack, Barrier, RoundContext, Row, TaskPlan
@@ -128,10 +128,12 @@ class SubtaskRound:
         try:
             if self._outcome is Outcome.GOOD:
                 self._take_snapshots()
-        except (UserCodeError, StateFormatError, ArgumentTypeError) as error:
-            self._fail(error)
         except Exception as error:
+            if isinstance(error, UserCodeError) or is_for_good(error):
+                return self._fail(error)
             place = f"'{self._subtask.chain.name}' ({self._subtask.index + 1}/{self._subtask.chain.parallelism})"
+            if isinstance(error, UnicodeEncodeError):
+                return self._fail(not_encodable(error, f"snapshot of {place}", ()))
             self.ack.declined = f"snapshot of {place}: {type(error).__name__}: {error}"
         self.ack.snapshot_seconds = time.perf_counter() - started
 

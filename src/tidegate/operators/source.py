@@ -67,6 +67,10 @@ class SplitEnumerator(ABC):
     def snapshot(self) -> Any:
         """Plain data from which ``Source.create_enumerator`` continues behind everything planned so far, at any parallelism."""
 
+    def checkpoint_complete(self, position: Any) -> None:
+        """A checkpoint with this snapshot is complete and committed: tell the outside, if it wants to know how far the job is.
+        Best effort, and quick: it runs between two rounds."""
+
     can_hold: bool = False
     """Whether ``hold`` does something. Else of a source whose splits wait for others all wait, or none."""
 

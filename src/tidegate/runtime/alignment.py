@@ -86,14 +86,11 @@ class Alignment:
 
     def _look(self, member: _Member, snapshots: Mapping[tuple[int, int], OperatorSnapshot], now_ms: int) -> None:
         operator, before = member.operator, member.foremost
-        rows = [
-            row
-            for subtask in range(operator.parallelism)
-            for row in snapshots.get((operator.id, subtask), EMPTY).values(SPLITS)
-        ]
+        left = [snapshots.get((operator.id, subtask), EMPTY) for subtask in range(operator.parallelism)]
+        rows = [row for snapshot in left for row in snapshot.values(SPLITS)]
         statuses = {split: split_status(operator.spec.watermarks, row, now_ms) for split, *row in rows}
         member.splits = {split: status.watermark for split, status in statuses.items() if not status.idle}
-        member.is_idle = bool(statuses) and not member.splits
+        member.is_idle = not member.splits and any(snapshot is not EMPTY for snapshot in left)
         spanned = max(member.splits.values(), default=MIN_WATERMARK) - before
         if member.units and before != MIN_WATERMARK and spanned > 0:
             member.units_per_ms = member.units / spanned

@@ -107,6 +107,7 @@ class Attempt:
                 self._checkpoints.not_stored(event)
             case Committed():
                 self.progress = self._checkpoints.committed(event, self.progress)
+                self._planner.checkpoint_complete({o.uid_hash: o.source for o in event.cut.metadata.operators})
             case Through():
                 self._checkpoints.through(event)
             case Discarded():

@@ -187,6 +187,8 @@ class JobMaster:
         try:
             for operator in self.graph.sinks:
                 operator.spec.sink.validate()
+                policy = self._settings.checkpoints
+                operator.spec.sink.validate_checkpoints(None if policy is None else policy.interval_ms)
             self._job.files.check_writable()
             job_spec(self.graph, "check", self._subtask_settings())
             self._start(first=True)

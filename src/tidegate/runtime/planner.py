@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -11,6 +12,8 @@ from tidegate.graph.plan import Operator
 from tidegate.operators.source import Source, SourcePlan, SplitEnumerator
 from tidegate.runtime.alignment import Alignment
 from tidegate.state.snapshot import OperatorSnapshot
+
+log = logging.getLogger(__name__)
 
 Snapshots = Mapping[tuple[int, int], OperatorSnapshot]
 _LEAST_LIMIT, _MOST_LIMIT = 256, 1 << 40
@@ -129,6 +132,16 @@ class SourcePlanner:
     def snapshots(self) -> dict[int, Any]:
         """Step 2: the positions behind everything accepted."""
         return {s.operator.id: s.enumerator.snapshot() for s in self._sources}
+
+    def checkpoint_complete(self, positions: Mapping[str, Any]) -> None:
+        """``positions``: uid hash -> the source's position in a checkpoint that is committed."""
+        for s in self._sources:
+            position = positions.get(s.operator.uid_hash)
+            if position is not None:
+                try:
+                    s.enumerator.checkpoint_complete(position)
+                except Exception as error:
+                    log.warning("source '%s' could not be told of a checkpoint: %s", s.operator.name, error)
 
     @property
     def finished(self) -> bool:

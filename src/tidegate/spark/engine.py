@@ -12,21 +12,26 @@ from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 from pyspark.errors import PySparkException
 
-from tidegate.common.errors import EngineLostError, RoundError
+from tidegate.common import faults
+from tidegate.common.errors import EngineLostError, EngineUnavailableError, RoundError
 from tidegate.operators.level import JobSpec
 from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
+from tidegate.spark.lost import is_lost
 from tidegate.spark.task import ForgetJob, LevelTask, identity
 
 _COLLECT_EVERY = 50
 _SPARK_ERRORS = (Py4JError, PySparkException, OSError)
 """OSError: the connection to a JVM that is gone."""
+_STARTS = 3
+"""Spark that has not come up this often in a row will not: the restart strategy alone might try for ever."""
 
 
 class SparkEngine:
     """See runtime/engine.py for the contract. One object a job; ``run`` is called from one thread, ``cancel`` from any.
 
-    ``open_context`` is called at the first start, when all checks of the program have passed.
+    ``open_context`` is called at the first start, when all checks of the program have passed, and again when the context it gave
+    is gone: the attempt that lost it fails, as by any error, and the next one runs in a new JVM.
     """
 
     def __init__(self, open_context: Callable[[], SparkContext]) -> None:
@@ -37,15 +42,19 @@ class SparkEngine:
         self._seed: Any = None
         self._group = ""
         self._runs = 0
+        self._failed_starts = 0
 
     @property
     def _sc(self) -> SparkContext:
-        if self._context is None:
-            self._context = self._open_context()
+        assert self._context is not None
         return self._context
 
     def start(self, spec: JobSpec) -> None:
         self._spec = spec
+        if self._is_lost():
+            self._context = self._program = None  # a context that is gone has taken its broadcasts with it
+        if self._context is None:
+            self._context = self._open()
         with self._errors("start of an attempt"):
             self._forget_program()
             self._program = self._sc.broadcast(pickle.dumps(spec, 5))
@@ -75,6 +84,23 @@ class SparkEngine:
                 del last
                 gc.collect()
 
+    def _open(self) -> SparkContext:
+        faults.point("spark.opening")
+        try:
+            context = self._open_context()
+        except _SPARK_ERRORS as error:
+            self._failed_starts += 1
+            kind, cure = RoundError, "the job tries again if its restart strategy allows"
+            if self._failed_starts >= _STARTS:
+                kind, cure = EngineUnavailableError, "look at what Spark has printed; java -version must work"
+            raise kind(
+                "Spark must start",
+                found=f"start {self._failed_starts} of at most {_STARTS} in a row failed: {_cause(error)}",
+                cure=cure,
+            ) from error
+        self._failed_starts = 0
+        return context
+
     @contextmanager
     def _errors(self, where: str) -> Iterator[None]:
         try:
@@ -85,7 +111,8 @@ class SparkEngine:
                     "Spark must stay as long as a job runs",
                     where=where,
                     found=f"its JVM or context is gone: {_cause(error)}",
-                    cure="start the program again: with a fixed tidegate.job-id it goes on from its last checkpoint",
+                    cure="the job restarts in a new JVM if its restart strategy allows; else start the program again: with a "
+                    "fixed tidegate.job-id it goes on from its last checkpoint",
                 ) from error
             raise RoundError(
                 "A Spark job failed, with all its retries",
@@ -95,10 +122,7 @@ class SparkEngine:
             ) from error
 
     def _is_lost(self) -> bool:
-        try:
-            return self._context is not None and bool(self._context._jsc.sc().isStopped())
-        except Exception:  # no connection, or no context object any more
-            return True
+        return self._context is not None and is_lost(self._context)
 
     def _rdd(self, plan: RoundPlan, spec: JobSpec) -> RDD[Any]:
         context = pickle.dumps(plan.context, 5)

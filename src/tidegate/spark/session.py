@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
 
-from tidegate.common.errors import ConfigurationError
+from tidegate.common.errors import ConfigurationError, EngineUnavailableError
 from tidegate.common.options import SPARK_LOG_LEVEL
 from tidegate.spark.launch import log_settings, start_jvm
+from tidegate.spark.lost import forget_lost, is_lost
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,12 @@ _LOCAL_SETTINGS = {
 }
 
 
+_OPENING = threading.Lock()
+"""Jobs that start at once, or lose their JVM together, get one."""
+_CREATED: weakref.WeakSet[SparkContext] = weakref.WeakSet()
+"""Contexts that are ours to replace. One of the user's has sessions and settings of his that nobody else can bring back."""
+
+
 def spark_context(configuration: Mapping[str, Any]) -> SparkContext:
     """The active context, checked, or a new one: ``spark.*`` keys of the configuration win over our settings.
 
@@ -46,9 +55,18 @@ def spark_context(configuration: Mapping[str, Any]) -> SparkContext:
     ``spark.master`` defaults to ``local[*,4]``: plain ``local[N]`` never retries a task.
     """
     check_settings(configuration)
-    active = SparkContext._active_spark_context
-    if active is None or active._jsc is None:
-        return _create(configuration)
+    with _OPENING:
+        active = SparkContext._active_spark_context
+        if active is not None and active._jsc is not None and is_lost(active) and active not in _CREATED:
+            raise EngineUnavailableError(
+                "Spark must stay as long as a job runs",
+                found="the Spark context that the program itself had made is gone",
+                cure="start the program again: with a fixed tidegate.job-id it goes on from its last checkpoint",
+            )
+        forget_lost()
+        active = SparkContext._active_spark_context
+        if active is None or active._jsc is None:
+            return _create(configuration)
     _check_speculation(active.getConf().get("spark.speculation", "false"))
     _warn_of_ignored(active, configuration)
     return active
@@ -71,6 +89,7 @@ def _create(configuration: Mapping[str, Any]) -> SparkContext:
     conf = SparkConf().setAppName(str(configuration.get("pipeline.name") or "tidegate")).setAll(list(settings.items()))
     start_jvm(conf)
     context = SparkContext.getOrCreate(conf)
+    _CREATED.add(context)
     context.setLogLevel(level)
     return context
 

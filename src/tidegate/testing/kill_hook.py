@@ -7,9 +7,9 @@ Set in the environment of the job, so that driver and Python workers have it::
     TIDEGATE_KILL_PLAN=C6.published@2=self;T2.after-segment@5=driver;storage.publish[_metadata]@3=self
 
 An entry is ``point@n=target``, or ``point[text]@n=target`` to count only passings whose whereabouts have the text. Targets:
-``self`` the process that passes the point; ``driver`` the one above the worker that passes it; ``jvm`` the Java process below the
-driver that passes it; ``workers`` all Python workers below it; ``stop`` SIGSTOP, until somebody continues the process;
-``pause:ms`` the passing thread waits for that long; ``raise`` an OSError (disk full).
+``self`` the process that passes the point; ``driver`` the one above the worker that passes it, ``above`` the JVM between the two;
+``jvm`` the Java process below the driver that passes it; ``workers`` all Python workers below it; ``stop`` SIGSTOP, until somebody
+continues the process; ``pause:ms`` the passing thread waits for that long; ``raise`` an OSError (disk full).
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def _strike(target: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif kind == "driver":
         _kill_driver()
+    elif kind == "above":
+        next(process for process in psutil.Process().parents() if "java" in process.name()).kill()
     elif kind == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
     elif kind == "pause":

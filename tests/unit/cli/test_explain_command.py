@@ -52,6 +52,7 @@ def test_graph_ids_and_functions(tmp_path: Path) -> None:
     text = result.output
     assert "went on" not in text
     assert "job 'sums': 5 operators, 2 chains, 2 levels" in text
+    assert "guarantee: no guarantee (without checkpoints a failure ends the job)" in text
     assert "parallelism 2" in text
     assert "uid totals, maximum parallelism 128, keyed" in text
     assert "pairs: <lambda> is on columns" in text

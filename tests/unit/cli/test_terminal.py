@@ -34,13 +34,12 @@ env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_di
 JOB = """
 def slow(value):
     threading.Event().wait(0.3)
+    logging.warning("value %d", value)
     return value
 
 logging.basicConfig(format="LOG %(message)s")
 env.from_collection(range(5)).map(slow).print("out")
-client = env.execute_async("five")
-client.add_round_listener(lambda round: logging.warning("round %d", round.round))
-client.get_job_execution_result().result()
+env.execute("five")
 print("the program goes on")
 """
 END = b"<the end of the test>"
@@ -99,8 +98,8 @@ def test_start_live_and_end_line_and_nothing_is_garbled(tmp_path: Path) -> None:
     assert len(ends) == 1
     others = [line for line in seen[1:] if line not in ends]
     assert [line for line in others if line.startswith("out> ")] == [f"out> {n}" for n in range(5)]
-    assert [line for line in others if line.startswith("LOG ")][:4] == [f"LOG round {n}" for n in range(1, 5)]
-    assert all(re.fullmatch(r"out> \d|LOG round \d|the program goes on", line) for line in others), others
+    assert [line for line in others if line.startswith("LOG ")] == [f"LOG value {n}" for n in range(5)]
+    assert all(re.fullmatch(r"out> \d|LOG value \d|the program goes on", line) for line in others), others
     live = re.findall(r"\x1b\[2K\x1b\[2m(.*?)\x1b\[0m", heard)
     assert any(re.match(r"RUNNING \d s · \d rounds?, \d records?, \d+/s · (no )?checkpoint", line) for line in live), (
         live
@@ -134,10 +133,10 @@ def test_a_failed_job_ends_with_its_line_before_the_traceback(tmp_path: Path) ->
 
 
 def test_a_line_the_user_has_not_ended_is_left_alone(tmp_path: Path) -> None:
-    program = JOB.replace('logging.warning("round %d", round.round)', 'print(round.round, end=" ", flush=True)')
+    program = JOB.replace('logging.warning("value %d", value)', 'print(value, end=" ", flush=True)')
     heard = on_terminal(tmp_path, program.replace('.print("out")', ".add_sink(lambda value: None)"))
     lines = re.sub(r"\r\x1b\[2K(\x1b\[2m.*?\x1b\[0m)?", "", heard).split("\n")
-    assert any(line.startswith("1 2 3 4 5 ") for line in lines), lines
+    assert any(line.startswith("0 1 2 3 4 ") for line in lines), lines
     assert any(line.startswith("job 'five' has finished") for line in lines), lines
 
 
@@ -162,6 +161,13 @@ def test_a_job_that_had_finished_says_so_once(tmp_path: Path) -> None:
     assert seen[-2].startswith("job 'once' has finished: 1 record in ")
 
 
+def test_the_program_has_the_terminal_while_its_job_is_in_the_background(tmp_path: Path) -> None:
+    program = JOB.replace('env.execute("five")', 'env.execute_async("five").get_job_execution_result().result()')
+    heard = on_terminal(tmp_path, program)
+    assert "RUNNING" not in heard and "\x1b" not in heard
+    assert len([line for line in screen(heard) if line.startswith("job 'five' ")]) == 2
+
+
 def test_where_there_is_no_terminal_nothing_is_shown(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(PROGRAM + 'env.from_collection([1, 2]).print()\nenv.execute("x")\n')
     done = subprocess.run(
@@ -178,12 +184,12 @@ def test_output_that_goes_into_a_file_is_untouched_while_the_terminal_shows_the_
 
 
 class Broken:
-    def watch(self, job: Any) -> Any:
+    def watch(self, job: Any, *, awaited: bool) -> Any:
         raise RuntimeError("no face")
 
 
 class BrokenLater:
-    def watch(self, job: Any) -> Any:
+    def watch(self, job: Any, *, awaited: bool) -> Any:
         def wait() -> None:
             raise RuntimeError("no face")
 
@@ -201,7 +207,7 @@ class Point:
 @pytest.mark.parametrize("face", [Broken, BrokenLater])
 def test_a_face_that_fails_does_not_break_the_job(face: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "entry_points", lambda group: [Point(face)])
-    executor.watch(object())()  # type: ignore[arg-type]
+    executor.watch(object(), awaited=True)()  # type: ignore[arg-type]
 
 
 def test_the_face_is_installed() -> None:

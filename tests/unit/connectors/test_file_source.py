@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from tidegate.common.errors import ArgumentTypeError, ConfigurationError, Corrup
 from tidegate.common.time import Duration
 from tidegate.connectors.file_source import FileEnumeratorProvider, FileSource
 from tidegate.connectors.text_lines import StreamFormat, line_start
+from tidegate.graph.plan import Operator
+from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.source import Boundedness, Source
+from tidegate.runtime.planner import SourcePlanner
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval
 
 TEXT = StreamFormat.text_line_format()
@@ -185,7 +189,7 @@ class TestMonitoring:
         enumerator = source.create_enumerator(1, None)
         before = enumerator.snapshot()
         enumerator.plan(1000, START_MS)
-        assert before == {"next": 0, "splits": [], "seen": []}
+        assert before == {"next": 0, "roots": [], "waiting": [], "seen": []}
 
     def test_what_is_appended_to_a_seen_file_is_not_read(self, tmp_path: Path) -> None:
         source = monitoring(tmp_path)
@@ -193,6 +197,50 @@ class TestMonitoring:
         plan = source.create_enumerator(1, None).plan(1000, START_MS)
         (tmp_path / "first").write_text("1\n234\n5")
         assert self.values(source, plan) == ["1", "2"]
+
+
+class TestThousandsOfSmallFiles:
+    """A file costs an opening whatever its size: rounds are sized by that, and what waits costs little."""
+
+    def many(self, directory: Path, number: int = 3_000) -> FileSource:
+        for name in range(number):
+            (directory / f"part-{name:05}.txt").write_text(f"{name}\n")
+        return static(directory)
+
+    def test_rounds_grow_by_openings_not_by_bytes(self, tmp_path: Path) -> None:
+        """A round that has read a thousand files in a tenth of its time is followed by larger ones, not by the least."""
+        operator = Operator(1, "files", None, "hash", SourceSpec(self.many(tmp_path)), 2, 128, None)
+        planner, rounds = SourcePlanner([operator], 1_000, {}), []
+        while not planner.finished:
+            rounds.append(len(planner.plan(START_MS)[1].intervals))
+            planner.accept(rounds[-1] / 10_000)  # a tenth of a millisecond for each file
+        assert sum(rounds) == 3_000
+        assert len(rounds) <= 3, rounds
+
+    def test_positions_stay_small(self, tmp_path: Path) -> None:
+        enumerator = self.many(tmp_path).create_enumerator(2, None)
+        size = len(json.dumps(enumerator.snapshot()))
+        assert size < 3_000 * 40, f"{size / 3_000:.0f} bytes a file that waits"
+
+    def test_a_restored_position_goes_on_in_order_at_any_parallelism(self, tmp_path: Path) -> None:
+        source = self.many(tmp_path, 50)
+        enumerator = source.create_enumerator(3, None)
+        first = enumerator.plan(20 * 4096, START_MS)
+        again = source.create_enumerator(2, json.loads(json.dumps(enumerator.snapshot())))
+        assert again.snapshot()["next"] == 50
+        rest = again.plan(1 << 30, START_MS)
+        assert rest.finished
+        read = [value for plan in (first, rest) for i in plan.intervals for value in read_interval(source, i)]
+        assert sorted(map(int, read)) == list(range(50))
+
+    def test_a_position_as_it_was_first_written_down_restores(self, tmp_path: Path) -> None:
+        path = tmp_path / "data.txt"
+        path.write_text("1\n2\n3\n4\n")
+        old = {"next": 2, "splits": [[0, str(path), 8, 0, 4, 2], [1, str(path), 8, 4, 8, 4]], "seen": []}
+        source = static(path)
+        plan = source.create_enumerator(1, old).plan(1 << 20, START_MS)
+        assert [value for i in plan.intervals for value in read_interval(source, i)] == ["2", "3", "4"]
+        assert [i.split for i in plan.intervals] == [f"{path}:0", f"{path}:4"]
 
 
 def test_a_file_that_shrank_or_vanished_is_named(tmp_path: Path) -> None:

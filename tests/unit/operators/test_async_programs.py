@@ -29,7 +29,7 @@ from tidegate.datastream.async_retry_strategies import (
     FixedDelayRetryStrategy,
     NoRetryStrategy,
 )
-from tidegate.operators.async_calls import event_loop, in_event_loop
+from tidegate.operators.async_calls import AsyncCalls, Call, event_loop, in_event_loop
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import Chances, SimulatedEngine
@@ -260,6 +260,24 @@ def test_results_have_the_declared_type(tmp_path: Path) -> None:
     info = Types.ROW_NAMED(["n", "text"], [Types.LONG(), Types.STRING()])
     stream = AsyncDataStream.ordered_wait(numbers(environment(tmp_path), 1), Pairs(), Duration.of_seconds(1), 3, info)  # type: ignore[arg-type]
     assert list(stream.execute_and_collect()) == [Row(n=0, text="0"), Row(n=1, text="1")]
+
+
+def test_all_calls_are_done_when_they_are_awaited() -> None:
+    """Calls end at any moment, also while the task asks whether all have."""
+
+    class Turns(AsyncFunction):
+        async def async_invoke(self, value: int) -> list[int]:
+            for _ in range(value % 7):
+                await asyncio.sleep(0)
+            return [value]
+
+    for _ in range(200):
+        done: list[Call] = []
+        calls = AsyncCalls(Turns(), None, 0, 5, done.append)
+        calls.submit([Call(n, None, None) for n in range(20)])
+        assert len(done) >= 15, "no more than the capacity is open"
+        calls.drain()
+        assert len(done) == 20 and calls.error is None
 
 
 # -- mistakes --------------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from tidegate.common.errors import ArgumentTypeError, UserCodeError
 from tidegate.common.plain_data import find_other
 from tidegate.common.user_code import user_line
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.blame import user_error
+from tidegate.operators.blame import is_for_good, not_encodable, user_error
 from tidegate.operators.collecting import CollectingOperator
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site
 from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
@@ -78,7 +78,7 @@ class SinkOperator(CollectingOperator):
         if problem is not None:
             raise ArgumentTypeError(
                 "prepare_commit returns a Prepared with two lists of plain data "
-                "(None, bool, int of 64 bits, float, str, bytes, list, dict).",
+                "(None, bool, int of 64 bits, float, str without lone surrogates, bytes, list, dict).",
                 where=f"sink '{self.operator.name}', subtask {self._context.subtask}",
                 found=problem,
                 cure="turn what commit needs into plain data in prepare_commit, and back in the committer",
@@ -101,6 +101,10 @@ class SinkOperator(CollectingOperator):
         except Exception as error:
             line = user_line(error)
             place = f"sink '{self.operator.name}'" + (f", {line}" if line else "")
+            if isinstance(error, UnicodeEncodeError):  # of one record, which would fail every round that has it
+                raise not_encodable(error, place, self.values) from error
+            if is_for_good(error):
+                raise error.located(place) from error.__cause__
             self.declined = f"{place}: {type(error).__name__}: {error}"
         except BaseException as error:  # sys.exit and the like: trying again would not help
             raise user_error(error, f"sink '{self.operator.name}'", None) from error

@@ -1,0 +1,209 @@
+"""Step 8 for Kafka: ends transactions on the driver, and writes again what the broker has dropped.
+
+How a transaction is committed, whatever has happened before:
+
+1. If it was written again earlier, the note of that says under which transaction: that one counts.
+2. EndTxn. If it is taken, done. It is also taken if it was committed before.
+3. If it is refused, that has several causes, and "committed before" is one of them: the log decides. Committed: done. Open: the
+   broker has not come that far, ask again.
+4. Aborted (its time was over during an outage, or somebody fenced it): a new transaction is opened and the kept batches are
+   written into it. **Its note is durable before its EndTxn.** A crash before the note leaves an open transaction that nobody
+   names, which ``abort_lingering`` or the broker's time-out ends; a crash behind it finds the note at step 1. With the order
+   turned round a crash in between would find the old transaction aborted and write everything a second time.
+   The note stays: an older checkpoint that names the same committable may be restored long after.
+5. If the log has lost the records (retention), nobody can tell: the job stops and says what is in doubt.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import kafka.errors as errors
+
+from tidegate.common import faults
+from tidegate.common.errors import CommitError, OutputLostError, RetryableCommitError, ServiceError, StorageError
+from tidegate.common.files import Files
+from tidegate.common.ids import new_token
+from tidegate.connectors.kafka.cluster import AccessError, Cluster
+from tidegate.connectors.kafka.committable import KafkaCommittable
+from tidegate.connectors.kafka.kept_output import delete_kept, lingering_output, read_kept
+from tidegate.connectors.kafka.transactions import (
+    Ended,
+    NotOursError,
+    TransactionWriter,
+    end,
+    ended,
+    init_producer,
+)
+from tidegate.operators.sink import Committer, CommitterContext
+
+log = logging.getLogger(__name__)
+
+_NOTES = "rewritten"
+_AT_ONCE = 8
+_OPEN_STATES = ("Ongoing",)
+_REWRITE_MS = 60_000
+
+
+class KafkaCommitter(Committer):
+    """``base``: what the transactional ids of this job and sink start with. ``connect``: the cluster, once it is needed."""
+
+    def __init__(self, connect: Callable[[], Cluster], base: str, context: CommitterContext) -> None:
+        self._connect, self._base = connect, base
+        self._files, self._check_lease = Files(context.staging), context.check_lease
+        self._done: set[str] = set()
+
+    # -- step 8 ------------------------------------------------------------------------------------------------------
+
+    def commit(self, committables: list[Any]) -> None:
+        """Transactions of one call in parallel: readers see them in the order of the log, which was written long ago."""
+        every = [KafkaCommittable.from_plain(data) for data in committables]
+        waiting = [made for made in every if made.name not in self._done]
+        if not waiting:
+            return
+        with ThreadPoolExecutor(min(_AT_ONCE, len(waiting)), "tidegate-kafka-commit") as pool:
+            outcomes = list(pool.map(self._outcome, waiting))
+        problem = next((outcome for outcome in outcomes if outcome is not None), None)
+        if problem is not None:
+            raise problem
+        self._done.clear()
+
+    def _outcome(self, made: KafkaCommittable) -> Exception | None:
+        try:
+            self._commit(made)
+        except (CommitError, RetryableCommitError) as error:
+            return error
+        except AccessError as error:
+            return CommitError(error.rule, where=f"{made}; {error.where}", found=error.found, cure=error.cure)
+        except (ServiceError, StorageError, errors.KafkaError, OSError) as error:
+            return RetryableCommitError(
+                "a prepared transaction must be committed", where=str(made), found=f"{type(error).__name__}: {error}"
+            )
+        self._done.add(made.name)
+        return None
+
+    def _commit(self, made: KafkaCommittable) -> None:
+        cluster = self._connect()
+        current = self._noted(made) or made
+        faults.point("K3.kafka.before-commit", transaction=current.name)
+        if not self._end(cluster, current):
+            current = self._write_again(cluster, made, current)
+            if not self._end(cluster, current):
+                raise RetryableCommitError(
+                    "a rewritten transaction must be committed", where=str(current), found="aborted"
+                )
+        faults.point("K3.kafka.committed", transaction=current.name)
+        if made.kept is not None:
+            delete_kept(made.kept)
+
+    def _end(self, cluster: Cluster, made: KafkaCommittable) -> bool:
+        """True: it is committed. False: the broker has dropped it."""
+        try:
+            end(cluster, made.producer, commit=True)
+            return True
+        except NotOursError as error:
+            refusal = str(error)
+        answer = ended(cluster, made.producer, made.firsts)
+        log.info("%s: EndTxn answered %s, the log says %s", made, refusal, answer.value)
+        if answer is Ended.OPEN:
+            raise RetryableCommitError(
+                "a transaction must have ended", where=str(made), found="the log has no end of it"
+            )
+        if answer is Ended.UNKNOWN:
+            raise OutputLostError(
+                "Whether a Kafka transaction was committed can no longer be told: its records are gone from the log",
+                where=str(made),
+                found=f"EndTxn is refused ({refusal}), and retention or compaction has removed its first records",
+                cure="compare the topic with what the job should have written; then restore an older or a newer checkpoint",
+            )
+        return answer is Ended.COMMITTED
+
+    # -- what the broker has dropped -----------------------------------------------------------------------------------
+
+    def _write_again(self, cluster: Cluster, made: KafkaCommittable, dropped: KafkaCommittable) -> KafkaCommittable:
+        if made.kept is None:
+            raise OutputLostError(
+                "The broker has aborted a transaction that a completed checkpoint holds",
+                where=str(dropped),
+                found="the outage was longer than 'transaction.timeout.ms', and the sink keeps no copy of its output",
+                cure="raise 'transaction.timeout.ms', or let the sink keep its output (set_keep_output(True), the default)",
+            )
+        log.warning("%s was aborted by the broker: its %d records are written again", dropped, made.records)
+        timeout_ms = _REWRITE_MS
+        producer = init_producer(cluster, f"{self._base}-again-{new_token()}", timeout_ms)
+        writer = TransactionWriter(cluster, producer)
+        for place, data in read_kept(made.kept):
+            writer.send([(place, data)])
+        writer.flush()
+        again = KafkaCommittable.of(producer, writer.firsts, writer.records, None)
+        faults.point("K4.kafka.written-again", transaction=again.name)
+        self._check_lease()
+        files, name = _note(made.kept[0], made.name)
+        files.replace(name, json.dumps(again.plain()).encode())
+        faults.point("K4.kafka.noted", transaction=again.name)
+        return again
+
+    @staticmethod
+    def _noted(made: KafkaCommittable) -> KafkaCommittable | None:
+        if made.kept is None:
+            return None
+        files, name = _note(made.kept[0], made.name)
+        content = files.read_if_exists(name)
+        return None if content is None else KafkaCommittable.from_plain(json.loads(content))
+
+    # -- what nobody will commit ---------------------------------------------------------------------------------------
+
+    def abort(self, committables: list[Any]) -> None:
+        cluster = self._connect()
+        for data in committables:
+            made = KafkaCommittable.from_plain(data)
+            try:
+                end(cluster, made.producer, commit=False)
+            except NotOursError:
+                log.debug("%s had ended before", made)
+            if made.kept is not None:
+                delete_kept(made.kept)
+
+    def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
+        """Found by name, whatever the parallelism was. Those of the list are open only while they wait for their commit."""
+        cluster = self._connect()
+        wanted = [KafkaCommittable.from_plain(data) for data in committables]
+        named = {made.producer.transactional_id for made in wanted}
+        kept = {made.kept[0] for made in wanted if made.kept is not None}
+        files = [name for name in lingering_output(self._files) if self._files.location(name) not in kept]
+        listed = self._open_transactions(cluster)
+        faults.point("K2.kafka.listed", transactions=len(listed))
+        self._check_lease()
+        for transactional_id in sorted(set(listed) - named):
+            faults.point("K2.kafka.before-abort", transaction=transactional_id)
+            # Not EndTxn: a new epoch also stops a task that is still writing.
+            init_producer(cluster, transactional_id, _REWRITE_MS)
+        for name in files:
+            self._files.delete(name)
+
+    def _open_transactions(self, cluster: Cluster) -> list[str]:
+        return open_transactions(cluster, self._base)
+
+    def close(self) -> None:
+        self._done.clear()
+
+
+def _note(kept: str, name: str) -> tuple[Files, str]:
+    """Where the note of a transaction lies: near the kept output, so that another job that restores the checkpoint finds it."""
+    staging = kept.rpartition("/")[0].rpartition("/")[0]
+    return Files(staging), f"{_NOTES}/{name}"
+
+
+def open_transactions(cluster: Cluster, base: str) -> list[str]:
+    """Transactional ids below a name that have something open."""
+
+    def ask() -> list[str]:
+        found = cluster.admin.list_transactions(state_filters=list(_OPEN_STATES))
+        every = [each.transactional_id for listing in found.values() for each in listing]
+        return sorted(name for name in every if name.startswith(f"{base}-"))
+
+    return cluster.retried(f"transactions of {base}", ask)

@@ -1,0 +1,78 @@
+"""From Kafka's records to values: of the value alone, or of all a record has."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from tidegate.common.arguments import wrong
+from tidegate.common.serialization import DeserializationSchema, SimpleStringSchema
+from tidegate.connectors.kafka.cluster import TopicPartition
+from tidegate.connectors.kafka.records import ConsumerRecord
+from tidegate.operators.source import Batch
+
+
+class KafkaRecordDeserializationSchema(ABC):
+    """Turns a record of a topic into a value. Extend it to see key, headers, timestamp, partition and offset.
+
+    Pickled to the executors; ``open`` is called once for each copy. The event time of a value is the record's timestamp.
+    """
+
+    def open(self) -> None:
+        """Before the first record."""
+
+    def close(self) -> None:
+        """When the copy is thrown away."""
+
+    @abstractmethod
+    def deserialize(self, record: ConsumerRecord) -> Any:
+        """The value of the record; None: it has none, and is left out."""
+
+    @staticmethod
+    def value_only(deserialization_schema: DeserializationSchema) -> KafkaRecordDeserializationSchema:
+        """The record's value by a schema; key and headers are not looked at."""
+        return ValueOnly(deserialization_schema)
+
+    def batch(self, place: TopicPartition, records: list[Any]) -> Batch:
+        """Values and timestamps of many records, as the client has read them."""
+        topic, partition = place
+        values, times = [], []
+        for r in records:
+            headers = tuple((name, value or b"") for name, value in r.headers)
+            value = self.deserialize(ConsumerRecord(topic, partition, r.offset, r.timestamp, r.key, r.value, headers))
+            if value is not None:
+                values.append(value)
+                times.append(r.timestamp)
+        return values, times
+
+
+class ValueOnly(KafkaRecordDeserializationSchema):
+    """Whole batches by the schema's own way for many, where it has one. Records without a value (tombstones) are left out."""
+
+    def __init__(self, schema: DeserializationSchema) -> None:
+        if not hasattr(schema, "deserialize"):
+            raise wrong("a Kafka source", "a DeserializationSchema", schema, "for example SimpleStringSchema()")
+        self._schema = schema
+
+    def deserialize(self, record: ConsumerRecord) -> Any:
+        return None if record.value is None else self._schema.deserialize(record.value)
+
+    def batch(self, place: TopicPartition, records: list[Any]) -> Batch:
+        payloads = [record.value for record in records]
+        times = [record.timestamp for record in records]
+        if any(payload is None for payload in payloads):
+            kept = [n for n, payload in enumerate(payloads) if payload is not None]
+            payloads, times = [payloads[n] for n in kept], [times[n] for n in kept]
+        many = getattr(self._schema, "deserialize_batch", None)
+        if many is not None:
+            values = many(payloads)
+        elif type(self._schema) is SimpleStringSchema:
+            charset = self._schema.charset
+            values = [payload.decode(charset) for payload in payloads]
+        else:
+            one = self._schema.deserialize
+            values = [one(payload) for payload in payloads]
+        if any(value is None for value in values):
+            kept = [n for n, value in enumerate(values) if value is not None]
+            values, times = [values[n] for n in kept], [times[n] for n in kept]
+        return values, times

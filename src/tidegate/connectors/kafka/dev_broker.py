@@ -1,0 +1,265 @@
+"""A Kafka broker of one node on this machine, for tests, demos and first tries. Loopback only; nothing for production."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidegate.common.errors import ConfigurationError, ServiceError
+
+VERSION = "4.3.1"
+DEFAULT_PORT = 19092
+_JAVA = ("-Xmx512m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+_IVY = f"""<ivy-module version="2.0"><info organisation="tidegate" module="kafka-broker"/>
+<configurations><conf name="default"/></configurations><dependencies>
+<dependency org="org.apache.kafka" name="kafka_2.13" rev="{VERSION}" conf="default->default"/>
+<dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36" conf="default->default"/>
+</dependencies></ivy-module>"""
+_PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+Progress = Callable[[str], None]
+
+
+def home() -> Path:
+    """Where jars and brokers of development live: ``TIDEGATE_HOME``, or a directory below the user's cache."""
+    base = os.environ.get("TIDEGATE_HOME") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tidegate"
+    )
+    return Path(base)
+
+
+def fetch_jars(say: Progress = lambda _: None) -> Path:
+    """The directory with the broker's jars; fetched from Maven Central the first time, by the Ivy inside of pyspark."""
+    place = home() / f"kafka-{VERSION}"
+    done, jars = place / "complete", place / "libs"
+    place.mkdir(parents=True, exist_ok=True)
+    with _locked(place / "lock"):
+        if not done.exists():
+            say(f"fetching Kafka {VERSION} (44 MB, once) into {place} ...")
+            shutil.rmtree(jars, ignore_errors=True)
+            (place / "ivy.xml").write_text(_IVY)
+            pattern = f"{jars}/[artifact]-[revision].[ext]"
+            # bundle: some of the jars are published under that type only
+            ivy = ["-cache", str(place / "ivy"), "-ivy", str(place / "ivy.xml"), "-confs", "default"]
+            command = [java(), "-jar", str(_ivy_jar()), *ivy, "-types", "jar", "bundle", "-retrieve", pattern]
+            ended = subprocess.run(command, capture_output=True, text=True)
+            if ended.returncode != 0 or not list(jars.glob("kafka_2.13-*.jar")):
+                raise ServiceError(
+                    "The jars of the Kafka broker come from Maven Central",
+                    found=(ended.stdout + ended.stderr).strip()[-600:],
+                    cure="check the network and try again; what was fetched is kept",
+                )
+            done.touch()
+    return jars
+
+
+def java() -> str:
+    found = shutil.which("java")
+    if found is None:
+        raise ConfigurationError(
+            "A Kafka broker needs Java",
+            found="no java on the PATH",
+            cure="sudo apt-get install openjdk-17-jdk-headless",
+        )
+    return found
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    places = list(spec.submodule_search_locations or []) if spec is not None else []
+    for place in places:
+        for jar in Path(place).glob("jars/ivy-2*.jar"):
+            return jar
+    raise ConfigurationError("The Ivy of pyspark fetches the broker", found=f"no jars/ivy-2*.jar in {places}")
+
+
+class DevBroker:
+    """A broker with its data in a directory. The process outlives this one; another object for the directory finds it by its
+    pid file. ``properties``: of the broker, over ours. ``format_options``: of Kafka's storage tool, for the first start."""
+
+    def __init__(
+        self,
+        directory: str | Path,
+        port: int = DEFAULT_PORT,
+        *,
+        properties: Mapping[str, str] | None = None,
+        format_options: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.directory, self.port = Path(directory), port
+        self._properties, self._format_options = dict(properties or {}), format_options
+        self._environment = dict(environment or {})
+        self._pid_file = self.directory / "pid"
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Of the running broker; None if it does not run."""
+        try:
+            pid = int(self._pid_file.read_text())
+            command = Path(f"/proc/{pid}/cmdline")
+            if command.parent.parent.joinpath("self").exists() and b"kafka.Kafka" not in command.read_bytes():
+                return None  # the number is somebody else's by now
+            os.kill(pid, 0)
+        except (OSError, ValueError):
+            return None
+        return pid
+
+    def start(self, say: Progress = lambda _: None, *, patience_s: float = 240) -> None:
+        """Returns when the broker answers. Does nothing if it runs."""
+        if self.pid is not None:
+            return
+        jars = fetch_jars(say)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._write_properties()
+        if not (self.directory / "data" / "meta.properties").exists():
+            say("formatting its storage ...")
+            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._server_properties)]
+            self._run_tool(jars, [*tool, *self._format_options])
+        say(f"starting on {self.bootstrap_servers} ...")
+        log = self.directory / "server.log"
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                self._command(jars, ["kafka.Kafka", str(self._server_properties)]),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,  # Ctrl-C in the terminal is not for it
+                env={**os.environ, **self._environment},
+            )
+        self._pid_file.write_text(str(process.pid))
+        self._wait_until_open(process, log, time.monotonic() + patience_s)
+
+    def stop(self) -> None:
+        """In order; returns when it has ended."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """At once, as a crash of the machine would."""
+        self._end(signal.SIGKILL)
+
+    def delete(self) -> None:
+        """Stop it, and forget all its topics."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _end(self, number: signal.Signals) -> None:
+        pid = self.pid
+        if pid is not None:
+            os.kill(pid, number)
+            while _is_alive(pid):
+                time.sleep(0.05)
+        self._pid_file.unlink(missing_ok=True)
+
+    @property
+    def _server_properties(self) -> Path:
+        return self.directory / "server.properties"
+
+    def _write_properties(self) -> None:
+        controller = _free_port()
+        own = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "log.dirs": str(self.directory / "data"),
+        }
+        settings = {**_PROPERTIES, **own, **self._properties}
+        for key in ("listeners", "controller.quorum.voters"):
+            settings[key] = settings[key].replace("{controller}", str(controller))
+        self._server_properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self._server_properties.chmod(0o600)  # it may hold passwords
+
+    def _command(self, jars: Path, arguments: list[str]) -> list[str]:
+        return [java(), *_JAVA, "-cp", f"{jars}/*", *arguments]
+
+    def _run_tool(self, jars: Path, arguments: list[str]) -> None:
+        ended = subprocess.run(self._command(jars, arguments), capture_output=True, text=True)
+        if ended.returncode != 0:
+            raise ServiceError(
+                "The storage of a Kafka broker must be formatted once",
+                where=str(self.directory),
+                found=(ended.stdout + ended.stderr).strip()[-600:],
+            )
+
+    def _wait_until_open(self, process: subprocess.Popen[bytes], log: Path, deadline: float) -> None:
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            if process.poll() is not None:
+                break
+            time.sleep(0.1)
+        state = "ended" if process.poll() is not None else "does not answer"
+        raise ServiceError(
+            "The Kafka broker did not start",
+            where=self.bootstrap_servers,
+            found=f"its process {state}; the end of {log}: {_tail(log)}",
+            cure="another process may have the port: choose one with --port",
+        )
+
+
+def _is_alive(pid: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)  # if it is our own child
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _tail(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()[-600:]
+    except OSError:
+        return "(cannot be read)"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,139 @@
+"""Where a Kafka source begins and ends to read: PyFlink's offset initializers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kafka.protocol.metadata import CoordinatorType
+
+from tidegate.common.arguments import expect_int, wrong
+from tidegate.common.errors import ConfigurationError
+from tidegate.connectors.kafka.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+
+
+class KafkaOffsetResetStrategy(Enum):
+    """What counts for a partition where the wanted offset does not exist."""
+
+    LATEST = 0
+    EARLIEST = 1
+    NONE = 2
+
+
+class KafkaTopicPartition:
+    """A topic and one of its partitions."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic, self.partition = topic, expect_int("KafkaTopicPartition", partition, "a partition from 0")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KafkaTopicPartition) and self.place == other.place
+
+    def __hash__(self) -> int:
+        return hash(self.place)
+
+    def __repr__(self) -> str:
+        return f"KafkaTopicPartition({self.topic!r}, {self.partition})"
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True)
+class KafkaOffsetsInitializer:
+    """Made by the static methods. An offset is resolved once, at the first start of a job (as a stopping offset: too); from then
+    on the checkpoint says where each partition is."""
+
+    kind: str
+    reset: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE
+    moment: int = 0
+    given: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @staticmethod
+    def committed_offsets(
+        offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE,
+    ) -> KafkaOffsetsInitializer:
+        """Those the group has committed; where it has none, the strategy decides: NONE refuses to start."""
+        return KafkaOffsetsInitializer("committed", _strategy("committed_offsets", offset_reset_strategy))
+
+    @staticmethod
+    def timestamp(timestamp: int) -> KafkaOffsetsInitializer:
+        """The first record whose timestamp is not less, in milliseconds; where there is none, the end."""
+        return KafkaOffsetsInitializer("timestamp", moment=expect_int("timestamp", timestamp, "milliseconds"))
+
+    @staticmethod
+    def earliest() -> KafkaOffsetsInitializer:
+        return KafkaOffsetsInitializer("earliest", KafkaOffsetResetStrategy.EARLIEST)
+
+    @staticmethod
+    def latest() -> KafkaOffsetsInitializer:
+        return KafkaOffsetsInitializer("latest", KafkaOffsetResetStrategy.LATEST)
+
+    @staticmethod
+    def offsets(
+        offsets: Mapping[KafkaTopicPartition, int],
+        offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.EARLIEST,
+    ) -> KafkaOffsetsInitializer:
+        """The given ones; partitions that are not among them follow the strategy."""
+        given: dict[TopicPartition, int] = {}
+        for place, offset in dict(offsets).items():
+            if not isinstance(place, KafkaTopicPartition):
+                raise wrong("offsets", "KafkaTopicPartition objects as keys", place, 'KafkaTopicPartition("t", 0)')
+            given[place.place] = expect_int("offsets", offset, "an offset from 0")
+        return KafkaOffsetsInitializer("given", _strategy("offsets", offset_reset_strategy), given=given)
+
+    # -- on the driver -----------------------------------------------------------------------------------------------
+
+    def resolve(
+        self, cluster: Cluster, partitions: Iterable[TopicPartition], group: str | None, isolation: int
+    ) -> dict[TopicPartition, int]:
+        """An offset for every partition."""
+        every = list(partitions)
+        if self.kind == "earliest":
+            return cluster.offsets(every, EARLIEST)
+        if self.kind == "latest":
+            return cluster.offsets(every, LATEST, isolation)
+        if self.kind == "timestamp":
+            found = cluster.offsets(every, self.moment, isolation)
+            behind = cluster.offsets([p for p, offset in found.items() if offset < 0], LATEST, isolation)
+            return found | behind
+        known = dict(self.given) if self.kind == "given" else committed(cluster, group or "", every)
+        chosen = {place: known[place] for place in every if place in known}
+        return chosen | self._by_strategy(cluster, [p for p in every if p not in chosen], isolation)
+
+    def _by_strategy(
+        self, cluster: Cluster, partitions: list[TopicPartition], isolation: int
+    ) -> dict[TopicPartition, int]:
+        if not partitions:
+            return {}
+        if self.reset is KafkaOffsetResetStrategy.NONE:
+            raise ConfigurationError(
+                "Every partition needs an offset to start from",
+                where="KafkaSource",
+                found=f"none for {', '.join(map(str, partitions))}",
+                cure="name a KafkaOffsetResetStrategy: EARLIEST or LATEST",
+            )
+        moment = EARLIEST if self.reset is KafkaOffsetResetStrategy.EARLIEST else LATEST
+        return cluster.offsets(partitions, moment, isolation)
+
+
+def committed(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """What a consumer group has committed, of these partitions."""
+
+    def ask() -> dict[TopicPartition, int]:
+        cluster.coordinator(group, CoordinatorType.GROUP)
+        found = cluster.admin.list_group_offsets({group: None})
+        offsets = found.get(group, {})
+        return {TopicPartition(p.topic, p.partition): o.offset for p, o in offsets.items() if o.offset >= 0}
+
+    known = cluster.retried(f"committed offsets of group {group}", ask)
+    wanted = set(partitions)
+    return {place: offset for place, offset in known.items() if place in wanted}
+
+
+def _strategy(where: str, strategy: object) -> KafkaOffsetResetStrategy:
+    if not isinstance(strategy, KafkaOffsetResetStrategy):
+        raise wrong(where, "a KafkaOffsetResetStrategy", strategy, "KafkaOffsetResetStrategy.EARLIEST")
+    return strategy

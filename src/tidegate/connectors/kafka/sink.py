@@ -1,0 +1,194 @@
+"""Kafka topics as a sink: exactly once by transactions that the driver commits with the checkpoint."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from tidegate.common.arguments import wrong
+from tidegate.common.errors import ConfigurationError, ProgramError
+from tidegate.connectors.delivery import DeliveryGuarantee
+from tidegate.connectors.kafka.broker_checks import check_transactions
+from tidegate.connectors.kafka.cluster import Cluster
+from tidegate.connectors.kafka.committer import KafkaCommitter
+from tidegate.connectors.kafka.properties import ClientProperties
+from tidegate.connectors.kafka.records import CODECS
+from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
+from tidegate.connectors.kafka.writer import KafkaWriter
+from tidegate.operators.sink import (
+    Committer,
+    CommitterContext,
+    Publication,
+    Sink,
+    SinkGuarantee,
+    SinkWriter,
+    WriterContext,
+)
+
+_TIMEOUT_MS = 900_000
+"""The broker's own maximum, unless it was raised."""
+_BATCH_BYTES = 512 << 10
+_USED = {
+    "transaction.timeout.ms",
+    "compression.type",
+    "batch.size",
+    "acks",
+    "transactional.id.prefix",
+    "max.request.size",
+}
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class KafkaSink(Sink):
+    """See ``builder``. EXACTLY_ONCE: readers with ``read_committed`` see whole checkpoints only."""
+
+    def __init__(
+        self,
+        properties: ClientProperties,
+        serializer: KafkaRecordSerializationSchema,
+        delivery: DeliveryGuarantee,
+        prefix: str | None,
+        *,
+        keep_output: bool,
+    ) -> None:
+        self.properties, self.serializer, self.delivery, self.prefix = properties, serializer, delivery, prefix
+        self.keep_output = keep_output
+        self.timeout_ms = properties.number("transaction.timeout.ms", _TIMEOUT_MS)
+        self.codec = CODECS[properties.choice("compression.type", CODECS, "none")]
+        self.batch_bytes = properties.number("batch.size", _BATCH_BYTES, least=1024)
+        exactly_once = delivery is DeliveryGuarantee.EXACTLY_ONCE
+        self.publication = Publication.CHECKPOINT if exactly_once else Publication.ROUND
+        self.guarantee = SinkGuarantee.TWO_PHASE_COMMIT if exactly_once else SinkGuarantee.NONE
+
+    @staticmethod
+    def builder() -> KafkaSinkBuilder:
+        return KafkaSinkBuilder()
+
+    def validate(self) -> None:
+        """The broker answers, takes transactions that another process ends, and has the topic."""
+        cluster = Cluster.of(self.properties)
+        topic = self.serializer.topic
+        found = cluster.metadata([topic] if topic is not None else [])
+        if topic is not None and topic not in found:
+            raise ConfigurationError(
+                "A Kafka sink writes to topics that exist",
+                where=f"bootstrap servers {cluster.servers}",
+                found=f"no topic {topic!r}",
+                cure="create it before the job starts, with the number of partitions it should have",
+            )
+        if self.delivery is DeliveryGuarantee.EXACTLY_ONCE:
+            check_transactions(cluster, self.timeout_ms)
+
+    def validate_checkpoints(self, interval_ms: int | None) -> None:
+        if self.delivery is not DeliveryGuarantee.EXACTLY_ONCE:
+            return
+        if interval_ms is None:
+            raise ConfigurationError(
+                "EXACTLY_ONCE commits with checkpoints, and the job takes none",
+                where="KafkaSink",
+                found="execution.checkpointing.interval is not set",
+                cure="env.enable_checkpointing(1000), or DeliveryGuarantee.AT_LEAST_ONCE",
+            )
+        if interval_ms >= self.timeout_ms:
+            raise ConfigurationError(
+                "A transaction stays open until its checkpoint is complete, so its time must be longer than the interval",
+                where="KafkaSink",
+                found=f"checkpoints every {interval_ms} ms, transaction.timeout.ms {self.timeout_ms}",
+                cure="checkpoint more often, or raise transaction.timeout.ms",
+            )
+
+    def _base(self, job_id: str, sink_id: str) -> str:
+        return f"{self.prefix}-{re.sub(r'[^a-zA-Z0-9._-]', '_', job_id)}-{sink_id[:12]}"
+
+    def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
+        exactly_once = self.delivery is DeliveryGuarantee.EXACTLY_ONCE
+        return KafkaWriter(
+            Cluster.of(self.properties),
+            self.serializer,
+            context,
+            base=self._base(context.job_id, context.sink_id) if exactly_once else None,
+            timeout_ms=self.timeout_ms,
+            codec=self.codec,
+            batch_bytes=self.batch_bytes,
+            keep=self.keep_output,
+            acks=1 if self.delivery is DeliveryGuarantee.NONE else -1,
+        )
+
+    def create_committer(self, context: CommitterContext) -> Committer | None:
+        if self.delivery is not DeliveryGuarantee.EXACTLY_ONCE:
+            return None
+        return KafkaCommitter(lambda: Cluster.of(self.properties), self._base(context.job_id, context.sink_id), context)
+
+
+class KafkaSinkBuilder:
+    """Needed: bootstrap servers and a record serializer; for EXACTLY_ONCE a transactional id prefix."""
+
+    def __init__(self) -> None:
+        self._properties: dict[str, str] = {}
+        self._serializer: KafkaRecordSerializationSchema | None = None
+        self._delivery = DeliveryGuarantee.NONE
+        self._prefix: str | None = None
+        self._keep = True
+
+    def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSinkBuilder:
+        return self.set_property("bootstrap.servers", bootstrap_servers)
+
+    def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
+        """NONE is the default, as in PyFlink: what is under way in a failure may be lost or repeated."""
+        if not isinstance(delivery_guarantee, DeliveryGuarantee):
+            raise wrong(
+                "set_delivery_guarantee", "a DeliveryGuarantee", delivery_guarantee, "DeliveryGuarantee.EXACTLY_ONCE"
+            )
+        self._delivery = delivery_guarantee
+        return self
+
+    def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
+        """What all transactional ids of the sink start with, so that an ACL can name it. Job, sink and worker are added."""
+        prefix = transactional_id_prefix
+        if not isinstance(prefix, str) or not _LEGAL.fullmatch(prefix) or len(prefix) > 64:
+            raise ConfigurationError(
+                "A transactional id prefix has 1 to 64 letters, digits, '.', '_' and '-'",
+                where="KafkaSink.builder()",
+                found=repr(prefix),
+                cure='for example "payments-sink"',
+            )
+        self._prefix = prefix
+        return self
+
+    def set_record_serializer(self, record_serializer: KafkaRecordSerializationSchema) -> KafkaSinkBuilder:
+        if not isinstance(record_serializer, KafkaRecordSerializationSchema):
+            raise wrong(
+                "set_record_serializer",
+                "a KafkaRecordSerializationSchema",
+                record_serializer,
+                "KafkaRecordSerializationSchema.builder()...build()",
+            )
+        self._serializer = record_serializer
+        return self
+
+    def set_keep_output(self, keep: bool) -> KafkaSinkBuilder:
+        """Whether checkpoints keep a copy of what is in open transactions (the default), so that nothing is lost however long
+        an outage lasts. Without it the job fails if the broker has aborted one of them."""
+        self._keep = bool(keep)
+        return self
+
+    def set_property(self, key: str, value: str) -> KafkaSinkBuilder:
+        self._properties[key] = str(value)
+        return self
+
+    def build(self) -> KafkaSink:
+        properties = ClientProperties(self._properties)
+        properties.check("KafkaSink", _USED)
+        properties.client()
+        prefix = self._prefix or properties.get("transactional.id.prefix")
+        exactly_once = self._delivery is DeliveryGuarantee.EXACTLY_ONCE
+        needed = {
+            "set_bootstrap_servers(...)": "bootstrap.servers" in properties,
+            "set_record_serializer(...)": self._serializer is not None,
+            "set_transactional_id_prefix(...)": prefix is not None or not exactly_once,
+        }
+        missing = [call for call, there in needed.items() if not there]
+        if missing:
+            raise ProgramError("A Kafka sink is not complete", found=f"without {', '.join(missing)}", cure="call it")
+        assert self._serializer is not None
+        return KafkaSink(properties, self._serializer, self._delivery, prefix, keep_output=self._keep)

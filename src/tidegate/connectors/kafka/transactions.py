@@ -1,0 +1,300 @@
+"""Kafka's transactions, message by message: begun in a task, ended by the driver, and what the log says of one.
+
+Own messages, because a transaction is prepared in one process and committed in another, which no client library offers; because
+a new producer epoch costs 1.5 ms this way where a new librdkafka producer costs 60; and because the batches that were sent are at
+hand as bytes, so that a checkpoint can keep them and write them again. Batches are numbered per partition (sequence), so sending
+one again after a lost answer or to a new leader writes it once.
+
+**Never one producer id and epoch for two transactions**: with EndTxn up to version 4, which we use, the committable of the first
+would commit the second. Each transaction begins with an InitProducerId, which raises the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.producer import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+)
+
+from tidegate.common.errors import ProgramError
+from tidegate.connectors.kafka.cluster import (
+    EARLIEST,
+    READ_UNCOMMITTED,
+    Cluster,
+    TopicPartition,
+    fetch_request,
+    raise_code,
+)
+from tidegate.connectors.kafka.records import batches, count_of, end_of, marker, stamped
+
+_INIT, _ADD, _PRODUCE, _END = 4, 3, 9, 4
+"""Versions of the messages. EndTxn 5 raises the epoch by itself: not to be mixed with those below."""
+_DUPLICATE = 46
+_LARGE = (10, 18)
+
+
+@dataclass(frozen=True)
+class Producer:
+    """Who writes: all that ends a transaction."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+def init_producer(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Producer:
+    """A new epoch. Whatever was open under the id is aborted, and who wrote it can write no more."""
+
+    def ask() -> Producer:
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=-1,
+            producer_epoch=-1,
+            version=_INIT,
+        )
+        answer = cluster.send(request, cluster.coordinator(transactional_id))
+        raise_code(answer.error_code, f"InitProducerId of {transactional_id}")
+        return Producer(transactional_id, answer.producer_id, answer.producer_epoch)
+
+    return cluster.retried(f"begin of transaction {transactional_id}", ask)
+
+
+class TransactionWriter:
+    """Writes batches: inside of a transaction, or (``producer`` None) without one.
+
+    One request to a broker is under way while the next batches are made. ``firsts``: where the transaction begins in every
+    partition it has written to.
+    """
+
+    def __init__(self, cluster: Cluster, producer: Producer | None, acks: int = -1) -> None:
+        self._cluster, self._producer, self._acks = cluster, producer, acks
+        self._sequence: dict[TopicPartition, int] = {}
+        self._under_way: dict[int, tuple[Any, list[tuple[TopicPartition, bytes]]]] = {}
+        self.firsts: dict[TopicPartition, int] = {}
+        self.records = 0
+
+    def send(self, written: Iterable[tuple[TopicPartition, bytes]]) -> None:
+        """Batches, in order for each partition. Waits for the request before; ``flush`` for the last."""
+        made = [(place, self._stamped(place, data)) for place, data in written]
+        self._add_partitions([place for place, _ in made])
+        by_leader: dict[int, list[tuple[TopicPartition, bytes]]] = {}
+        for place, data in made:
+            by_leader.setdefault(self._leader(place), []).append((place, data))
+        for node, group in by_leader.items():
+            self._wait(node)
+            for turn in _turns(group):
+                self._wait(node)
+                self._begin(node, turn)
+
+    def flush(self) -> None:
+        """Everything sent is written, on all replicas in sync."""
+        for node in list(self._under_way):
+            self._wait(node)
+
+    def _stamped(self, place: TopicPartition, data: bytes) -> bytes:
+        self.records += count_of(data)
+        if self._producer is None:
+            return stamped(data, (-1, -1), -1)
+        sequence = self._sequence.get(place, 0)
+        self._sequence[place] = sequence + count_of(data)
+        return stamped(data, (self._producer.producer_id, self._producer.epoch), sequence)
+
+    def _leader(self, place: TopicPartition) -> int:
+        return self._cluster.retried(f"leader of {place}", lambda: self._cluster.leader(place))
+
+    def _add_partitions(self, places: list[TopicPartition]) -> None:
+        producer = self._producer
+        new = sorted({place for place in places if place not in self.firsts})
+        if producer is None or not new:
+            return
+        by_topic: dict[str, list[int]] = {}
+        for place in new:
+            by_topic.setdefault(place.topic, []).append(place.partition)
+        Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+
+        def ask() -> None:
+            request = AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=producer.transactional_id,
+                v3_and_below_producer_id=producer.producer_id,
+                v3_and_below_producer_epoch=producer.epoch,
+                v3_and_below_topics=[Topic(name=name, partitions=numbers) for name, numbers in by_topic.items()],
+                version=_ADD,
+            )
+            answer = self._cluster.send(request, self._cluster.coordinator(producer.transactional_id))
+            for topic in answer.results_by_topic_v3_and_below:
+                for partition in topic.results_by_partition:
+                    raise_code(partition.partition_error_code, f"AddPartitionsToTxn of {topic.name}")
+
+        self._cluster.retried(f"transaction {producer.transactional_id}", ask)
+        self.firsts |= dict.fromkeys(new, -1)
+
+    def _begin(self, node: int, group: list[tuple[TopicPartition, bytes]]) -> None:
+        try:
+            self._under_way[node] = self._cluster.begin(self._request(group), node), group
+        except errors.KafkaError:
+            self._under_way[node] = None, group  # sent again when it is waited for
+
+    def _request(self, group: list[tuple[TopicPartition, bytes]]) -> ProduceRequest:
+        Topic = ProduceRequest.TopicProduceData
+        by_topic: dict[str, list[Any]] = {}
+        for place, data in group:
+            part = Topic.PartitionProduceData(index=place.partition, records=data)
+            by_topic.setdefault(place.topic, []).append(part)
+        return ProduceRequest(
+            transactional_id=None if self._producer is None else self._producer.transactional_id,
+            acks=self._acks,
+            timeout_ms=int(self._cluster.timeout_s * 1000),
+            topic_data=[Topic(name=name, partition_data=parts) for name, parts in by_topic.items()],
+            version=_PRODUCE,
+        )
+
+    def _wait(self, node: int) -> None:
+        begun, group = self._under_way.pop(node, (None, []))
+        if not group:
+            return
+        waiting = dict(group)
+        first = [begun]
+
+        def ask() -> None:
+            answers = [self._cluster.outcome(first.pop())] if first and first[0] is not None else self._again(waiting)
+            problem: Exception | None = None
+            for answer in answers:
+                if isinstance(answer, Exception):
+                    problem = answer
+                    continue
+                for topic in answer.responses:
+                    for partition in topic.partition_responses:
+                        place = TopicPartition(topic.name, partition.index)
+                        if partition.error_code in (0, _DUPLICATE):
+                            self._written(place, partition.base_offset)
+                            waiting.pop(place, None)
+                        elif partition.error_code in _LARGE:
+                            raise _too_large(place, waiting[place])
+                        else:
+                            problem = errors.for_code(partition.error_code)(f"write to {place}")
+            if problem is not None:
+                raise problem
+
+        self._cluster.retried(f"write to {', '.join(map(str, waiting))}", ask)
+
+    def _again(self, waiting: dict[TopicPartition, bytes]) -> list[Any]:
+        """To the leaders of now. A batch that had arrived is recognized by its sequence and not written again."""
+        by_leader: dict[int, list[tuple[TopicPartition, bytes]]] = {}
+        for place, data in waiting.items():
+            by_leader.setdefault(self._cluster.leader(place), []).append((place, data))
+        return self._cluster.send_all([(self._request(group), node) for node, group in by_leader.items()])
+
+    def _written(self, place: TopicPartition, offset: int) -> None:
+        if self.firsts.get(place, -1) < 0:
+            self.firsts[place] = offset
+
+
+def _turns(group: list[tuple[TopicPartition, bytes]]) -> list[list[tuple[TopicPartition, bytes]]]:
+    """A request has one batch of a partition at the most: several of one partition take turns."""
+    turns: list[dict[TopicPartition, bytes]] = []
+    seen: dict[TopicPartition, int] = {}
+    for place, data in group:
+        n = seen[place] = seen.get(place, -1) + 1
+        if n == len(turns):
+            turns.append({})
+        turns[n][place] = data
+    return [list(turn.items()) for turn in turns]
+
+
+def _too_large(place: TopicPartition, data: bytes) -> ProgramError:
+    return ProgramError(
+        "A record must be within the size that the broker takes",
+        where=f"topic {place.topic}, partition {place.partition}",
+        found=f"a batch of {len(data):,} bytes with {count_of(data)} record(s)",
+        cure="raise the topic's 'max.message.bytes', or lower the sink's 'batch.size' if the records themselves are small",
+    )
+
+
+# -- the end of a transaction -------------------------------------------------------------------------------------------
+
+
+class Ended(Enum):
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    OPEN = "open"
+    """The log has no end of it (yet)."""
+    UNKNOWN = "unknown"
+    """Its records are not in the log any more."""
+
+
+class NotOursError(Exception):
+    """EndTxn was refused. That has several causes, also that it was committed before: the log decides."""
+
+
+def end(cluster: Cluster, producer: Producer, *, commit: bool) -> None:
+    """EndTxn; done before with the same outcome is fine. Raises NotOursError where only the log can tell."""
+
+    def ask() -> None:
+        request = EndTxnRequest(
+            transactional_id=producer.transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            committed=commit,
+            version=_END,
+        )
+        answer = cluster.send(request, cluster.coordinator(producer.transactional_id))
+        if answer.error_code in _REFUSALS:
+            raise NotOursError(errors.for_code(answer.error_code).__name__)
+        raise_code(answer.error_code, f"EndTxn of {producer.transactional_id}")
+
+    cluster.retried(f"end of transaction {producer.transactional_id}", ask)
+
+
+_REFUSALS = {
+    errors.ProducerFencedError.errno,
+    errors.InvalidProducerEpochError.errno,
+    errors.InvalidProducerIdMappingError.errno,
+    errors.InvalidTxnStateError.errno,
+}
+
+
+def ended(cluster: Cluster, producer: Producer, firsts: dict[TopicPartition, int]) -> Ended:
+    """What the log says. A transaction ends in all its partitions alike, so the first that can tell decides."""
+    answers = set()
+    for place, first in firsts.items():
+        answer = cluster.retried(f"log of {place}", lambda p=place, f=first: _in_log(cluster, producer, p, f))  # type: ignore[misc]
+        if answer in (Ended.COMMITTED, Ended.ABORTED):
+            return answer
+        answers.add(answer)
+    return Ended.OPEN if Ended.OPEN in answers else Ended.UNKNOWN
+
+
+def _in_log(cluster: Cluster, producer: Producer, place: TopicPartition, first: int) -> Ended:
+    """Reads from the transaction's first record to the first end of its producer's.
+
+    The record itself must be there: retention and compaction may have taken it, and with it maybe the end, and then the first
+    end that is found may be that of a later transaction.
+    """
+    if cluster.offsets([place], EARLIEST)[place] > first:
+        return Ended.UNKNOWN
+    request = partial(fetch_request, place, isolation=READ_UNCOMMITTED, wait_ms=10, partition_bytes=1 << 20)
+    at, seen = first, False
+    while True:
+        partition = cluster.send(request(at), cluster.leader(place)).responses[0].partitions[0]
+        raise_code(partition.error_code, f"log of {place}")
+        for batch in batches(bytes(partition.records or b"")):
+            own = batch.producer_id == producer.producer_id
+            if own and not batch.is_control_batch and batch.producer_epoch == producer.epoch:
+                seen = seen or batch.base_offset <= first < end_of(batch)
+            if own and batch.is_control_batch and batch.base_offset > first:
+                if not seen:
+                    return Ended.UNKNOWN
+                return Ended.COMMITTED if marker(batch).committed else Ended.ABORTED
+            at = max(at, end_of(batch))
+        if at >= partition.high_watermark:
+            return Ended.OPEN if seen else Ended.UNKNOWN

@@ -1,0 +1,248 @@
+"""Writes the records of one round: into a transaction that stays open, or (at-least-once, none) as they come."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import kafka.errors as errors
+
+from tidegate.common import faults
+from tidegate.common.errors import ProgramError, UserCodeError
+from tidegate.common.ids import new_token
+from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
+from tidegate.connectors.kafka.committable import KafkaCommittable
+from tidegate.connectors.kafka.kept_output import KeptOutput
+from tidegate.connectors.kafka.records import BatchBuilder
+from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema, partitions_of
+from tidegate.connectors.kafka.transactions import NotOursError, Producer, TransactionWriter, end, init_producer
+from tidegate.operators.sink import Prepared, SinkWriter, WriterContext
+
+_FLUSH_BYTES = 2 << 20
+_NO_HEADERS: list[tuple[str, bytes]] = []
+
+
+class TransactionalIds:
+    """The transactional ids of this process: an id is used again when its last transaction has ended.
+
+    **Only the process that made an id ever begins a transaction under it**, and a worker runs one task at a time: so no attempt
+    that was taken for dead, waking up elsewhere, can abort what another has prepared. That the last transaction has ended is
+    asked of the broker: a prepared one stays open until the driver has committed or aborted it. So a broker sees as many ids as
+    there are workers times transactions that are open at once, however long the job runs.
+    """
+
+    _of_this_process: ClassVar[dict[tuple[int, str], TransactionalIds]] = {}
+
+    @classmethod
+    def of(cls, base: str) -> TransactionalIds:
+        """``base``: prefix, job and sink."""
+        key = (os.getpid(), base)
+        if key not in cls._of_this_process:
+            cls._of_this_process[key] = cls(base)
+        return cls._of_this_process[key]
+
+    def __init__(self, base: str) -> None:
+        self._base, self._made = f"{base}-{new_token()}", 0
+        self._used: list[str] = []
+
+    def take(self, cluster: Cluster) -> str:
+        """An id with nothing open under it. It is the caller's until its transaction ends."""
+        chosen = self._ended(cluster)
+        if chosen is None:
+            self._made += 1
+            chosen = f"{self._base}-{self._made}"
+        else:
+            self._used.remove(chosen)
+        self._used.append(chosen)
+        return chosen
+
+    def _ended(self, cluster: Cluster) -> str | None:
+        oldest = self._used[:8]
+        if not oldest:
+            return None
+        try:
+            found = cluster.admin.describe_transactions(oldest)
+        except errors.KafkaError:
+            return None  # one more id does no harm
+        return next((n for n in oldest if n in found and str(found[n].state.value).startswith("Complete")), None)
+
+
+class KafkaWriter(SinkWriter):
+    """``base``: of transactional ids; None: no transactions. ``keep``: the checkpoint keeps what was written too."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        serializer: KafkaRecordSerializationSchema,
+        context: WriterContext,
+        *,
+        base: str | None,
+        timeout_ms: int,
+        codec: int,
+        batch_bytes: int,
+        keep: bool,
+        acks: int,
+    ) -> None:
+        self._cluster, self._serializer, self._context = cluster, serializer, context
+        self._base, self._timeout_ms, self._keep = base, timeout_ms, keep
+        self._codec, self._batch_bytes, self._acks = codec, batch_bytes, acks
+        self._builders: dict[TopicPartition, BatchBuilder] = {}
+        self._full: list[tuple[TopicPartition, bytes]] = []
+        self._full_bytes = 0
+        self._partitions: dict[str, int] = {}
+        self._producer: Producer | None = None
+        self._writer: TransactionWriter | None = None
+        self._kept: KeptOutput | None = None
+        self._turn = context.subtask
+
+    # -- records -----------------------------------------------------------------------------------------------------
+
+    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+        keys, payloads = self._serialized(values)
+        now = int(time.time() * 1000)
+        headers = self._headers(values)
+        for topic, places in self._by_topic(values):
+            partitions = self._choose(topic, values, keys, places)
+            for n, partition in zip(places, partitions, strict=True):
+                moment = now if timestamps is None or timestamps[n] is None else timestamps[n]
+                self._add(
+                    TopicPartition(topic, partition),
+                    moment,
+                    keys[n],
+                    payloads[n],
+                    headers[n] if headers else _NO_HEADERS,
+                )
+        if self._full_bytes >= _FLUSH_BYTES:
+            self._send()
+
+    def _serialized(self, values: list[Any]) -> tuple[list[bytes | None], list[bytes | None]]:
+        try:
+            return self._serializer.keys(values), self._serializer.values(values)
+        except StopIteration as error:
+            raise UserCodeError("A serializer must not raise StopIteration", where="KafkaSink") from error
+
+    def _headers(self, values: list[Any]) -> list[list[tuple[str, bytes]]] | None:
+        provider = self._serializer.headers
+        return None if provider is None else [list(provider(value) or ()) for value in values]
+
+    def _by_topic(self, values: list[Any]) -> Iterator[tuple[str, Sequence[int]]]:
+        selector = self._serializer.selector
+        if selector is None:
+            assert self._serializer.topic is not None
+            yield self._serializer.topic, range(len(values))
+            return
+        groups: dict[str, list[int]] = {}
+        for n, value in enumerate(values):
+            groups.setdefault(selector(value), []).append(n)
+        yield from groups.items()
+
+    def _choose(self, topic: str, values: list[Any], keys: list[bytes | None], places: Sequence[int]) -> Sequence[int]:
+        count = self._count(topic)
+        partitioner = self._serializer.partitioner
+        if partitioner is not None:
+            return [self._checked(partitioner(values[n], keys[n], topic, count), topic, count) for n in places]
+        own = [key for n in places if (key := keys[n]) is not None]
+        if len(own) == len(places):
+            return partitions_of(own, count)
+        self._turn += 1
+        if not own:
+            return [self._turn % count] * len(places)
+        chosen = iter(partitions_of(own, count))
+        return [self._turn % count if keys[n] is None else next(chosen) for n in places]
+
+    @staticmethod
+    def _checked(partition: Any, topic: str, count: int) -> int:
+        if not isinstance(partition, int) or not 0 <= partition < count:
+            raise UserCodeError(
+                "A partitioner returns a partition of the topic",
+                where=f"partitioner of KafkaSink, topic {topic}",
+                found=repr(partition),
+                cure=f"return an int from 0 to {count - 1}",
+            )
+        return partition
+
+    def _count(self, topic: str) -> int:
+        if topic not in self._partitions:
+            found = self._cluster.metadata([topic])
+            if topic not in found:
+                raise ProgramError(
+                    "A Kafka sink writes to topics that exist",
+                    where=f"bootstrap servers {self._cluster.servers}",
+                    found=f"no topic {topic!r}",
+                    cure="create it before the job starts",
+                )
+            self._partitions[topic] = len(found[topic])
+        return self._partitions[topic]
+
+    def _add(
+        self,
+        place: TopicPartition,
+        moment: int,
+        key: bytes | None,
+        payload: bytes | None,
+        headers: list[tuple[str, bytes]],
+    ) -> None:
+        builder = self._builders.get(place)
+        if builder is None:
+            transactional = self._base is not None
+            builder = self._builders[place] = BatchBuilder(self._codec, self._batch_bytes, transactional=transactional)
+        if not builder.add(moment, key, payload, headers):
+            self._cut(place, builder)
+            builder.add(moment, key, payload, headers)
+
+    def _cut(self, place: TopicPartition, builder: BatchBuilder) -> None:
+        data = builder.take()
+        self._full.append((place, data))
+        self._full_bytes += len(data)
+
+    # -- the transaction ---------------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        if not self._full:
+            return
+        if self._writer is None:
+            self._begin()
+        assert self._writer is not None
+        if self._kept is not None:
+            self._kept.add(self._full)
+        self._writer.send(self._full)
+        self._full, self._full_bytes = [], 0
+
+    def _begin(self) -> None:
+        if self._base is not None:
+            chosen = TransactionalIds.of(self._base).take(self._cluster)
+            self._producer = init_producer(self._cluster, chosen, self._timeout_ms)
+            faults.point("K1.kafka.begun", transaction=chosen)
+            if self._keep:
+                self._kept = KeptOutput.create(self._context)
+        self._writer = TransactionWriter(self._cluster, self._producer, self._acks)
+
+    def prepare_commit(self, end_of_input: bool) -> Prepared:
+        """Everything is written and acknowledged, and the copy of it durable, before the committable goes out."""
+        for place, builder in self._builders.items():
+            if builder.count:
+                self._cut(place, builder)
+        self._send()
+        if self._writer is None:
+            return Prepared()
+        self._writer.flush()
+        if self._producer is None:
+            return Prepared()
+        faults.point("K1.kafka.flushed", transaction=self._producer.transactional_id)
+        kept = self._kept.finish() if self._kept is not None else None
+        made = KafkaCommittable.of(self._producer, self._writer.firsts, self._writer.records, kept)
+        return Prepared([made.plain()])
+
+    def abort(self) -> None:
+        if self._producer is not None:
+            with contextlib.suppress(NotOursError):  # ended already, or nothing was written
+                end(self._cluster, self._producer, commit=False)
+        if self._kept is not None:
+            self._kept.drop()
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()

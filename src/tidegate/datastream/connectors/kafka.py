@@ -1,0 +1,31 @@
+"""Kafka by PyFlink's path."""
+
+from tidegate.connectors.kafka.deserialization import KafkaRecordDeserializationSchema
+from tidegate.connectors.kafka.offsets import (
+    KafkaOffsetResetStrategy,
+    KafkaOffsetsInitializer,
+    KafkaTopicPartition,
+)
+from tidegate.connectors.kafka.records import ConsumerRecord
+from tidegate.connectors.kafka.serialization import (
+    KafkaRecordSerializationSchema,
+    KafkaRecordSerializationSchemaBuilder,
+    KafkaTopicSelector,
+)
+from tidegate.connectors.kafka.sink import KafkaSink, KafkaSinkBuilder
+from tidegate.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
+
+__all__ = [
+    "ConsumerRecord",
+    "KafkaOffsetResetStrategy",
+    "KafkaOffsetsInitializer",
+    "KafkaRecordDeserializationSchema",
+    "KafkaRecordSerializationSchema",
+    "KafkaRecordSerializationSchemaBuilder",
+    "KafkaSink",
+    "KafkaSinkBuilder",
+    "KafkaSource",
+    "KafkaSourceBuilder",
+    "KafkaTopicPartition",
+    "KafkaTopicSelector",
+]

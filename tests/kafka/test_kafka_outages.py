@@ -1,0 +1,228 @@
+"""What a completed checkpoint holds reaches the topic exactly once, however long the broker was away and whatever it dropped."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka_tools import Broker, Topics
+
+from tidegate.common import faults
+from tidegate.common.errors import OutputLostError, RetryableCommitError
+from tidegate.common.serialization import SimpleStringSchema
+from tidegate.connectors.delivery import DeliveryGuarantee
+from tidegate.connectors.kafka.cluster import Cluster
+from tidegate.connectors.kafka.committable import KafkaCommittable
+from tidegate.connectors.kafka.committer import open_transactions
+from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
+from tidegate.connectors.kafka.sink import KafkaSink
+from tidegate.connectors.kafka.transactions import Ended, ended, init_producer
+from tidegate.testing.sink_run import Crash, SinkRun
+
+
+def make_sink(servers: str, topic: str, *, keep: bool = True, timeout_ms: int = 60_000, **properties: str) -> KafkaSink:
+    serializer = (
+        KafkaRecordSerializationSchema.builder()
+        .set_topic(topic)
+        .set_key_serialization_schema(SimpleStringSchema())
+        .set_value_serialization_schema(SimpleStringSchema())
+        .build()
+    )
+    builder = (
+        KafkaSink.builder()
+        .set_bootstrap_servers(servers)
+        .set_record_serializer(serializer)
+        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+        .set_transactional_id_prefix(topic)
+        .set_keep_output(keep)
+        .set_property("transaction.timeout.ms", str(timeout_ms))
+    )
+    for key, value in properties.items():
+        builder.set_property(key.replace("_", "."), value)
+    return builder.build()
+
+
+def completed(sink: KafkaSink, directory: Path, count: int = 20) -> SinkRun:
+    """A run whose checkpoint is complete, and not committed."""
+    run = SinkRun(sink, str(directory / "staging"), str, 2)
+    run.step(5, checkpoint=True)
+    run.accept(run.attempt(count - 5, checkpoint=True), count - 5)
+    run.complete()
+    return run
+
+
+def drop_prepared(sink: KafkaSink, run: SinkRun) -> None:
+    """As the broker does when the time is over: a new epoch aborts what is open."""
+    cluster = Cluster.of(sink.properties)
+    for data in run.pending:
+        made = KafkaCommittable.from_plain(data)
+        init_producer(cluster, made.producer.transactional_id, 60_000)
+        assert ended(cluster, made.producer, made.firsts) is Ended.ABORTED
+
+
+def check(topics: Topics, topic: str, count: int) -> None:
+    assert Counter(topics.read(topic)) == Counter(map(str, range(count)))
+
+
+@contextlib.contextmanager
+def crash(point: str, number: int = 1) -> Any:
+    """The process ends when it comes to a point for the n-th time."""
+    met = [0]
+
+    def hook(name: str, where: dict[str, Any]) -> None:
+        if name == point:
+            met[0] += 1
+            if met[0] == number:
+                raise Crash(name)
+
+    faults.install(hook)
+    try:
+        with pytest.raises(Crash):
+            yield
+    finally:
+        faults.install(None)
+    assert met[0] >= number
+
+
+def test_open_records_are_seen_by_those_who_read_uncommitted_only(
+    broker: Broker, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.new()
+    completed(make_sink(broker.bootstrap_servers, topic), tmp_path)
+    check(topics, topic, 5)
+    assert Counter(topics.read(topic, committed=False)) == Counter(map(str, range(20)))
+
+
+def test_what_the_broker_has_dropped_is_written_again(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new()
+    sink = make_sink(broker.bootstrap_servers, topic)
+    run = completed(sink, tmp_path)
+    drop_prepared(sink, run)
+    run.restore()
+    check(topics, topic, 20)
+    run.restore()  # once more: its note says that it was written again
+    check(topics, topic, 20)
+    run.step(7, checkpoint=True)
+    check(topics, topic, 27)
+    assert open_transactions(Cluster.of(sink.properties), topic) == []
+
+
+@pytest.mark.parametrize(
+    ("point", "times"), [("K4.kafka.written-again", 2), ("K4.kafka.noted", 1), ("K3.kafka.committed", 2)]
+)
+def test_crashed_while_writing_again(point: str, times: int, broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new()
+    sink = make_sink(broker.bootstrap_servers, topic)
+    run = completed(sink, tmp_path)
+    drop_prepared(sink, run)
+    for _ in range(times):
+        with crash(point):
+            run.restore()
+    run.restore()
+    check(topics, topic, 20)
+    run.restore()
+    check(topics, topic, 20)
+    assert open_transactions(Cluster.of(sink.properties), topic) == []
+
+
+def test_written_again_and_dropped_again(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new()
+    sink = make_sink(broker.bootstrap_servers, topic)
+    run = completed(sink, tmp_path)
+    drop_prepared(sink, run)
+    with crash("K4.kafka.noted", 2):
+        run.restore()
+    cluster = Cluster.of(sink.properties)
+    for transactional_id in open_transactions(cluster, topic):
+        init_producer(cluster, transactional_id, 60_000)
+    run.restore()
+    check(topics, topic, 20)
+
+
+def test_without_a_copy_the_loss_is_told(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new()
+    sink = make_sink(broker.bootstrap_servers, topic, keep=False)
+    run = completed(sink, tmp_path)
+    drop_prepared(sink, run)
+    with pytest.raises(OutputLostError, match="aborted a transaction that a completed checkpoint holds") as caught:
+        run.restore()
+    assert "records" in str(caught.value) and "transaction.timeout.ms" in str(caught.value)
+    check(topics, topic, 5)
+
+
+def test_a_repeated_commit_after_the_id_was_used_again(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    """EndTxn is refused then, with the same error as after an abort: the log knows that it was committed."""
+    topic = topics.new()
+    sink = make_sink(broker.bootstrap_servers, topic)
+    run = completed(sink, tmp_path)
+    committables = list(run.pending)
+    run.commit()
+    for data in committables:
+        init_producer(Cluster.of(sink.properties), KafkaCommittable.from_plain(data).producer.transactional_id, 60_000)
+    run.committer.recover(committables)
+    check(topics, topic, 20)
+
+
+def test_in_doubt_when_the_log_is_gone(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    topic = topics.new()
+    sink = make_sink(broker.bootstrap_servers, topic)
+    run = completed(sink, tmp_path)
+    committables = list(run.pending)
+    drop_prepared(sink, run)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    ends = [TopicPartition(topic, partition, -1) for partition in (0, 1)]
+    for future in admin.delete_records(ends).values():
+        future.result(30)
+    with pytest.raises(OutputLostError, match="can no longer be told"):
+        run.restore()
+    assert committables
+
+
+def test_outage_longer_than_the_time_of_a_transaction(own_broker: Callable[..., Broker], tmp_path: Path) -> None:
+    """The broker is killed with prepared transactions; when it is back, their time is over."""
+    broker = own_broker()
+    topics = Topics(broker.bootstrap_servers)
+    topic = topics.new()
+    sink = make_sink(broker.bootstrap_servers, topic, timeout_ms=1_000, request_timeout_ms="1500")
+    run = completed(sink, tmp_path)
+    broker.kill()
+    with pytest.raises(RetryableCommitError):
+        run.restore()
+    broker.start()
+    broker.wait_until_ready()
+    _wait_for_abort(sink, run)
+    run.restore()
+    check(topics, topic, 20)
+
+
+def _wait_for_abort(sink: KafkaSink, run: SinkRun) -> None:
+    cluster = Cluster.of(sink.properties)
+    for data in run.checkpoint.committables:
+        made = KafkaCommittable.from_plain(data)
+        while ended(cluster, made.producer, made.firsts) is Ended.OPEN:
+            pass
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed(codec: str, broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new()
+    run = SinkRun(make_sink(broker.bootstrap_servers, topic, compression_type=codec), str(tmp_path), str, 2)
+    run.step(3_000, checkpoint=True)
+    check(topics, topic, 3_000)
+
+
+def test_keys_go_where_other_clients_send_them(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    theirs, ours = topics.new(5), topics.new(5)
+    values = [f"key-{'x' * (n % 9)}{n}" for n in range(300)]
+    topics.write(theirs, values)  # by murmur2, as Java clients do
+    run = SinkRun(make_sink(broker.bootstrap_servers, ours), str(tmp_path), lambda n: values[n], 1)
+    run.step(300, checkpoint=True)
+    placed = {value: partition for partition, value in topics.read_records(theirs)}
+    assert {value: partition for partition, value in topics.read_records(ours)} == placed
