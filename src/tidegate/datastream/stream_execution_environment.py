@@ -236,11 +236,13 @@ class StreamExecutionEnvironment:
             type_info = source.get_produced_type()
         return self._source(source_name, SourceSpec(source, watermark_strategy), type_info)
 
-    def create_input(self, input_format: Any) -> DataStream:
+    def create_input(self, input_format: Any, type_info: TypeInformation | None = None) -> DataStream:
         """The records of an ``AvroInputFormat``; other sources go through ``from_source``."""
         if not isinstance(input_format, AvroInputFormat):
             raise wrong("create_input", "an AvroInputFormat", input_format, "use from_source(...) for other sources")
-        return self.from_source(input_format.source(), WatermarkStrategy.no_watermarks(), "Custom File source")
+        return self.from_source(
+            input_format.source(), WatermarkStrategy.no_watermarks(), "Custom File source", type_info
+        )
 
     # -- execution
 
