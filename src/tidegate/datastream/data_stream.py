@@ -1,5 +1,6 @@
 """Streams, by PyFlink's module path."""
 
+from tidegate.datastream.cached_stream import CachedDataStream
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connected_streams import ConnectedStreams
 from tidegate.datastream.keyed_stream import KeyedStream
@@ -10,6 +11,7 @@ from tidegate.operators.windows.operation import CONTENTS as WINDOW_STATE_NAME
 __all__ = [
     "WINDOW_STATE_NAME",
     "AllWindowedStream",
+    "CachedDataStream",
     "CloseableIterator",
     "ConnectedStreams",
     "DataStream",

@@ -53,6 +53,7 @@ from tidegate.graph.transformation import (
 from tidegate.operators.sink import Sink
 
 if TYPE_CHECKING:
+    from tidegate.datastream.cached_stream import CachedDataStream
     from tidegate.datastream.connected_streams import ConnectedStreams
     from tidegate.datastream.keyed_stream import KeyedStream
     from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
@@ -256,6 +257,12 @@ class DataStream(StreamOperatorSettings):
             return iterator
         with iterator:
             return [value for _, value in zip(range(limit), iterator, strict=False)]
+
+    def cache(self) -> CachedDataStream:
+        """This stream, computed by the first job that needs it, read from files by later ones of this environment. BATCH mode."""
+        from tidegate.datastream.cached_stream import cached  # it extends this class
+
+        return cached(self)
 
     # -- inside
 
