@@ -90,6 +90,6 @@ def test_the_command_line_says_it_too(crash: Crash) -> None:
     code = run.wait(interrupt(run, signal.SIGINT, group=True))
     assert code == 128 + signal.SIGINT, run.last_log()
     assert "was interrupted; nothing is lost and nothing was deleted" in run.last_log()
-    assert "Traceback" not in run.last_log()
+    assert "KeyboardInterrupt" not in run.last_log()  # no traceback of the driver; dying workers may show theirs
     assert run.wait(run.start()) == 0, run.last_log()
     run.check([code, 0])

@@ -125,6 +125,8 @@ class Sink(ABC):
 
     publication: Publication = Publication.CHECKPOINT
     guarantee: SinkGuarantee = SinkGuarantee.NONE
+    function: Any = None
+    """The user's function, of a sink that calls one. It may be a ``CheckpointedFunction``."""
 
     @abstractmethod
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
