@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check lint bench unit integration kafka crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format
+.PHONY: setup demo test check lint bench unit integration kafka crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
 
 setup: $(VENV)/.setup-done
 
@@ -81,6 +81,10 @@ random-pyflink: setup
 bench: setup
 	bash bench/setup_peers.sh
 	$(BIN)/python bench/run.py
+
+# The pages that are made from code; tests say when one is not current.
+docs: setup
+	for page in config_docs features_docs pyflink_names api_docs; do $(BIN)/python scripts/gen_$$page.py; done
 
 format: setup
 	$(BIN)/ruff format .

@@ -1,4 +1,4 @@
-"""The engines of the keyed count: how each is started, and how many records it gets."""
+"""The engines of the counts: how each is started, and how many records it gets."""
 
 from __future__ import annotations
 
@@ -55,26 +55,47 @@ def _common(records: int, keys: int, directory: Path) -> list[str]:
     return [f"--records={records}", f"--keys={keys}", f"--parallelism={PARALLELISM}", f"--dir={directory}"]
 
 
+WINDOWS = {"window-count", "sliding"}
+"""Scenarios with windows: their programs are others."""
+
+
 def _tidegate(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
-    program = str(BENCH / ("interval_join.py" if scenario == "interval-join" else "tidegate_jobs.py"))
-    return [sys.executable, program, *_common(records, keys, directory), f"--interval-ms={INTERVAL_MS}"]
+    if scenario in WINDOWS:
+        return _own(["tidegate_windows.py", scenario], records, keys, directory)
+    file = "interval_join.py" if scenario == "interval-join" else "tidegate_jobs.py"
+    return _own([file], records, keys, directory)
+
+
+def _tumbling(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+    return _own(["tidegate_windows.py", "tumbling"], records, keys, directory)
+
+
+def _own(program: list[str], records: int, keys: int, directory: Path) -> list[str]:
+    file, *arguments = program
+    common = [*_common(records, keys, directory), f"--interval-ms={INTERVAL_MS}"]
+    return [sys.executable, str(BENCH / file), *arguments, *common]
 
 
 def _flink_java(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
-    program = "FlinkIntervalJoin" if scenario == "interval-join" else "FlinkKeyedCount"
     jars = next(iter(pyflink_venv().glob("lib/python*/site-packages/pyflink/lib")), None)
-    if jars is None or not (BENCH / "build" / f"{program}.class").exists():
+    name = {"interval-join": "FlinkIntervalJoin", "window-count": "FlinkWindowCount"}.get(scenario, "FlinkKeyedCount")
+    if jars is None or not (BENCH / "build" / f"{name}.class").exists():
         raise RunFailed(f"not set up in {pyflink_venv()} and bench/build; run bench/setup_peers.sh")
     arguments = [str(records), str(keys), str(PARALLELISM), str(INTERVAL_MS), str(directory)]
-    return ["java", *JAVA_OPENS, "-cp", f"{BENCH / 'build'}:{jars}/*", program, *arguments]
+    return ["java", *JAVA_OPENS, "-cp", f"{BENCH / 'build'}:{jars}/*", name, *arguments]
 
 
 def _pyflink(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
     python = pyflink_venv() / "bin" / "python"
     if not python.exists():
         raise RunFailed(f"no PyFlink environment at {pyflink_venv()}; run bench/setup_peers.sh")
-    program = str(BENCH / "peers" / "pyflink_keyed_count.py")
-    return [str(python), program, *_common(records, keys, directory), f"--interval-ms={INTERVAL_MS}"]
+    name = "pyflink_window_count.py" if scenario in WINDOWS else "pyflink_keyed_count.py"
+    return [
+        str(python),
+        str(BENCH / "peers" / name),
+        *_common(records, keys, directory),
+        f"--interval-ms={INTERVAL_MS}",
+    ]
 
 
 def _pyspark(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
@@ -84,7 +105,13 @@ def _pyspark(scenario: str, records: int, keys: int, directory: Path, sizes: Siz
     return [sys.executable, program, *_common(records, keys, directory), f"--batch={sizes.small}"]
 
 
-_COMMANDS = {"tidegate": _tidegate, "flink-java": _flink_java, "pyflink-thread": _pyflink, "pyspark-tws": _pyspark}
+_COMMANDS = {
+    "tidegate": _tidegate,
+    "tidegate-tumbling": _tumbling,
+    "flink-java": _flink_java,
+    "pyflink-thread": _pyflink,
+    "pyspark-tws": _pyspark,
+}
 
 ENGINES = [
     Engine(
@@ -93,13 +120,23 @@ ENGINES = [
         full={
             "keyed-count": Sizes(10_000_000, 40_000_000),
             "keyed-count-1m": Sizes(5_000_000, 20_000_000),
+            "window-count": Sizes(5_000_000, 20_000_000),
+            "sliding": Sizes(24_000_000, 48_000_000),
             "interval-join": Sizes(1_000_000, 4_000_000),
         },
         quick={
             "keyed-count": Sizes(2_000_000, 6_000_000),
             "keyed-count-1m": Sizes(2_000_000, 4_000_000),
+            "window-count": Sizes(1_000_000, 4_000_000),
+            "sliding": Sizes(12_000_000, 18_000_000),
             "interval-join": Sizes(200_000, 800_000),
         },
+    ),
+    Engine(
+        "tidegate-tumbling",
+        "Tidegate, one window instead of sixty",
+        full={"sliding": Sizes(24_000_000, 48_000_000)},
+        quick={"sliding": Sizes(12_000_000, 18_000_000)},
     ),
     Engine(
         "flink-java",
@@ -107,19 +144,21 @@ ENGINES = [
         full={
             "keyed-count": Sizes(10_000_000, 40_000_000),
             "keyed-count-1m": Sizes(5_000_000, 20_000_000),
+            "window-count": Sizes(5_000_000, 20_000_000),
             "interval-join": Sizes(2_000_000, 8_000_000),
         },
         quick={
             "keyed-count": Sizes(5_000_000, 15_000_000),
             "keyed-count-1m": Sizes(3_000_000, 9_000_000),
+            "window-count": Sizes(3_000_000, 9_000_000),
             "interval-join": Sizes(1_000_000, 4_000_000),
         },
     ),
     Engine(
         "pyflink-thread",
         "PyFlink 2.3, thread mode, hashmap",
-        full={"keyed-count": Sizes(50_000, 250_000)},
-        quick={"keyed-count": Sizes(30_000, 100_000)},
+        full={"keyed-count": Sizes(50_000, 250_000), "window-count": Sizes(50_000, 150_000)},
+        quick={"keyed-count": Sizes(30_000, 100_000), "window-count": Sizes(20_000, 60_000)},
     ),
     Engine(
         "pyspark-tws",

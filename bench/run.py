@@ -15,10 +15,18 @@ from engines import BENCH, ENGINES, Engine, RunFailed, run_keyed_count, run_prog
 from report import Verdict
 from rich.console import Console
 
-KEYS = {"keyed-count": 20_000, "keyed-count-1m": 1_000_000, "interval-join": 20_000}
+KEYS = {
+    "keyed-count": 20_000,
+    "keyed-count-1m": 1_000_000,
+    "window-count": 20_000,
+    "sliding": 20_000,
+    "interval-join": 20_000,
+}
 RATIOS = {
     "keyed-count": [("pyspark-tws", 40.0), ("pyflink-thread", 40.0), ("flink-java", 0.5)],
     "keyed-count-1m": [("flink-java", 0.35)],
+    "window-count": [("pyflink-thread", 50.0), ("flink-java", 0.3)],
+    "sliding": [("tidegate-tumbling", 0.2)],
     "interval-join": [("flink-java", 0.2)],
 }
 FEW_KEYS, MANY_KEYS = 1_000, 1_000_000
@@ -178,6 +186,8 @@ def memory(scenario: str, repeat: int, quick: bool) -> bool:
 SCENARIOS: dict[str, Callable[[str, int, bool], bool]] = {
     "keyed-count": keyed_count,
     "keyed-count-1m": keyed_count,
+    "window-count": keyed_count,
+    "sliding": keyed_count,
     "interval-join": keyed_count,
     "empty-round": empty_round,
     "memory": memory,

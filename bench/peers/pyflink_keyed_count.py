@@ -51,7 +51,7 @@ def build(env: StreamExecutionEnvironment, records: int, keys: int) -> None:
     )
 
 
-def main() -> None:
+def main(build=build) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--keys", type=int, required=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import dis
 import json
+import pkgutil
 import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import cache
-from importlib.abc import MetaPathFinder
+from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -31,7 +31,9 @@ def install() -> None:
 
 @cache
 def _listed() -> dict[str, Any]:
-    listed: dict[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text())
+    content = pkgutil.get_data("tidegate", "pyflink_names.json")  # on a cluster the package is a zip file
+    assert content is not None
+    listed: dict[str, Any] = json.loads(content)
     return listed
 
 
@@ -60,14 +62,26 @@ class _Finder(MetaPathFinder):
         if spec is None:
             raise ModuleNotFoundError(_told(fullname), name=fullname)
         if spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def load_and_mark(module: ModuleType) -> None:
-                load(module)
-                _mark(module)
-
-            spec.loader.exec_module = load_and_mark  # type: ignore[method-assign]
+            spec.loader = _Marking(spec.loader)
         return spec
+
+
+class _Marking(Loader):
+    """A loader and, behind it, the marks. Not a change of the loader itself: that of a zip file loads all modules in it."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        made: ModuleType | None = self._loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        _mark(module)
 
 
 def _mark(module: ModuleType) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 import traceback
@@ -157,7 +158,7 @@ def _run_script(script: str, arguments: list[str], pyflink: bool) -> None:
         typer.echo("apache-flink is installed here too; with --pyflink it is not used", err=True)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(path.resolve().parent))
-    runpy.run_path(script, run_name="__main__")
+    runpy.run_path(os.path.abspath(script), run_name="__main__")
 
 
 def _fail(error: Exception, verbose: bool) -> NoReturn:

@@ -20,6 +20,7 @@ class CompletableFuture(Generic[T]):
 
     @staticmethod
     def completed(value: T) -> CompletableFuture[T]:
+        """A future that has this result from the start."""
         future: Future[T] = Future()
         future.set_result(value)
         return CompletableFuture(future)
@@ -45,9 +46,11 @@ class CompletableFuture(Generic[T]):
         return self._future.cancel()
 
     def cancelled(self) -> bool:
+        """Whether it was cancelled before it had a result."""
         return self._future.cancelled()
 
     def done(self) -> bool:
+        """Whether it has a result, an error, or was cancelled."""
         return self._future.done()
 
     def result(self) -> T:

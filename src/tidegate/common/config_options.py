@@ -17,9 +17,11 @@ class ConfigOption:
         self.option = option
 
     def key(self) -> str:
+        """The key it is set by."""
         return self.option.key
 
     def default_value(self) -> Any:
+        """The value of the option where none is set; None if there is none."""
         return self.option.default
 
     def __repr__(self) -> str:
@@ -31,6 +33,7 @@ class ConfigOptions:
 
     @staticmethod
     def key(key: str) -> ConfigOptions.OptionBuilder:
+        """Begin the description of an option; its type comes next."""
         return ConfigOptions.OptionBuilder(key)
 
     class OptionBuilder:
@@ -40,21 +43,27 @@ class ConfigOptions:
             self._key = key
 
         def boolean_type(self) -> ConfigOptions.TypedConfigOptionBuilder:
+            """Its values are bools."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, BOOL)
 
         def int_type(self) -> ConfigOptions.TypedConfigOptionBuilder:
+            """Its values are ints."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, INT)
 
         def long_type(self) -> ConfigOptions.TypedConfigOptionBuilder:
+            """Its values are ints."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, INT)
 
         def float_type(self) -> ConfigOptions.TypedConfigOptionBuilder:
+            """Its values are floats."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, FLOAT)
 
         def double_type(self) -> ConfigOptions.TypedConfigOptionBuilder:
+            """Its values are floats."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, FLOAT)
 
         def string_type(self) -> ConfigOptions.TypedConfigOptionBuilder:
+            """Its values are texts."""
             return ConfigOptions.TypedConfigOptionBuilder(self._key, TEXT)
 
     class TypedConfigOptionBuilder:
@@ -64,7 +73,9 @@ class ConfigOptions:
             self._key, self._type = key, type_
 
         def default_value(self, value: Any) -> ConfigOption:
+            """The option, with this value where none is set."""
             return ConfigOption(Option(self._key, self._type, self._type.parse(value), "A user's own option."))
 
         def no_default_value(self) -> ConfigOption:
+            """The option, with None where no value is set."""
             return ConfigOption(Option(self._key, self._type, None, "A user's own option."))

@@ -42,37 +42,47 @@ class Configuration:
 
     @staticmethod
     def from_dict(map: dict[str, Any]) -> Configuration:
+        """A configuration with these keys; unknown ones and wrong values are refused."""
         configuration = Configuration()
         for key, value in map.items():
             configuration._set(key, value)
         return configuration
 
     def get_string(self, key: str, default_value: str | None) -> str | None:
+        """The value of the key as a text; ``default_value`` if it is not set."""
         value = self._values.get(key)
         return default_value if value is None else _text(value)
 
     def set_string(self, key: str, value: str) -> Configuration:
+        """Set the key; an unknown one, or a value that does not fit its type, is refused."""
         return self._set(key, value)
 
     def get_integer(self, key: str, default_value: int | None) -> int | None:
+        """The value of the key as an int; ``default_value`` if it is not set."""
         return self._get(key, default_value, parse_int, "a whole number")  # type: ignore[no-any-return]
 
     def set_integer(self, key: str, value: int) -> Configuration:
+        """Set the key; an unknown one is refused."""
         return self._set(key, value)
 
     def get_boolean(self, key: str, default_value: bool | None) -> bool | None:
+        """The value of the key as a bool; ``default_value`` if it is not set."""
         return self._get(key, default_value, parse_bool, "true or false")  # type: ignore[no-any-return]
 
     def set_boolean(self, key: str, value: bool) -> Configuration:
+        """Set the key; an unknown one is refused."""
         return self._set(key, value)
 
     def get_float(self, key: str, default_value: float | None) -> float | None:
+        """The value of the key as a float; ``default_value`` if it is not set."""
         return self._get(key, default_value, parse_float, "a number")  # type: ignore[no-any-return]
 
     def set_float(self, key: str, value: float) -> Configuration:
+        """Set the key; an unknown one is refused."""
         return self._set(key, value)
 
     def get_bytearray(self, key: str, default_value: bytearray | None) -> bytearray | None:
+        """The value of the key as bytes; ``default_value`` if it is not set."""
         value = self._values.get(key)
         if value is None:
             return default_value
@@ -81,6 +91,7 @@ class Configuration:
         return bytearray(value)
 
     def set_bytearray(self, key: str, value: bytearray) -> Configuration:
+        """Set the key; an unknown one is refused."""
         return self._set(key, value)
 
     @staticmethod
@@ -95,9 +106,11 @@ class Configuration:
         return value.split(";")
 
     def key_set(self) -> set[str]:
+        """All keys that are set."""
         return set(self._values)
 
     def contains_key(self, key: str) -> bool:
+        """Whether the key is set, in this or another spelling of it."""
         return key in self._values
 
     def remove_config(self, key: str) -> bool:
@@ -105,11 +118,13 @@ class Configuration:
         return self._values.pop(key, None) is not None
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
+        """Set all keys of the other configuration, each with ``prefix`` in front."""
         for key, value in other._values.items():
             self._values[(prefix or "") + key] = value
         return self
 
     def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
+        """Put all keys with their values into the dict."""
         target_dict.update(self._values)
 
     def to_dict(self) -> dict[str, str]:

@@ -62,6 +62,12 @@ class ArgumentTypeError(TidegateError, TypeError):
     restart_helps = False
 
 
+class DependencyError(TidegateError):
+    """What a job needs in the workers (files, archives, requirements) could not be brought there. Names host and cause."""
+
+    restart_helps = False
+
+
 class UserCodeError(TidegateError):
     """A user function raised. Names operator, user file and line, and the record."""
 

@@ -36,15 +36,19 @@ class ExecutionConfig:
         self._configuration = Configuration() if configuration is None else configuration
 
     def set_auto_watermark_interval(self, interval: int) -> ExecutionConfig:
+        """How often, in milliseconds, watermark generators are asked while no record comes."""
         return self._set(AUTO_WATERMARK_INTERVAL, interval, "set_auto_watermark_interval")
 
     def get_auto_watermark_interval(self) -> int:
+        """In milliseconds."""
         return self._get(AUTO_WATERMARK_INTERVAL)
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
+        """Kept, without effect: there are no latency markers."""
         return self._set(LATENCY_INTERVAL, interval, "set_latency_tracking_interval")
 
     def get_latency_tracking_interval(self) -> int:
+        """In milliseconds."""
         return self._get(LATENCY_INTERVAL)
 
     def get_parallelism(self) -> int:
@@ -52,6 +56,7 @@ class ExecutionConfig:
         return self._configuration.read(PARALLELISM) or os.cpu_count() or 1
 
     def set_parallelism(self, parallelism: int) -> ExecutionConfig:
+        """Subtasks of every operator that sets none itself."""
         return self._set(PARALLELISM, parallelism, "set_parallelism")
 
     def get_max_parallelism(self) -> int:
@@ -59,21 +64,27 @@ class ExecutionConfig:
         return self._configuration.read(MAX_PARALLELISM) or -1
 
     def set_max_parallelism(self, max_parallelism: int) -> ExecutionConfig:
+        """The number of key groups, 1 to 32768. State is bound to it."""
         return self._set(MAX_PARALLELISM, max_parallelism, "set_max_parallelism")
 
     def get_task_cancellation_interval(self) -> int:
+        """In milliseconds."""
         return self._get(CANCEL_INTERVAL)
 
     def set_task_cancellation_interval(self, interval: int) -> ExecutionConfig:
+        """Kept, without effect: Spark interrupts tasks."""
         return self._set(CANCEL_INTERVAL, interval, "set_task_cancellation_interval")
 
     def get_task_cancellation_timeout(self) -> int:
+        """In milliseconds."""
         return self._get(CANCEL_TIMEOUT)
 
     def set_task_cancellation_timeout(self, timeout: int) -> ExecutionConfig:
+        """Kept, without effect: Spark interrupts tasks."""
         return self._set(CANCEL_TIMEOUT, timeout, "set_task_cancellation_timeout")
 
     def enable_auto_generated_uids(self) -> None:
+        """Operators without a uid get one made from their place in the program: the default."""
         self._configuration.write(AUTO_UIDS, True)
 
     def disable_auto_generated_uids(self) -> None:
@@ -81,20 +92,25 @@ class ExecutionConfig:
         self._configuration.write(AUTO_UIDS, False)
 
     def has_auto_generated_uids_enabled(self) -> bool:
+        """Whether operators may be without a uid."""
         return bool(self._configuration.read(AUTO_UIDS))
 
     def enable_object_reuse(self) -> ExecutionConfig:
+        """Records are never copied. The program promises not to change what it was handed or has emitted."""
         self._configuration.write(OBJECT_REUSE, True)
         return self
 
     def disable_object_reuse(self) -> ExecutionConfig:
+        """Records that a function could still change are copied: the default."""
         self._configuration.write(OBJECT_REUSE, False)
         return self
 
     def is_object_reuse_enabled(self) -> bool:
+        """Whether records are never copied."""
         return bool(self._configuration.read(OBJECT_REUSE))
 
     def get_global_job_parameters(self) -> dict[str, str]:
+        """What ``RuntimeContext.get_job_parameter`` gives, as a dict."""
         return dict(self._configuration.read(JOB_PARAMETERS))
 
     def set_global_job_parameters(self, global_job_parameters_dict: Mapping[str, str]) -> ExecutionConfig:
@@ -105,9 +121,11 @@ class ExecutionConfig:
         return self
 
     def is_use_snapshot_compression(self) -> bool:
+        """As set by ``set_use_snapshot_compression``."""
         return bool(self._configuration.read(COMPRESSION))
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
+        """Kept, without effect: files are not compressed."""
         self._configuration.write(COMPRESSION, use_snapshot_compression)
         return self
 

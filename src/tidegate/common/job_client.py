@@ -46,9 +46,11 @@ class JobClient:
         self._result: CompletableFuture[JobExecutionResult] | None = None
 
     def get_job_id(self) -> JobID:
+        """The id of the job, which names its directory of checkpoints."""
         return JobID(self._job.job_id)
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
+        """A future of the status the job has now."""
         return CompletableFuture.completed(self._job.status())
 
     def cancel(self) -> CompletableFuture[None]:
@@ -69,6 +71,7 @@ class JobClient:
         return CompletableFuture.of(lambda: self._job.result().get_all_accumulator_results())
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
+        """A future of the result; it has the error if the job fails or is cancelled."""
         if self._result is None:
             self._result = CompletableFuture.of(self._job.result)
         return self._result

@@ -19,6 +19,7 @@ class JobExecutionResult:
         self._accumulators: Mapping[str, Any] = MappingProxyType(dict(accumulators or {}))
 
     def get_job_id(self) -> JobID:
+        """The id of the job."""
         return self._job_id
 
     def get_net_runtime(self) -> int:
@@ -30,6 +31,7 @@ class JobExecutionResult:
         return self._accumulators.get(accumulator_name)
 
     def get_all_accumulator_results(self) -> dict[str, Any]:
+        """What accumulators have gathered, by name."""
         return dict(self._accumulators)
 
     def __repr__(self) -> str:

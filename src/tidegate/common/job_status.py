@@ -8,6 +8,8 @@ __all__ = ["JobStatus"]
 
 
 class JobStatus(Enum):
+    """Where a job is in its life."""
+
     CREATED = 0
     RUNNING = 1
     FAILING = 2

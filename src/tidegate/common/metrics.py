@@ -11,11 +11,15 @@ class Metric(ABC):  # noqa: B024 - PyFlink's root of all metrics
 
 
 class Counter(Metric):
-    @abstractmethod
-    def inc(self, n: int = 1) -> None: ...
+    """A number that goes up and down."""
 
     @abstractmethod
-    def dec(self, n: int = 1) -> None: ...
+    def inc(self, n: int = 1) -> None:
+        """More by ``n``."""
+
+    @abstractmethod
+    def dec(self, n: int = 1) -> None:
+        """Less by ``n``."""
 
     @abstractmethod
     def get_count(self) -> int:
@@ -38,7 +42,8 @@ class Distribution(Metric):
     """Shown as count, sum, least and greatest."""
 
     @abstractmethod
-    def update(self, value: int) -> None: ...
+    def update(self, value: int) -> None:
+        """A value was seen."""
 
 
 class MetricGroup(ABC):
@@ -49,7 +54,8 @@ class MetricGroup(ABC):
         """A group inside this one. With ``extra``: a variable of that name and value, a label in Prometheus."""
 
     @abstractmethod
-    def counter(self, name: str) -> Counter: ...
+    def counter(self, name: str) -> Counter:
+        """A counter of this name; the same one for the same name."""
 
     @abstractmethod
     def gauge(self, name: str, obj: Callable[[], int]) -> None:
@@ -60,4 +66,5 @@ class MetricGroup(ABC):
         """The rate is that of the latest so many seconds."""
 
     @abstractmethod
-    def distribution(self, name: str) -> Distribution: ...
+    def distribution(self, name: str) -> Distribution:
+        """A distribution of this name; the same one for the same name."""

@@ -446,6 +446,46 @@ SPARK_LOG_LEVEL = _option(
     "Log level of a Spark session that Tidegate creates.",
 )
 
+WORKER_LOG_LEVEL = _option(
+    "tidegate.worker.log-level",
+    choice(["DEBUG", "INFO", "WARNING", "ERROR", "OFF"], {"WARN": "WARNING"}),
+    "INFO",
+    "What functions log in Spark's workers from this level on goes to the worker's stderr, with job, operators and subtask.",
+)
+
+# -- what a program needs in the workers -------------------------------------------------------------
+
+PYTHON_FILES = _option(
+    "python.files",
+    TEXT,
+    None,
+    "Python files, packages, directories, zip, whl and egg files that functions import; separated by commas.",
+)
+PYTHON_ARCHIVES = _option(
+    "python.archives",
+    TEXT,
+    None,
+    "Zip files that are unpacked where functions run, into `name` of `path#name`, else the file's name; separated by commas.",
+)
+PYTHON_REQUIREMENTS = _option(
+    "python.requirements",
+    TEXT,
+    None,
+    "A requirements file that pip installs once a host, or `file#directory` with a directory of packages to install from.",
+)
+PYTHON_EXECUTABLE = _option(
+    "python.executable",
+    TEXT,
+    None,
+    "The Python of Spark's workers, for example one in an archive: `env.zip/bin/python`. Counts where Tidegate starts Spark.",
+)
+CACHED_FILES = _option(
+    "pipeline.cached-files",
+    LIST,
+    None,
+    "Files that functions find by name: `name:a,path:/x;name:b,path:/y,executable:true`.",
+)
+
 SPELLINGS: dict[str, Option] = {
     spelling: option for option in REGISTRY.values() for spelling in (option.key, *option.aliases)
 }

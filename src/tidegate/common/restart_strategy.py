@@ -34,7 +34,8 @@ class RestartStrategyConfiguration(ABC):
     """What ``StreamExecutionEnvironment.set_restart_strategy`` takes."""
 
     @abstractmethod
-    def get_description(self) -> str: ...
+    def get_description(self) -> str:
+        """What it does, in a few words."""
 
     @abstractmethod
     def settings(self) -> dict[Option, Any]:
@@ -83,6 +84,8 @@ class RestartStrategies:
         )
 
     class NoRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """The first failure fails the job."""
+
         def get_description(self) -> str:
             return "Restart deactivated."
 
@@ -90,6 +93,8 @@ class RestartStrategies:
             return {RESTART_TYPE: "none"}
 
     class FallbackRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """What the configuration file says."""
+
         def get_description(self) -> str:
             return "Cluster level default restart strategy"
 
@@ -97,14 +102,18 @@ class RestartStrategies:
             return {RESTART_TYPE: None}
 
     class FixedDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """A fixed number of restarts, with the same pause before each."""
+
         def __init__(self, restart_attempts: int, delay_between_attempts_interval: Span) -> None:
             self._attempts = expect_int("fixed_delay_restart", restart_attempts, "for example 3 attempts")
             self._delay = _millis(delay_between_attempts_interval)
 
         def get_restart_attempts(self) -> int:
+            """How many restarts there are."""
             return self._attempts
 
         def get_delay_between_attempts_interval(self) -> timedelta:
+            """The pause before each restart."""
             return timedelta(milliseconds=self._delay)
 
         def get_description(self) -> str:
@@ -114,6 +123,8 @@ class RestartStrategies:
             return {RESTART_TYPE: "fixed-delay", FIXED_ATTEMPTS: self._attempts, FIXED_DELAY: self._delay}
 
     class FailureRateRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """Restarts until there are too many failures in an interval."""
+
         def __init__(
             self, max_failure_rate: int, failure_interval: Span, delay_between_attempts_interval: Span
         ) -> None:
@@ -121,12 +132,15 @@ class RestartStrategies:
             self._interval, self._delay = _millis(failure_interval), _millis(delay_between_attempts_interval)
 
         def get_max_failure_rate(self) -> int:
+            """Most failures in an interval."""
             return self._rate
 
         def get_failure_interval(self) -> timedelta:
+            """The interval in which failures are counted."""
             return timedelta(milliseconds=self._interval)
 
         def get_delay_between_attempts_interval(self) -> timedelta:
+            """The pause before each restart."""
             return timedelta(milliseconds=self._delay)
 
         def get_description(self) -> str:
@@ -144,6 +158,8 @@ class RestartStrategies:
             }
 
     class ExponentialDelayRestartStrategyConfiguration(RestartStrategyConfiguration):
+        """Pauses that grow from failure to failure."""
+
         def __init__(
             self,
             initial_backoff: Span,

@@ -31,7 +31,8 @@ class SerializationSchema(ABC):
     """Turns records into bytes. Pickled to the executors, so it holds plain settings only."""
 
     @abstractmethod
-    def serialize(self, value: Any) -> bytes: ...
+    def serialize(self, value: Any) -> bytes:
+        """The bytes of a record."""
 
     def serialize_batch(self, values: list[Any]) -> list[bytes]:
         """The bytes of each; what connectors call."""
@@ -61,6 +62,7 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
         self.charset = _known(charset)
 
     def serialize(self, value: Any) -> bytes:
+        """The text in the schema's character set."""
         if not isinstance(value, str):
             raise wrong("SimpleStringSchema", "a text", value, "map the records to str first")
         return value.encode(self.charset)
@@ -87,11 +89,13 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
     """Bytes as they are."""
 
     def serialize(self, value: Any) -> bytes:
+        """The record as it is."""
         if not isinstance(value, bytes | bytearray | memoryview):
             raise wrong("ByteArraySchema", "bytes", value, "map the records to bytes first")
         return bytes(value)
 
     def deserialize(self, message: bytes) -> bytes:
+        """The bytes as they are."""
         return message
 
     def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:

@@ -16,10 +16,12 @@ class TypeSerializer(ABC, Generic[T]):
     """Two objects that are equal have the same bytes: windows are told apart by them."""
 
     @abstractmethod
-    def serialize(self, element: T, stream: BytesIO) -> None: ...
+    def serialize(self, element: T, stream: BytesIO) -> None:
+        """Write the value to the stream."""
 
     @abstractmethod
-    def deserialize(self, stream: BytesIO) -> T: ...
+    def deserialize(self, stream: BytesIO) -> T:
+        """Read a value from the stream."""
 
     def __repr__(self) -> str:
         return type(self).__name__

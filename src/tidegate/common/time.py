@@ -27,26 +27,32 @@ class Duration:
 
     @classmethod
     def of_days(cls, days: int) -> Duration:
+        """So many days of 24 hours."""
         return cls.of_hours(24 * days)
 
     @classmethod
     def of_hours(cls, hours: int) -> Duration:
+        """So many hours."""
         return cls.of_minutes(60 * hours)
 
     @classmethod
     def of_minutes(cls, minutes: int) -> Duration:
+        """So many minutes."""
         return cls.of_seconds(60 * minutes)
 
     @classmethod
     def of_seconds(cls, seconds: int) -> Duration:
+        """So many seconds."""
         return cls(seconds * _NANOS_PER_SECOND)
 
     @classmethod
     def of_millis(cls, millis: int) -> Duration:
+        """So many milliseconds."""
         return cls(millis * _NANOS_PER_MILLI)
 
     @classmethod
     def of_nanos(cls, nanos: int) -> Duration:
+        """So many nanoseconds."""
         return cls(nanos)
 
     def to_millis(self) -> int:
@@ -54,6 +60,7 @@ class Duration:
         return self._nanos // _NANOS_PER_MILLI
 
     def to_nanos(self) -> int:
+        """In nanoseconds."""
         return self._nanos
 
     def __eq__(self, other: object) -> bool:
@@ -82,25 +89,31 @@ class Time:
 
     @classmethod
     def milliseconds(cls, milliseconds: int) -> Time:
+        """So many milliseconds."""
         return cls(milliseconds)
 
     @classmethod
     def seconds(cls, seconds: int) -> Time:
+        """So many seconds."""
         return cls(1000 * seconds)
 
     @classmethod
     def minutes(cls, minutes: int) -> Time:
+        """So many minutes."""
         return cls.seconds(60 * minutes)
 
     @classmethod
     def hours(cls, hours: int) -> Time:
+        """So many hours."""
         return cls.minutes(60 * hours)
 
     @classmethod
     def days(cls, days: int) -> Time:
+        """So many days."""
         return cls.hours(24 * days)
 
     def to_milliseconds(self) -> int:
+        """In milliseconds."""
         return self._milliseconds
 
     def __eq__(self, other: object) -> bool:
@@ -130,10 +143,12 @@ class Instant(msgspec.Struct, frozen=True, order=True, array_like=True):
 
     @staticmethod
     def of_epoch_milli(epoch_milli: int) -> Instant:
+        """The instant so many milliseconds after the beginning of 1970, UTC."""
         seconds, millis = divmod(epoch_milli, 1000)
         return Instant(seconds, millis * _NANOS_PER_MILLI)
 
     def to_epoch_milli(self) -> int:
+        """Milliseconds since the beginning of 1970, UTC; what is finer is cut off."""
         return self.seconds * 1000 + self.nanos // _NANOS_PER_MILLI
 
     def __repr__(self) -> str:

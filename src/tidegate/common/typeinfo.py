@@ -72,6 +72,8 @@ def _nested(info: TypeInformation) -> Any | None:
 
 
 class BasicType(Enum):
+    """The kinds of basic types."""
+
     STRING = "String"
     BYTE = "Byte"
     BOOLEAN = "Boolean"
@@ -125,50 +127,62 @@ class BasicTypeInfo(TypeInformation):
 
     @staticmethod
     def STRING_TYPE_INFO() -> BasicTypeInfo:
+        """Texts."""
         return BasicTypeInfo(BasicType.STRING)
 
     @staticmethod
     def BOOLEAN_TYPE_INFO() -> BasicTypeInfo:
+        """True and False."""
         return BasicTypeInfo(BasicType.BOOLEAN)
 
     @staticmethod
     def BYTE_TYPE_INFO() -> BasicTypeInfo:
+        """Integers of 8 bits."""
         return BasicTypeInfo(BasicType.BYTE)
 
     @staticmethod
     def SHORT_TYPE_INFO() -> BasicTypeInfo:
+        """Integers of 16 bits."""
         return BasicTypeInfo(BasicType.SHORT)
 
     @staticmethod
     def INT_TYPE_INFO() -> BasicTypeInfo:
+        """Integers of 32 bits."""
         return BasicTypeInfo(BasicType.INT)
 
     @staticmethod
     def LONG_TYPE_INFO() -> BasicTypeInfo:
+        """Integers of 64 bits."""
         return BasicTypeInfo(BasicType.LONG)
 
     @staticmethod
     def FLOAT_TYPE_INFO() -> BasicTypeInfo:
+        """Floats of 32 bits."""
         return BasicTypeInfo(BasicType.FLOAT)
 
     @staticmethod
     def DOUBLE_TYPE_INFO() -> BasicTypeInfo:
+        """Floats of 64 bits."""
         return BasicTypeInfo(BasicType.DOUBLE)
 
     @staticmethod
     def CHAR_TYPE_INFO() -> BasicTypeInfo:
+        """Single characters."""
         return BasicTypeInfo(BasicType.CHAR)
 
     @staticmethod
     def BIG_INT_TYPE_INFO() -> BasicTypeInfo:
+        """Integers of any size."""
         return BasicTypeInfo(BasicType.BIG_INT)
 
     @staticmethod
     def BIG_DEC_TYPE_INFO() -> BasicTypeInfo:
+        """Decimals."""
         return BasicTypeInfo(BasicType.BIG_DEC)
 
     @staticmethod
     def INSTANT_TYPE_INFO() -> InstantTypeInfo:
+        """``Instant``: points in time."""
         return InstantTypeInfo(BasicType.INSTANT)
 
 
@@ -241,14 +255,17 @@ class SqlTimeTypeInfo:
 
     @staticmethod
     def DATE() -> DateTypeInfo:
+        """``datetime.date``."""
         return DateTypeInfo()
 
     @staticmethod
     def TIME() -> TimeTypeInfo:
+        """``datetime.time``."""
         return TimeTypeInfo()
 
     @staticmethod
     def TIMESTAMP() -> TimestampTypeInfo:
+        """``datetime.datetime`` without a time zone."""
         return TimestampTypeInfo()
 
 
@@ -365,6 +382,7 @@ class TupleTypeInfo(TypeInformation):
         self._field_types = [_expect_type("Types.TUPLE", info) for info in field_types]
 
     def get_field_types(self) -> list[TypeInformation]:
+        """In the order of the fields."""
         return list(self._field_types)
 
     def describe(self) -> str:
@@ -393,6 +411,7 @@ class RowTypeInfo(TypeInformation):
         self._field_names = list(field_names) if field_names is not None else [f"f{n}" for n in range(len(field_types))]
 
     def get_field_names(self) -> list[str]:
+        """In the order of the fields."""
         return list(self._field_names)
 
     def get_field_index(self, field_name: str) -> int:
@@ -400,6 +419,7 @@ class RowTypeInfo(TypeInformation):
         return self._field_names.index(field_name) if self._named else -1
 
     def get_field_types(self) -> list[TypeInformation]:
+        """In the order of the fields."""
         return list(self._field_types)
 
     def describe(self) -> str:
@@ -468,36 +488,45 @@ class Types:
 
     @staticmethod
     def PICKLED_BYTE_ARRAY() -> PickledBytesTypeInfo:
+        """Any Python object: what is taken where no type is declared."""
         return PickledBytesTypeInfo()
 
     @staticmethod
     def ROW(field_types: list[TypeInformation]) -> RowTypeInfo:
+        """``Row`` with fields of these types, by position."""
         return RowTypeInfo(field_types)
 
     @staticmethod
     def ROW_NAMED(field_names: list[str], field_types: list[TypeInformation]) -> RowTypeInfo:
+        """``Row`` with fields of these names and types."""
         return RowTypeInfo(field_types, field_names)
 
     @staticmethod
     def TUPLE(field_types: list[TypeInformation]) -> TupleTypeInfo:
+        """Tuples with fields of these types."""
         return TupleTypeInfo(field_types)
 
     @staticmethod
     def PRIMITIVE_ARRAY(element_type: TypeInformation) -> PrimitiveArrayTypeInfo:
+        """Lists of numbers or bools, none of which is None."""
         return PrimitiveArrayTypeInfo(element_type)
 
     @staticmethod
     def BASIC_ARRAY(element_type: TypeInformation) -> BasicArrayTypeInfo:
+        """Lists of elements of a basic type, or None."""
         return BasicArrayTypeInfo(element_type)
 
     @staticmethod
     def OBJECT_ARRAY(element_type: TypeInformation) -> ObjectArrayTypeInfo:
+        """Lists of elements of any type."""
         return ObjectArrayTypeInfo(element_type)
 
     @staticmethod
     def MAP(key_type_info: TypeInformation, value_type_info: TypeInformation) -> MapTypeInfo:
+        """Dicts with keys and values of these types."""
         return MapTypeInfo(key_type_info, value_type_info)
 
     @staticmethod
     def LIST(element_type_info: TypeInformation) -> ListTypeInfo:
+        """Lists of elements of this type."""
         return ListTypeInfo(element_type_info)

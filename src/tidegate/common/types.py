@@ -50,20 +50,25 @@ class Row:
 
     @staticmethod
     def of_kind(row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:
+        """A row with these values and this kind."""
         row = Row(*args, **kwargs)
         row._kind = row_kind
         return row
 
     def get_row_kind(self) -> RowKind:
+        """What the row says about a change; INSERT unless set."""
         return self._kind
 
     def set_row_kind(self, row_kind: RowKind) -> None:
+        """Set what the row says about a change."""
         self._kind = row_kind
 
     def set_field_names(self, field_names: Sequence[str]) -> None:
+        """Give the fields names; there must be as many as fields."""
         self._fields = list(field_names)
 
     def get_fields_by_names(self, names: Sequence[str]) -> list[Any]:
+        """The values of these fields, in this order."""
         fields = self._fields or []
         unknown = [name for name in names if name not in fields]
         if unknown:

@@ -107,6 +107,7 @@ class WatermarkStrategy:
     def with_timestamp_assigner(
         self, timestamp_assigner: TimestampAssigner | Callable[[Any, int], int]
     ) -> WatermarkStrategy:
+        """The same strategy, with timestamps taken from the records by this assigner."""
         if not hasattr(timestamp_assigner, "extract_timestamp") and not callable(timestamp_assigner):
             raise wrong(
                 "with_timestamp_assigner",

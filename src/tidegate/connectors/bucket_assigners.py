@@ -38,6 +38,7 @@ class BucketAssigner:
     """
 
     def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+        """The directory, below the sink's own, that a record belongs to."""
         raise NotImplementedError
 
     def common_bucket(self, now_ms: int) -> str | None:
@@ -46,6 +47,7 @@ class BucketAssigner:
 
     @staticmethod
     def base_path_bucket_assigner() -> BucketAssigner:
+        """All files right in the directory of the sink."""
         return _BasePath()
 
     @staticmethod

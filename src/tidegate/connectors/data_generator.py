@@ -38,10 +38,12 @@ class RateLimiterStrategy:
 
     @staticmethod
     def per_second(records_per_second: float) -> RateLimiterStrategy:
+        """At most so many records a second, over all subtasks."""
         return RateLimiterStrategy(records_per_second)
 
     @staticmethod
     def no_op() -> RateLimiterStrategy:
+        """As fast as it goes."""
         return RateLimiterStrategy(None)
 
 
@@ -82,6 +84,7 @@ class DataGeneratorSource(Source):
         return _GeneratorEnumerator(self.count, self.rate, parallelism, position["next"], position["splits"])
 
     def create_reader(self, subtask: int) -> SplitReader:
+        """Reads the numbers of its splits and makes a record of each."""
         return _GeneratorReader(self.function)
 
 

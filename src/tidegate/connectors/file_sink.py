@@ -41,28 +41,36 @@ class OutputFileConfig:
         self._prefix, self._suffix = part_prefix, part_suffix
 
     def get_part_prefix(self) -> str:
+        """What file names begin with."""
         return self._prefix
 
     def get_part_suffix(self) -> str:
+        """What file names end with."""
         return self._suffix
 
     @staticmethod
     def builder() -> OutputFileConfig.OutputFileConfigBuilder:
+        """Begin a description of file names."""
         return OutputFileConfig.OutputFileConfigBuilder()
 
     class OutputFileConfigBuilder:
+        """Describes file names."""
+
         def __init__(self) -> None:
             self._prefix, self._suffix = "part", ""
 
         def with_part_prefix(self, prefix: str) -> OutputFileConfig.OutputFileConfigBuilder:
+            """What file names begin with."""
             self._prefix = prefix
             return self
 
         def with_part_suffix(self, suffix: str) -> OutputFileConfig.OutputFileConfigBuilder:
+            """What file names end with."""
             self._suffix = suffix
             return self
 
         def build(self) -> OutputFileConfig:
+            """The description as it is now."""
             return OutputFileConfig(self._prefix, self._suffix)
 
 
@@ -158,6 +166,7 @@ class FileSink(Sink):
             return self
 
         def build(self) -> FileSink:
+            """The sink as described."""
             prefix, suffix = self._names.get_part_prefix(), self._names.get_part_suffix()
             settings = FileSinkSettings(
                 self._base_path, self._encoder, self._policy, self._assigner, prefix, suffix, self._compaction

@@ -26,10 +26,12 @@ class FileEnumeratorProvider:
 
     @staticmethod
     def default_splittable_file_enumerator() -> FileEnumeratorProvider:
+        """Large files are read in parts, where the format allows."""
         return FileEnumeratorProvider(True)
 
     @staticmethod
     def default_non_splittable_file_enumerator() -> FileEnumeratorProvider:
+        """Every file is read as a whole."""
         return FileEnumeratorProvider(False)
 
 
@@ -55,10 +57,12 @@ class FileSource(Source):
 
     @staticmethod
     def for_record_stream_format(stream_format: FileFormat, *paths: str) -> FileSourceBuilder:
+        """Begin a source: files read record by record in this format."""
         return FileSourceBuilder("FileSource.for_record_stream_format", stream_format, paths)
 
     @staticmethod
     def for_bulk_file_format(bulk_format: FileFormat, *paths: str) -> FileSourceBuilder:
+        """Begin a source: files read block by block in this format."""
         return FileSourceBuilder("FileSource.for_bulk_file_format", bulk_format, paths)
 
     def get_produced_type(self) -> TypeInformation | None:
@@ -77,10 +81,13 @@ class FileSource(Source):
         return FileEnumerator(self.paths, self.format, self.discovery_ms, self.split_size, parallelism, restored)
 
     def create_reader(self, subtask: int) -> SplitReader:
+        """Reads the files, or parts of files, that are its splits."""
         return _FileReader(self.format)
 
 
 class FileSourceBuilder:
+    """Describes a source of files."""
+
     def __init__(self, method: str, file_format: FileFormat, paths: tuple[str, ...]) -> None:
         if not isinstance(file_format, FileFormat):
             raise wrong(method, "a format of files", file_format, "for example StreamFormat.text_line_format()")
@@ -111,6 +118,7 @@ class FileSourceBuilder:
         return self
 
     def set_file_enumerator(self, file_enumerator: FileEnumeratorProvider) -> FileSourceBuilder:
+        """How files are found below the paths."""
         self._split_size = DEFAULT_SPLIT_SIZE if file_enumerator.splits else None
         return self
 
@@ -130,6 +138,7 @@ class FileSourceBuilder:
         return self
 
     def build(self) -> FileSource:
+        """The source as described."""
         return FileSource(self._paths, self._format, self._discovery_ms, self._split_size)
 
 

@@ -33,6 +33,7 @@ class NumberSequenceSource(Source):
         return RangeEnumerator.restore(restored, parallelism)
 
     def create_reader(self, subtask: int) -> SplitReader:
+        """Reads the numbers of its splits."""
         return _NumberReader()
 
 

@@ -53,6 +53,8 @@ class RollingPolicy:
 
 
 class DefaultRollingPolicy(RollingPolicy):
+    """A new file by size, age or idleness."""
+
     def __init__(self, part_size: int, rollover_interval: int, inactivity_interval: int) -> None:
         limits = {
             "part_size": part_size,
@@ -80,6 +82,8 @@ class DefaultRollingPolicy(RollingPolicy):
 
 
 class OnCheckpointRollingPolicy(RollingPolicy):
+    """A new file with every checkpoint."""
+
     def should_roll_on_checkpoint(self, part: PartInfo) -> bool:
         return True
 

@@ -13,10 +13,12 @@ class AsyncRetryPredicate(ABC):
     """Which outcomes of a call make another one. None: no result, or no exception, does."""
 
     @abstractmethod
-    def result_predicate(self) -> Callable[[list[Any]], bool] | None: ...
+    def result_predicate(self) -> Callable[[list[Any]], bool] | None:
+        """Says for a result whether to try again; None: results are never tried again."""
 
     @abstractmethod
-    def exception_predicate(self) -> Callable[[Exception], bool] | None: ...
+    def exception_predicate(self) -> Callable[[Exception], bool] | None:
+        """Says for an exception whether to try again; None: exceptions are never tried again."""
 
 
 class AsyncRetryStrategy(ABC):
@@ -31,7 +33,8 @@ class AsyncRetryStrategy(ABC):
         """How long to wait before the next one."""
 
     @abstractmethod
-    def get_retry_predicate(self) -> AsyncRetryPredicate: ...
+    def get_retry_predicate(self) -> AsyncRetryPredicate:
+        """What decides whether a result or an exception is tried again."""
 
     @staticmethod
     def no_restart() -> AsyncRetryStrategy:

@@ -42,12 +42,15 @@ class CheckpointConfig:
         self._configuration = configuration
 
     def is_checkpointing_enabled(self) -> bool:
+        """Whether there is an interval."""
         return self._configuration.read(CHECKPOINT_INTERVAL) is not None
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
+        """EXACTLY_ONCE unless set."""
         return CheckpointingMode[self._configuration.read(CHECKPOINT_MODE)]
 
     def set_checkpointing_mode(self, checkpointing_mode: CheckpointingMode) -> CheckpointConfig:
+        """EXACTLY_ONCE or AT_LEAST_ONCE."""
         if not isinstance(checkpointing_mode, CheckpointingMode):
             raise wrong("set_checkpointing_mode", "a CheckpointingMode", checkpointing_mode, "EXACTLY_ONCE of it")
         return self._set(CHECKPOINT_MODE, checkpointing_mode.name)
@@ -62,6 +65,7 @@ class CheckpointConfig:
         return self._set_int(CHECKPOINT_INTERVAL, checkpoint_interval, "set_checkpoint_interval")
 
     def get_checkpoint_timeout(self) -> int:
+        """In milliseconds."""
         return int(self._configuration.read(CHECKPOINT_TIMEOUT))
 
     def set_checkpoint_timeout(self, checkpoint_timeout: int) -> CheckpointConfig:
@@ -69,6 +73,7 @@ class CheckpointConfig:
         return self._set_int(CHECKPOINT_TIMEOUT, checkpoint_timeout, "set_checkpoint_timeout")
 
     def get_min_pause_between_checkpoints(self) -> int:
+        """In milliseconds."""
         return int(self._configuration.read(CHECKPOINT_MIN_PAUSE))
 
     def set_min_pause_between_checkpoints(self, min_pause_between_checkpoints: int) -> CheckpointConfig:
@@ -76,12 +81,15 @@ class CheckpointConfig:
         return self._set_int(CHECKPOINT_MIN_PAUSE, min_pause_between_checkpoints, "set_min_pause_between_checkpoints")
 
     def get_max_concurrent_checkpoints(self) -> int:
+        """How many may be under way at once."""
         return int(self._configuration.read(CHECKPOINT_CONCURRENT))
 
     def set_max_concurrent_checkpoints(self, max_concurrent_checkpoints: int) -> CheckpointConfig:
+        """How many may be under way at once, at least 1."""
         return self._set_int(CHECKPOINT_CONCURRENT, max_concurrent_checkpoints, "set_max_concurrent_checkpoints")
 
     def is_fail_on_checkpointing_errors(self) -> bool:
+        """Whether the first checkpoint that fails also fails the job."""
         return self.get_tolerable_checkpoint_failure_number() == 0
 
     def set_fail_on_checkpointing_errors(self, fail_on_checkpointing_errors: bool) -> CheckpointConfig:
@@ -89,6 +97,7 @@ class CheckpointConfig:
         return self.set_tolerable_checkpoint_failure_number(0 if fail_on_checkpointing_errors else UNLIMITED_FAILURES)
 
     def get_tolerable_checkpoint_failure_number(self) -> int:
+        """How many may fail in a row before the job does."""
         return int(self._configuration.read(CHECKPOINT_TOLERABLE))
 
     def set_tolerable_checkpoint_failure_number(self, tolerable_checkpoint_failure_number: int) -> CheckpointConfig:
@@ -100,6 +109,7 @@ class CheckpointConfig:
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
+        """What becomes of checkpoints when the job is cancelled; when it fails, they stay."""
         if not isinstance(retention_mode, ExternalizedCheckpointRetention):
             raise wrong(
                 "set_externalized_checkpoint_retention",
@@ -110,13 +120,16 @@ class CheckpointConfig:
         return self._set(CHECKPOINT_RETENTION, retention_mode.name)
 
     def is_externalized_checkpoints_enabled(self) -> bool:
+        """Whether checkpoints outlive the cancellation of the job."""
         none = ExternalizedCheckpointRetention.NO_EXTERNALIZED_CHECKPOINTS
         return self.get_externalized_checkpoint_retention() is not none
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
+        """What becomes of checkpoints when the job is cancelled."""
         return ExternalizedCheckpointRetention[self._configuration.read(CHECKPOINT_RETENTION)]
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
+        """As set by ``enable_unaligned_checkpoints``."""
         return bool(self._configuration.read(UNALIGNED))
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
@@ -124,6 +137,7 @@ class CheckpointConfig:
         return self._set(UNALIGNED, enabled)
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
+        """Checkpoints are aligned: the default."""
         return self.enable_unaligned_checkpoints(False)
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
@@ -131,6 +145,7 @@ class CheckpointConfig:
         return self._set(ALIGNED_TIMEOUT, millis_of("set_aligned_checkpoint_timeout", alignment_timeout))
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
+        """How long a checkpoint stays aligned before it turns unaligned."""
         return Duration.of_millis(self._configuration.read(ALIGNED_TIMEOUT))
 
     def set_alignment_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
@@ -138,6 +153,7 @@ class CheckpointConfig:
         return self.set_aligned_checkpoint_timeout(alignment_timeout)
 
     def get_alignment_timeout(self) -> Duration:
+        """The older name of ``get_aligned_checkpoint_timeout``."""
         return self.get_aligned_checkpoint_timeout()
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
@@ -145,6 +161,7 @@ class CheckpointConfig:
         return self._set(FORCE_UNALIGNED, force_unaligned_checkpoints)
 
     def is_force_unaligned_checkpoints(self) -> bool:
+        """As set by ``set_force_unaligned_checkpoints``."""
         return bool(self._configuration.read(FORCE_UNALIGNED))
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
@@ -152,11 +169,13 @@ class CheckpointConfig:
         return self.set_checkpoint_storage(FileSystemCheckpointStorage(checkpoint_path))
 
     def set_checkpoint_storage(self, storage: FileSystemCheckpointStorage) -> CheckpointConfig:
+        """Where checkpoints are kept."""
         if not isinstance(storage, FileSystemCheckpointStorage):
             raise wrong("set_checkpoint_storage", "a FileSystemCheckpointStorage", storage, "give it a directory")
         return self._set(CHECKPOINT_DIR, storage.get_checkpoint_path())
 
     def get_checkpoint_storage(self) -> FileSystemCheckpointStorage | None:
+        """Where checkpoints are kept; None if no directory is set."""
         path = self._configuration.read(CHECKPOINT_DIR)
         return None if path is None else FileSystemCheckpointStorage(path)
 

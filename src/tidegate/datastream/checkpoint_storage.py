@@ -28,6 +28,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         self._buffer = max(4096, self._threshold // 8) if write_buffer_size < 0 else write_buffer_size
 
     def get_checkpoint_path(self) -> str:
+        """The directory that was given."""
         return self._path
 
     def get_savepoint_path(self) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any
 from tidegate.common.metrics import MetricGroup
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
+from tidegate.datastream.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction
 from tidegate.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -39,6 +40,7 @@ from tidegate.datastream.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
+from tidegate.operators.distributed_cache import DistributedCache
 from tidegate.operators.functions import CheckpointedFunction, FunctionObject
 
 __all__ = [
@@ -51,13 +53,16 @@ __all__ = [
     "BroadcastProcessFunction",
     "CheckpointedFunction",
     "CoFlatMapFunction",
+    "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
+    "JoinFunction",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -85,19 +90,24 @@ class KeyedStateStore(ABC):
     """
 
     @abstractmethod
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]: ...
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """The value state of this name, of the current key."""
 
     @abstractmethod
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]: ...
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """The list state of this name, of the current key."""
 
     @abstractmethod
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]: ...
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """The map state of this name, of the current key."""
 
     @abstractmethod
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]: ...
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """The reducing state of this name, of the current key."""
 
     @abstractmethod
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]: ...
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """The aggregating state of this name, of the current key."""
 
 
 class RuntimeContext(KeyedStateStore):
@@ -108,7 +118,8 @@ class RuntimeContext(KeyedStateStore):
         """The operator's name."""
 
     @abstractmethod
-    def get_number_of_parallel_subtasks(self) -> int: ...
+    def get_number_of_parallel_subtasks(self) -> int:
+        """The operator's parallelism."""
 
     @abstractmethod
     def get_max_number_of_parallel_subtasks(self) -> int:
@@ -131,6 +142,10 @@ class RuntimeContext(KeyedStateStore):
         """Of ``ExecutionConfig.set_global_job_parameters``."""
 
     @abstractmethod
+    def get_distributed_cache(self) -> DistributedCache:
+        """The files of ``StreamExecutionEnvironment.register_cached_file``, by name (Java's API; PyFlink has no counterpart)."""
+
+    @abstractmethod
     def get_metrics_group(self) -> MetricGroup:
         """Where the function registers what it measures."""
 
@@ -143,24 +158,32 @@ class Function(FunctionObject, ABC):
 
 
 class MapFunction(Function):
+    """One record for each record."""
+
     @abstractmethod
     def map(self, value: Any) -> Any:
         """One record in, one out."""
 
 
 class FlatMapFunction(Function):
+    """Any number of records for each record."""
+
     @abstractmethod
     def flat_map(self, value: Any) -> Iterable[Any]:
         """Any number of records out: yield them, or return a list."""
 
 
 class FilterFunction(Function):
+    """Says which records stay."""
+
     @abstractmethod
     def filter(self, value: Any) -> bool:
         """Whether the record stays."""
 
 
 class ReduceFunction(Function):
+    """Makes one of two records of a key; it must not matter which were combined first."""
+
     @abstractmethod
     def reduce(self, value1: Any, value2: Any) -> Any:
         """``value1``: the reduction so far; ``value2``: the new record. The result is of the records' type; it may not change
@@ -179,10 +202,12 @@ class AggregateFunction(Function):
         """The accumulator with the value; it may be the same object, changed."""
 
     @abstractmethod
-    def get_result(self, accumulator: Any) -> Any: ...
+    def get_result(self, accumulator: Any) -> Any:
+        """The result of an accumulator; called as often as somebody asks, and must not change it."""
 
     @abstractmethod
-    def merge(self, acc_a: Any, acc_b: Any) -> Any: ...
+    def merge(self, acc_a: Any, acc_b: Any) -> Any:
+        """One accumulator of two; called where windows are merged. It may change and return one of them."""
 
 
 class KeySelector(Function):
@@ -227,10 +252,12 @@ class KeyedProcessFunction(Function):
         """Valid during the call only."""
 
         @abstractmethod
-        def get_current_key(self) -> Any: ...
+        def get_current_key(self) -> Any:
+            """The key of the record, or of the timer."""
 
         @abstractmethod
-        def timer_service(self) -> TimerService: ...
+        def timer_service(self) -> TimerService:
+            """Time and timers of the current key."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
@@ -240,7 +267,8 @@ class KeyedProcessFunction(Function):
         """``timestamp`` is the time the timer was set for."""
 
         @abstractmethod
-        def time_domain(self) -> TimeDomain: ...
+        def time_domain(self) -> TimeDomain:
+            """Which clock the timer was set on."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterable[Any] | None:
@@ -305,10 +333,12 @@ class KeyedCoProcessFunction(Function):
         """Valid during the call only."""
 
         @abstractmethod
-        def get_current_key(self) -> Any: ...
+        def get_current_key(self) -> Any:
+            """The key of the record, or of the timer."""
 
         @abstractmethod
-        def timer_service(self) -> TimerService: ...
+        def timer_service(self) -> TimerService:
+            """Time and timers of the current key."""
 
         @abstractmethod
         def timestamp(self) -> int | None:
@@ -318,7 +348,8 @@ class KeyedCoProcessFunction(Function):
         """``timestamp`` is the time the timer was set for."""
 
         @abstractmethod
-        def time_domain(self) -> TimeDomain: ...
+        def time_domain(self) -> TimeDomain:
+            """Which clock the timer was set on."""
 
     @abstractmethod
     def process_element1(self, value: Any, ctx: KeyedCoProcessFunction.Context) -> Iterable[Any] | None:
@@ -339,10 +370,12 @@ class ProcessJoinFunction(Function):
         """Valid during the call only."""
 
         @abstractmethod
-        def get_left_timestamp(self) -> int: ...
+        def get_left_timestamp(self) -> int:
+            """The timestamp of the left record."""
 
         @abstractmethod
-        def get_right_timestamp(self) -> int: ...
+        def get_right_timestamp(self) -> int:
+            """The timestamp of the right record."""
 
         @abstractmethod
         def get_timestamp(self) -> int:
@@ -364,10 +397,12 @@ class BaseBroadcastProcessFunction(Function):
             """The record's event time in milliseconds, or the timer's; None if it has none."""
 
         @abstractmethod
-        def current_processing_time(self) -> int: ...
+        def current_processing_time(self) -> int:
+            """The clock, in milliseconds."""
 
         @abstractmethod
-        def current_watermark(self) -> int: ...
+        def current_watermark(self) -> int:
+            """The operator's watermark."""
 
     class Context(BaseContext):
         """On the broadcast side."""
@@ -388,10 +423,10 @@ class BroadcastProcessFunction(BaseBroadcastProcessFunction):
     """For a stream that is not keyed and a broadcast one: what the latter says holds for all records of the former."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
-        pass
+        """Of the broadcast side: it may write the broadcast state."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
-        pass
+        """Of the other side: it may only read the broadcast state."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[Any] | None:
@@ -406,25 +441,33 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
     """For a keyed stream and a broadcast one. Keyed state and timers belong to the keyed side."""
 
     class Context(BaseBroadcastProcessFunction.Context, ABC):
+        """Of the broadcast side: it may write the broadcast state."""
+
         @abstractmethod
         def apply_to_keyed_state(self, state_descriptor: Any, function: Callable[[Any, Any], Any]) -> None:
             """Call ``function(key, state)`` for every key that has an entry in a keyed state (PyFlink has not got this)."""
 
     class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
-        @abstractmethod
-        def timer_service(self) -> TimerService: ...
+        """Of the other side: it may only read the broadcast state."""
 
         @abstractmethod
-        def get_current_key(self) -> Any: ...
+        def timer_service(self) -> TimerService:
+            """Time and timers of the current key."""
+
+        @abstractmethod
+        def get_current_key(self) -> Any:
+            """The key of the record, or of the timer."""
 
     class OnTimerContext(ReadOnlyContext, ABC):
         """``timestamp`` is the time the timer was set for."""
 
         @abstractmethod
-        def time_domain(self) -> TimeDomain: ...
+        def time_domain(self) -> TimeDomain:
+            """Which clock the timer was set on."""
 
         @abstractmethod
-        def get_current_key(self) -> Any: ...
+        def get_current_key(self) -> Any:
+            """The key of the record, or of the timer."""
 
     @abstractmethod
     def process_element(self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Iterable[Any] | None:
@@ -446,10 +489,12 @@ class FunctionInitializationContext(ABC):
         """Whether there is something to take over: False only before the first round of a new job."""
 
     @abstractmethod
-    def get_operator_state_store(self) -> OperatorStateStore: ...
+    def get_operator_state_store(self) -> OperatorStateStore:
+        """State of the operator, without a key."""
 
     @abstractmethod
-    def get_keyed_state_store(self) -> KeyedStateStore: ...
+    def get_keyed_state_store(self) -> KeyedStateStore:
+        """State by key, where the stream is keyed."""
 
 
 class FunctionSnapshotContext(ABC):
@@ -460,7 +505,8 @@ class FunctionSnapshotContext(ABC):
         """Of the checkpoint that the round is for; None: every round is a snapshot, not every one becomes a checkpoint."""
 
     @abstractmethod
-    def get_checkpoint_timestamp(self) -> int: ...
+    def get_checkpoint_timestamp(self) -> int:
+        """When the checkpoint was triggered, in milliseconds."""
 
 
 class SinkFunction(Function):

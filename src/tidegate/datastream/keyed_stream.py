@@ -38,6 +38,8 @@ class KeyedStream(DataStream):
     """
 
     class AccumulateType(Enum):
+        """The aggregations by position."""
+
         MIN = 1
         MAX = 2
         MIN_BY = 3

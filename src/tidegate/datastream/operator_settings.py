@@ -81,6 +81,7 @@ class StreamOperatorSettings(OperatorSettings):
     """What can be set for an operator with output, beyond what a sink has."""
 
     def get_name(self) -> str:
+        """The operator's name."""
         return self._operator("get_name").name
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from tidegate.common.configuration import Configuration, effective
+from tidegate.common.dependencies import Dependencies
 from tidegate.common.errors import ProgramError
 from tidegate.common.options import AUTO_UIDS, CHAINING, JOB_NAME, MAX_PARALLELISM, PARALLELISM, RUNTIME_MODE
 from tidegate.common.pickling import dumps, why_not
@@ -61,6 +62,7 @@ def _with_upstream(registry: Mapping[int, Transformation], wanted: Iterable[int]
 
 def _check(program: Program) -> None:
     settings = program.configuration
+    Dependencies.of(settings)
     build(program, settings[PARALLELISM.key], settings[MAX_PARALLELISM.key], {})  # uids, parallelism, forward
     for transformation in program.transformations:
         if not settings[AUTO_UIDS.key] and not (transformation.uid or transformation.uid_hash):

@@ -21,21 +21,27 @@ class MemorySize:
 
     @staticmethod
     def of_mebi_bytes(mebi_bytes: int) -> MemorySize:
+        """So many mebibytes."""
         return MemorySize(mebi_bytes << 20)
 
     def get_bytes(self) -> int:
+        """In bytes."""
         return self.bytes_size
 
     def get_kibi_bytes(self) -> int:
+        """Whole kibibytes."""
         return self.bytes_size >> 10
 
     def get_mebi_bytes(self) -> int:
+        """Whole mebibytes."""
         return self.bytes_size >> 20
 
     def get_gibi_bytes(self) -> int:
+        """Whole gibibytes."""
         return self.bytes_size >> 30
 
     def get_tebi_bytes(self) -> int:
+        """Whole tebibytes."""
         return self.bytes_size >> 40
 
     def __str__(self) -> str:
@@ -59,24 +65,31 @@ class SlotSharingGroup:
 
     @staticmethod
     def builder(name: str) -> SlotSharingGroup.Builder:
+        """Begin the description of a group."""
         return SlotSharingGroup.Builder(name)
 
     def get_name(self) -> str:
+        """The group's name."""
         return self.name
 
     def get_cpu_cores(self) -> float | None:
+        """Cores of a slot; None if not set."""
         return self.cpu_cores
 
     def get_task_heap_memory(self) -> MemorySize | None:
+        """Heap memory of a slot; None if not set."""
         return self.task_heap_memory
 
     def get_task_off_heap_memory(self) -> MemorySize | None:
+        """Off-heap memory of a slot; None if not set."""
         return self.task_off_heap_memory
 
     def get_managed_memory(self) -> MemorySize | None:
+        """Managed memory of a slot; None if not set."""
         return self.managed_memory
 
     def get_external_resources(self) -> dict[str, float]:
+        """Amounts of other resources, by name."""
         return dict(self.external_resources)
 
     class Builder:
@@ -91,39 +104,48 @@ class SlotSharingGroup:
             self._external: dict[str, float] = {}
 
         def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroup.Builder:
+            """Cores of a slot."""
             if cpu_cores <= 0:
                 raise ProgramError("A slot sharing group has more than 0 cores", found=repr(cpu_cores))
             self._cpu_cores = cpu_cores
             return self
 
         def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
+            """Heap memory of a slot."""
             if task_heap_memory.get_bytes() <= 0:
                 raise ProgramError("The task heap memory should be positive.", found=str(task_heap_memory))
             self._heap = task_heap_memory
             return self
 
         def set_task_heap_memory_mb(self, task_heap_memory_mb: int) -> SlotSharingGroup.Builder:
+            """Heap memory of a slot, in mebibytes."""
             return self.set_task_heap_memory(MemorySize.of_mebi_bytes(task_heap_memory_mb))
 
         def set_task_off_heap_memory(self, task_off_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
+            """Off-heap memory of a slot."""
             self._off_heap = task_off_heap_memory
             return self
 
         def set_task_off_heap_memory_mb(self, task_off_heap_memory_mb: int) -> SlotSharingGroup.Builder:
+            """Off-heap memory of a slot, in mebibytes."""
             return self.set_task_off_heap_memory(MemorySize.of_mebi_bytes(task_off_heap_memory_mb))
 
         def set_managed_memory(self, managed_memory: MemorySize) -> SlotSharingGroup.Builder:
+            """Managed memory of a slot."""
             self._managed = managed_memory
             return self
 
         def set_managed_memory_mb(self, managed_memory_mb: int) -> SlotSharingGroup.Builder:
+            """Managed memory of a slot, in mebibytes."""
             return self.set_managed_memory(MemorySize.of_mebi_bytes(managed_memory_mb))
 
         def set_external_resource(self, name: str, value: float) -> SlotSharingGroup.Builder:
+            """The amount of another resource."""
             self._external[name] = value
             return self
 
         def build(self) -> SlotSharingGroup:
+            """The description as it is now."""
             others = [self._cpu_cores, self._heap, self._off_heap, self._managed, self._external or None]
             if (self._cpu_cores is None or self._heap is None) and any(other is not None for other in others):
                 raise ProgramError(

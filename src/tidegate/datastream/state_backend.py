@@ -12,7 +12,8 @@ class StateBackend(ABC):
 
     @property
     @abstractmethod
-    def type_name(self) -> str: ...
+    def type_name(self) -> str:
+        """The value of ``state.backend.type`` that stands for it."""
 
 
 class HashMapStateBackend(StateBackend):

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
     from tidegate.datastream.cached_stream import CachedDataStream
     from tidegate.datastream.connected_streams import ConnectedStreams
+    from tidegate.datastream.joined_streams import CoGroupedStreams, JoinedStreams
     from tidegate.datastream.keyed_stream import KeyedStream
     from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
     from tidegate.datastream.windowed_stream import AllWindowedStream
@@ -75,12 +76,15 @@ class DataStream(StreamOperatorSettings):
     # -- what it is
 
     def get_type(self) -> TypeInformation:
+        """The declared type of its records; pickled bytes if none was declared."""
         return self._type
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """The environment it was made in."""
         return self._env
 
     def get_execution_config(self) -> ExecutionConfig:
+        """That of its environment."""
         return self._env.get_config()
 
     # -- operators
@@ -149,6 +153,19 @@ class DataStream(StreamOperatorSettings):
         from tidegate.datastream.windowed_stream import AllWindowedStream  # it makes streams of this class
 
         return AllWindowedStream(self, window_assigner)
+
+    def join(self, other: DataStream) -> JoinedStreams:
+        """Pairs of records of two streams, with the same key in the same window: ``.where(key).equal_to(key).window(...)``
+        (Java's)."""
+        from tidegate.datastream.joined_streams import JoinedStreams  # it makes streams of this class
+
+        return JoinedStreams(self, other)
+
+    def co_group(self, other: DataStream) -> CoGroupedStreams:
+        """All records of two streams with the same key in the same window, also where one has none; as ``join`` (Java's)."""
+        from tidegate.datastream.joined_streams import CoGroupedStreams  # it makes streams of this class
+
+        return CoGroupedStreams(self, other)
 
     # -- where records go
 
@@ -252,6 +269,7 @@ class DataStream(StreamOperatorSettings):
     # -- sinks
 
     def sink_to(self, sink: Sink) -> DataStreamSink:
+        """Hand every record to the sink."""
         if not isinstance(sink, Sink):
             raise wrong("sink_to", "a Sink", sink, "for a SinkFunction use add_sink")
         transformer = sink.get_transformer() if isinstance(sink, SupportsPreprocessing) else None

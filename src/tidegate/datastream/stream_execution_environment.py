@@ -40,6 +40,7 @@ from tidegate.datastream.execution_plan import execution_plan
 from tidegate.datastream.executor import JobHandle, find_executor, watch
 from tidegate.datastream.freezing import pickled
 from tidegate.datastream.interruption import Interruption
+from tidegate.datastream.job_dependencies import JobDependencies
 from tidegate.datastream.program import build_program
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
@@ -52,7 +53,7 @@ __all__ = ["StreamExecutionEnvironment"]
 DEFAULT_CHECKPOINT_INTERVAL = 500
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(JobDependencies):
     """Holds the operators of a program as frozen data, and its configuration. Nothing runs before ``execute``.
 
     Use ``get_execution_environment``: it starts from the configuration file and the command line, and what the program sets
@@ -88,9 +89,11 @@ class StreamExecutionEnvironment:
         return self
 
     def get_config(self) -> ExecutionConfig:
+        """The settings of the program: a view of the configuration."""
         return ExecutionConfig(self._configuration)
 
     def get_checkpoint_config(self) -> CheckpointConfig:
+        """The settings of checkpoints: a view of the configuration."""
         return CheckpointConfig(self._configuration)
 
     def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
@@ -108,9 +111,11 @@ class StreamExecutionEnvironment:
         return self
 
     def get_max_parallelism(self) -> int:
+        """The number of key groups; -1 if not set."""
         return self.get_config().get_max_parallelism()
 
     def get_default_local_parallelism(self) -> int:
+        """The number of processors unless set."""
         return self._default_local_parallelism
 
     def set_default_local_parallelism(self, parallelism: int) -> None:
@@ -124,6 +129,7 @@ class StreamExecutionEnvironment:
         return self
 
     def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        """STREAMING, BATCH, or AUTOMATIC: batch if all sources are bounded."""
         if not isinstance(execution_mode, RuntimeExecutionMode):
             raise wrong("set_runtime_mode", "a RuntimeExecutionMode", execution_mode, "RuntimeExecutionMode.STREAMING")
         self._configuration.write(RUNTIME_MODE, execution_mode.name)
@@ -140,6 +146,7 @@ class StreamExecutionEnvironment:
         return self
 
     def get_buffer_timeout(self) -> int:
+        """As set by ``set_buffer_timeout``; -1: rounds as large as useful."""
         enabled = self._configuration.read(BUFFER_TIMEOUT_ENABLED)
         return int(self._configuration.read(BUFFER_TIMEOUT)) if enabled else -1
 
@@ -149,9 +156,11 @@ class StreamExecutionEnvironment:
         return self
 
     def is_chaining_enabled(self) -> bool:
+        """Whether operators are fused where they can be."""
         return bool(self._configuration.read(CHAINING))
 
     def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        """As configured; operators of different maximum parallelism are fused either way."""
         return bool(self._configuration.read(CHAINING_MIXED_MAX))
 
     def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> None:
@@ -188,25 +197,32 @@ class StreamExecutionEnvironment:
         return self
 
     def get_checkpoint_interval(self) -> int:
+        """In milliseconds; -1 without checkpoints."""
         return self.get_checkpoint_config().get_checkpoint_interval()
 
     def get_checkpointing_mode(self) -> CheckpointingMode:
+        """EXACTLY_ONCE unless set."""
         return self.get_checkpoint_config().get_checkpointing_mode()
 
     def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """The same as ``get_checkpointing_mode``."""
         return self.get_checkpointing_mode()
 
     def is_unaligned_checkpoints_enabled(self) -> bool:
+        """As set in the checkpoint configuration."""
         return self.get_checkpoint_config().is_unaligned_checkpoints_enabled()
 
     def is_force_unaligned_checkpoints(self) -> bool:
+        """As set in the checkpoint configuration."""
         return self.get_checkpoint_config().is_force_unaligned_checkpoints()
 
     def set_default_savepoint_directory(self, directory: str) -> StreamExecutionEnvironment:
+        """Where savepoints go that name no directory."""
         self._configuration.write(SAVEPOINT_DIR, directory)
         return self
 
     def get_default_savepoint_directory(self) -> str | None:
+        """None if none is set."""
         directory: str | None = self._configuration.read(SAVEPOINT_DIR)
         return directory
 

@@ -24,10 +24,13 @@ class TimerService(ABC):
         """Event time so far: no record with a timestamp at or below it is expected. The least 64-bit integer at first."""
 
     @abstractmethod
-    def register_processing_time_timer(self, timestamp: int) -> None: ...
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """``on_timer`` is called for the current key when the clock passes the time. Setting it twice is setting it once."""
 
     @abstractmethod
-    def register_event_time_timer(self, timestamp: int) -> None: ...
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """``on_timer`` is called for the current key when the watermark passes the time. Setting it twice is setting it
+        once."""
 
     @abstractmethod
     def delete_processing_time_timer(self, timestamp: int) -> None:

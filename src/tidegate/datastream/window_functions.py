@@ -24,6 +24,8 @@ class _StateStore(Protocol):
 
 
 class WindowFunction(FunctionObject, ABC):
+    """Gets all records of a key's window at once."""
+
     @abstractmethod
     def apply(self, key: Any, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
         """Called for a key whenever a window fires: yield results. ``inputs``: the records in it, in the order in which they came;
@@ -31,6 +33,8 @@ class WindowFunction(FunctionObject, ABC):
 
 
 class AllWindowFunction(FunctionObject, ABC):
+    """Gets all records of a window of a whole stream at once."""
+
     @abstractmethod
     def apply(self, window: Any, inputs: Iterable[Any]) -> Iterable[Any]:
         """As ``WindowFunction.apply``, of a stream without keys."""
@@ -43,13 +47,16 @@ class ProcessWindowFunction(FunctionObject, ABC):
         """Valid during the call only."""
 
         @abstractmethod
-        def window(self) -> Any: ...
+        def window(self) -> Any:
+            """The window that fires."""
 
         @abstractmethod
-        def current_processing_time(self) -> int: ...
+        def current_processing_time(self) -> int:
+            """The clock, in milliseconds."""
 
         @abstractmethod
-        def current_watermark(self) -> int: ...
+        def current_watermark(self) -> int:
+            """The operator's watermark."""
 
         @abstractmethod
         def window_state(self) -> _StateStore:
@@ -77,13 +84,16 @@ class ProcessAllWindowFunction(FunctionObject, ABC):
         """Valid during the call only."""
 
         @abstractmethod
-        def window(self) -> Any: ...
+        def window(self) -> Any:
+            """The window that fires."""
 
         @abstractmethod
-        def window_state(self) -> _StateStore: ...
+        def window_state(self) -> _StateStore:
+            """State of this window alone; ``clear`` has to clear it."""
 
         @abstractmethod
-        def global_state(self) -> _StateStore: ...
+        def global_state(self) -> _StateStore:
+            """State that all windows share."""
 
     @abstractmethod
     def process(self, context: ProcessAllWindowFunction.Context, elements: Iterable[Any]) -> Iterable[Any]:

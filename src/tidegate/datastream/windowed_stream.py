@@ -66,9 +66,11 @@ class _Windows:
         self._late_tag: OutputTag | None = None
 
     def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """The environment it was made in."""
         return self._keyed_stream.get_execution_environment()
 
     def get_input_type(self) -> TypeInformation:
+        """The declared type of the records that come in."""
         return self._keyed_stream.get_type()
 
     # -- description

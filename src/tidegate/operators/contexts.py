@@ -8,6 +8,7 @@ from typing import Any
 from tidegate.common.errors import StateAccessError
 from tidegate.common.metrics import MetricGroup
 from tidegate.graph.plan import Operator
+from tidegate.operators.distributed_cache import DistributedCache
 from tidegate.operators.metrics import SubtaskMetricGroup, SubtaskMetrics
 from tidegate.operators.time_domain import TimeDomain
 from tidegate.operators.watermarks import Domain
@@ -24,9 +25,11 @@ class SubtaskRuntimeContext:
         backend: KeyedBackend | None,
         parameters: dict[str, str] | None = None,
         metrics: SubtaskMetrics | None = None,
+        cache: DistributedCache | None = None,
     ) -> None:
         self._operator, self._subtask, self._backend = operator, subtask, backend
         self._parameters = parameters or {}
+        self._cache = cache or DistributedCache("", {})
         self.attempt_number = 0
         self._metrics = metrics or SubtaskMetrics(operator.name)
 
@@ -50,6 +53,9 @@ class SubtaskRuntimeContext:
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
         return self._parameters.get(key, default_value)
+
+    def get_distributed_cache(self) -> DistributedCache:
+        return self._cache
 
     def get_metrics_group(self) -> MetricGroup:
         return SubtaskMetricGroup(self._metrics)

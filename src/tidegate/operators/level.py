@@ -137,6 +137,11 @@ class Job:
             )
         return self._subtasks[chain, index]
 
+    def name_of(self, level: int, partition: int, plan: TaskPlan) -> str:
+        """``operators (subtask/parallelism)``, for log lines."""
+        subtask = self.subtask(*self.spec.partitions[level][partition], plan)
+        return f"{subtask.chain.name} ({subtask.index + 1}/{subtask.chain.parallelism})"
+
     def _drop(self, subtask: Subtask) -> None:
         """It was not the one that ran the last round. What goes wrong when it is closed is no failure of the next."""
         try:

@@ -24,6 +24,7 @@ from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
 from tidegate.operators.column_batch import Values
 from tidegate.operators.contexts import SubtaskRuntimeContext
+from tidegate.operators.distributed_cache import DistributedCache
 from tidegate.operators.functions import Hooks
 from tidegate.operators.metrics import SubtaskMetrics
 from tidegate.operators.rows import MAX_WATERMARK, RoundContext, Status, TaskPlan
@@ -118,7 +119,10 @@ class StreamOperator:
 
     def _hooks(self, function: Any, where: str, backend: Any = None, kind: type[Hooks] = Hooks) -> Hooks:
         settings = self.site.settings
-        context = SubtaskRuntimeContext(self.operator, self.site.index, backend, settings.parameters, self.metrics)
+        cache = DistributedCache(settings.job_id, settings.cached_files)
+        context = SubtaskRuntimeContext(
+            self.operator, self.site.index, backend, settings.parameters, self.metrics, cache
+        )
         return kind(function, where, context)
 
     def open(self) -> None:

@@ -25,6 +25,8 @@ class Settings:
     map_size: int = options.MAP_SIZE.default
     cache_bytes: int = options.CACHE_SIZE.default
     parameters: dict[str, str] = field(default_factory=dict)
+    cached_files: dict[str, str] = field(default_factory=dict)
+    """Name -> path where the program was started."""
     object_reuse: bool = options.OBJECT_REUSE.default
     """Records are never copied: the program promises not to change what it has emitted or was handed."""
     inline: bool = options.INLINE_FUNCTIONS.default

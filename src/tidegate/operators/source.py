@@ -116,4 +116,5 @@ class Source(ABC):
         if the source is not usable (missing path ...)."""
 
     @abstractmethod
-    def create_reader(self, subtask: int) -> SplitReader: ...
+    def create_reader(self, subtask: int) -> SplitReader:
+        """What reads splits in a subtask; called once in each worker that runs one."""

@@ -6,5 +6,7 @@ from enum import Enum
 
 
 class TimeDomain(Enum):
+    """Which clock a timer was set on."""
+
     EVENT_TIME = 0
     PROCESSING_TIME = 1

@@ -14,6 +14,7 @@ from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.owner import is_alive
 from tidegate.common.clock import Clock, SystemClock
+from tidegate.common.dependencies import Dependencies
 from tidegate.common.errors import CheckpointError, FencedError, JobCancelledError, JobSuspendedError, LeaseError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
@@ -331,6 +332,7 @@ class JobMaster:
             map_size=settings.map_size,
             cache_bytes=settings.cache_bytes,
             parameters=dict(settings.parameters),
+            cached_files={file.name: file.path for file in Dependencies.of(self._program.configuration).cached_files},
             object_reuse=settings.object_reuse,
             inline=settings.inline_functions,
             batch_mode=settings.batch_mode,

@@ -21,6 +21,7 @@ from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.spark.lost import is_lost
 from tidegate.spark.task import ForgetJob, LevelTask, identity
+from tidegate.spark.worker_setup import WorkerSetup
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +38,15 @@ class SparkEngine:
     """See runtime/engine.py for the contract. One object a job; ``run`` is called from one thread, ``cancel`` from any.
 
     ``open_context`` is called at the first start, when all checks of the program have passed, and again when the context it gave
-    is gone: the attempt that lost it fails, as by any error, and the next one runs in a new JVM.
+    is gone: the attempt that lost it fails, as by any error, and the next one runs in a new JVM. ``ship`` then
+    brings to its executors what the job depends on.
     """
 
-    def __init__(self, open_context: Callable[[], SparkContext]) -> None:
-        self._open_context = open_context
+    def __init__(
+        self, open_context: Callable[[], SparkContext], ship: Callable[[SparkContext, JobSpec], WorkerSetup]
+    ) -> None:
+        self._open_context, self._ship = open_context, ship
+        self._setup: WorkerSetup | None = None
         self._context: SparkContext | None = None
         self._spec: JobSpec | None = None
         self._program: Any = None
@@ -60,11 +65,13 @@ class SparkEngine:
     def start(self, spec: JobSpec) -> None:
         self._spec = spec
         if self._is_lost():
-            self._context = self._program = None  # a context that is gone has taken its broadcasts with it
+            # a context that is gone has taken its broadcasts and files with it
+            self._context = self._program = self._setup = None
         if self._context is None:
             self._context = self._open()
         with self._errors("start of an attempt"):
             self._forget_program()
+            self._setup = self._setup or self._ship(self._sc, spec)
             self._program = self._sc.broadcast(pickle.dumps(spec, 5))
             # Level 0 reads no rows; one RDD of empty partitions serves all rounds (a new one costs some milliseconds).
             self._most_tasks = _most_tasks(self._sc)
@@ -136,13 +143,14 @@ class SparkEngine:
 
     def _rdd(self, plan: RoundPlan, spec: JobSpec) -> RDD[Any]:
         context = pickle.dumps(plan.context, 5)
+        assert self._setup is not None
         rdd: RDD[Any] = self._seed
         for level, tasks in enumerate(plan.tasks):
             if level:
                 rdd = rdd.partitionBy(self._tasks(spec.widths[level]), identity)
             plans = [pickle.dumps(task, 5) for task in tasks]
-            number = self._tasks(len(plans))
-            rdd = rdd.mapPartitionsWithIndex(LevelTask(spec.attempt, self._program, level, context, plans, number))
+            task = LevelTask(spec.attempt, self._program, level, context, plans, self._tasks(len(plans)), self._setup)
+            rdd = rdd.mapPartitionsWithIndex(task)
         return rdd
 
     def _tasks(self, width: int) -> int:

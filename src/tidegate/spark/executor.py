@@ -8,6 +8,7 @@ from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import Listener
 from tidegate.spark.engine import SparkEngine
 from tidegate.spark.session import check_settings, spark_context
+from tidegate.spark.shipping import ship
 
 
 class SparkExecutor:
@@ -17,5 +18,9 @@ class SparkExecutor:
         """Everything wrong with the program or its configuration is raised here; the job then runs in the background."""
         check_settings(program.configuration)
         listeners: list[Listener] = []
-        engine = SparkEngine(lambda: spark_context(program.configuration))
+        configuration = program.configuration
+        engine = SparkEngine(
+            lambda: spark_context(configuration),
+            lambda context, spec: ship(context, configuration, spec.settings.job_id, program.name),
+        )
         return StartedJob(JobMaster(program, engine, listeners=listeners), listeners)

@@ -12,8 +12,10 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 
+from tidegate.common.dependencies import Dependencies
 from tidegate.common.errors import ConfigurationError, EngineUnavailableError
-from tidegate.common.options import SPARK_LOG_LEVEL
+from tidegate.common.options import PYTHON_EXECUTABLE, SPARK_LOG_LEVEL
+from tidegate.spark.bundle import make_bundle, staging, unpacked
 from tidegate.spark.launch import log_settings, start_jvm
 from tidegate.spark.lost import forget_lost, is_lost
 
@@ -85,6 +87,9 @@ def _create(configuration: Mapping[str, Any]) -> SparkContext:
     settings |= log_settings(own, level)
     # Workers import what the driver can import: the user's modules beside the script above all.
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p or os.getcwd() for p in sys.path))
+    executable = configuration.get(PYTHON_EXECUTABLE.key)
+    if executable:
+        settings |= _executable(executable, Dependencies.of(configuration), master.startswith("local"))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = SparkConf().setAppName(str(configuration.get("pipeline.name") or "tidegate")).setAll(list(settings.items()))
     start_jvm(conf)
@@ -92,6 +97,17 @@ def _create(configuration: Mapping[str, Any]) -> SparkContext:
     _CREATED.add(context)
     context.setLogLevel(level)
     return context
+
+
+def _executable(executable: str, dependencies: Dependencies, local: bool) -> dict[str, str]:
+    """Spark's settings for the Python of the workers. One in an archive is unpacked by Spark where an executor starts."""
+    for archive, target in dependencies.archives:
+        if executable.startswith(f"{target}/"):
+            if local:
+                work = unpacked(str(make_bundle(dependencies, {}, staging()))).work
+                return {"spark.pyspark.python": f"{work}/{executable}"}
+            return {"spark.pyspark.python": f"./{executable}", "spark.archives": f"{archive}#{target}"}
+    return {"spark.pyspark.python": executable}
 
 
 def _check_speculation(value: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tidegate.operators.level import Job, JobSpec, close_job, job_in_this_worker
 from tidegate.operators.rows import RoundContext, TaskPlan
+from tidegate.spark.worker_setup import WorkerSetup, at
 from tidegate.state.local_dir import remove_job
 from tidegate.state.stores import close_removed_stores
 
@@ -29,14 +30,24 @@ class LevelTask:
     barriers and ack. If the task is tried again, all of them run again, with new tokens, as any task that is tried again.
     """
 
-    def __init__(self, attempt: str, program: Any, level: int, context: bytes, plans: list[bytes], tasks: int) -> None:
-        self.attempt, self.program, self.level = attempt, program, level
+    def __init__(
+        self,
+        attempt: str,
+        program: Any,
+        level: int,
+        context: bytes,
+        plans: list[bytes],
+        tasks: int,
+        setup: WorkerSetup,
+    ) -> None:
+        self.attempt, self.program, self.level, self.setup = attempt, program, level, setup
         self.context, self.plans, self.tasks = context, plans, tasks
 
     def __call__(self, task: int, rows: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         # Records are plain data that reference counting frees; the collector's default of every 700 allocations costs
         # a tenth of the loop. Cycles of user code are still found, later.
         gc.set_threshold(200_000, 20, 50)
+        self.setup.enter()
         job = job_in_this_worker(self.attempt, self._load)
         context: RoundContext = pickle.loads(self.context)
         partitions = range(task, len(self.plans), self.tasks)
@@ -49,6 +60,7 @@ class LevelTask:
 
     def _run(self, job: Job, partition: int, context: RoundContext, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
         plan: TaskPlan = pickle.loads(self.plans[partition])
+        at(f"{self.setup.job_name}: {job.name_of(self.level, partition, plan)}")
         return job.run_partition(self.level, partition, context, plan, rows)
 
     def _load(self) -> JobSpec:

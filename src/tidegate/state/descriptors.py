@@ -23,6 +23,7 @@ class StateDescriptor:
         self._ttl_config: StateTtlConfig | None = None
 
     def get_name(self) -> str:
+        """The name, which identifies the state in its operator."""
         return self.name
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
@@ -43,6 +44,8 @@ class StateDescriptor:
 
 
 class ValueStateDescriptor(StateDescriptor):
+    """Of a state with one value for each key."""
+
     kind = "value"
 
     def __init__(self, name: str, value_type_info: TypeInfo | None) -> None:
@@ -82,6 +85,7 @@ class ReducingStateDescriptor(StateDescriptor):
             raise wrong(type(self).__name__, "a function of two values or a ReduceFunction", reduce_function, cure)
 
     def get_reduce_function(self) -> Any:
+        """The function it was made with."""
         return self._reduce_function
 
 
@@ -98,6 +102,7 @@ class AggregatingStateDescriptor(StateDescriptor):
         self._agg_function = agg_function
 
     def get_agg_function(self) -> Any:
+        """The function it was made with."""
         return self._agg_function
 
 

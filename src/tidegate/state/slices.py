@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tidegate.common.errors import StateFormatError
 from tidegate.state.codecs import Codec, TypeInfo
 from tidegate.state.descriptors import StateDescriptor
-from tidegate.state.key_groups import encode_and_group
-from tidegate.state.keys import form_of
+from tidegate.state.key_groups import encode_and_group, group_of
+from tidegate.state.keys import encode_key, form_of
 from tidegate.state.layout import GROUP_BYTES, LENGTHS, namespace_bytes, read_varint
 from tidegate.state.single import ENTRY_BYTES, Changes, Entries, KeyedState
 
@@ -110,9 +110,11 @@ class SlicedState(KeyedState):
     # -- the store --
 
     def read(self, namespace: bytes, key: Any) -> Any:
-        backend, path = self._backend, self._place(key)[:-1] + namespace_bytes(namespace)
-        (encoded,), _ = encode_and_group([key], backend.max_parallelism)
-        path += LENGTHS[len(encoded)] + encoded
+        backend, encoded = self._backend, encode_key(key)
+        head = self._prefixes[group_of(key, backend.max_parallelism, encoded)]
+        if head is None:
+            raise backend.misrouted(key)
+        path = head[:-1] + namespace_bytes(namespace) + LENGTHS[len(encoded)] + encoded
         data = backend.get(path) if len(path) <= backend.max_key else backend.get_long(path)
         return None if data is None else self._decode(data)
 

@@ -62,32 +62,41 @@ class StateTtlConfig:
 
     @staticmethod
     def new_builder(ttl: Any) -> StateTtlConfig.Builder:
+        """Begin a description: entries live so long."""
         return StateTtlConfig.Builder(ttl)
 
     def get_update_type(self) -> StateTtlConfig.UpdateType:
+        """What makes an entry live longer."""
         return self._update_type
 
     def get_state_visibility(self) -> StateTtlConfig.StateVisibility:
+        """Whether an expired entry may still be read while it is there."""
         return self._state_visibility
 
     def get_ttl(self) -> Any:
+        """How long an entry lives."""
         return self._ttl
 
     def get_ttl_time_characteristic(self) -> StateTtlConfig.TtlTimeCharacteristic:
+        """Which clock counts."""
         return self._ttl_time_characteristic
 
     def is_enabled(self) -> bool:
+        """Whether entries expire at all."""
         return self._update_type is not StateTtlConfig.UpdateType.Disabled
 
     def get_cleanup_strategies(self) -> StateTtlConfig.CleanupStrategies:
+        """How expired entries are removed."""
         return self._cleanup_strategies
 
     @property
     def updates_on_read(self) -> bool:
+        """Whether reading an entry makes it live longer."""
         return self._update_type is StateTtlConfig.UpdateType.OnReadAndWrite
 
     @property
     def returns_expired(self) -> bool:
+        """Whether an expired entry may still be read while it is there."""
         return self._state_visibility is StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp
 
     def __repr__(self) -> str:
@@ -108,32 +117,40 @@ class StateTtlConfig:
             self._strategies: dict[Any, Any] = {}
 
         def set_update_type(self, update_type: StateTtlConfig.UpdateType) -> StateTtlConfig.Builder:
+            """What makes an entry live longer."""
             self._update_type = update_type
             return self
 
         def update_ttl_on_create_and_write(self) -> StateTtlConfig.Builder:
+            """Writing an entry makes it live longer: the default."""
             return self.set_update_type(StateTtlConfig.UpdateType.OnCreateAndWrite)
 
         def update_ttl_on_read_and_write(self) -> StateTtlConfig.Builder:
+            """Reading an entry makes it live longer too."""
             return self.set_update_type(StateTtlConfig.UpdateType.OnReadAndWrite)
 
         def set_state_visibility(self, state_visibility: StateTtlConfig.StateVisibility) -> StateTtlConfig.Builder:
+            """Whether an expired entry may still be read while it is there."""
             self._state_visibility = state_visibility
             return self
 
         def return_expired_if_not_cleaned_up(self) -> StateTtlConfig.Builder:
+            """An expired entry may be read while it is there."""
             return self.set_state_visibility(StateTtlConfig.StateVisibility.ReturnExpiredIfNotCleanedUp)
 
         def never_return_expired(self) -> StateTtlConfig.Builder:
+            """An expired entry is never read: the default."""
             return self.set_state_visibility(StateTtlConfig.StateVisibility.NeverReturnExpired)
 
         def set_ttl_time_characteristic(
             self, ttl_time_characteristic: StateTtlConfig.TtlTimeCharacteristic
         ) -> StateTtlConfig.Builder:
+            """Which clock counts; there is one, that of processing time."""
             self._ttl_time_characteristic = ttl_time_characteristic
             return self
 
         def use_processing_time(self) -> StateTtlConfig.Builder:
+            """The clock counts: the only choice."""
             return self.set_ttl_time_characteristic(StateTtlConfig.TtlTimeCharacteristic.ProcessingTime)
 
         def cleanup_full_snapshot(self) -> StateTtlConfig.Builder:
@@ -163,14 +180,17 @@ class StateTtlConfig:
             return self
 
         def disable_cleanup_in_background(self) -> StateTtlConfig.Builder:
+            """Expired entries are removed only where they are met."""
             self._in_background = False
             return self
 
         def set_ttl(self, ttl: Any) -> StateTtlConfig.Builder:
+            """How long an entry lives."""
             self._ttl = ttl
             return self
 
         def build(self) -> StateTtlConfig:
+            """The description as it is now."""
             return StateTtlConfig(
                 self._update_type,
                 self._state_visibility,
@@ -183,6 +203,8 @@ class StateTtlConfig:
         """When expired entries that nobody reads are dropped."""
 
         class Strategies(Enum):
+            """The ways there are."""
+
             FULL_STATE_SCAN_SNAPSHOT = 0
             INCREMENTAL_CLEANUP = 1
             ROCKSDB_COMPACTION_FILTER = 2
@@ -191,28 +213,38 @@ class StateTtlConfig:
             """Root of the strategies."""
 
         class EmptyCleanupStrategy(CleanupStrategy, Enum):
+            """A strategy without settings."""
+
             EMPTY_STRATEGY = 0
 
         class IncrementalCleanupStrategy(CleanupStrategy):
+            """Some entries are looked at whenever state is used."""
+
             def __init__(self, cleanup_size: int, run_cleanup_for_every_record: bool) -> None:
                 self._cleanup_size = expect_int("cleanup_incrementally", cleanup_size, "for example 5")
                 self._for_every_record = run_cleanup_for_every_record
 
             def get_cleanup_size(self) -> int:
+                """How many entries are looked at."""
                 return self._cleanup_size
 
             def run_cleanup_for_every_record(self) -> bool:
+                """Whether records count as well as uses of state."""
                 return self._for_every_record
 
         class RocksdbCompactFilterCleanupStrategy(CleanupStrategy):
+            """Entries are looked at when files are merged."""
+
             def __init__(self, query_time_after_num_entries: int, periodic_compaction_time: Any = None) -> None:
                 self._entries = expect_int("cleanup_in_rocksdb_compact_filter", query_time_after_num_entries, "1000")
                 self._period = Duration.of_days(30) if periodic_compaction_time is None else periodic_compaction_time
 
             def get_query_time_after_num_entries(self) -> int:
+                """How many entries share one look at the clock."""
                 return self._entries
 
             def get_periodic_compaction_time(self) -> Duration | Time:
+                """After how long a file is merged in any case."""
                 period: Duration | Time = self._period
                 return period
 
@@ -221,9 +253,11 @@ class StateTtlConfig:
             self._in_background = is_cleanup_in_background
 
         def is_cleanup_in_background(self) -> bool:
+            """Whether expired entries are removed that nobody asks for."""
             return self._in_background
 
         def in_full_snapshot(self) -> bool:
+            """Whether expired entries are left out of full snapshots."""
             return self.Strategies.FULL_STATE_SCAN_SNAPSHOT in self._strategies
 
         def get_incremental_cleanup_strategy(self) -> Any:

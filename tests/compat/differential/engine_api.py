@@ -16,6 +16,8 @@ _watermark_strategy: Any = import_module(f"{ROOT}.common.watermark_strategy")
 _datastream: Any = import_module(f"{ROOT}.datastream")
 _async_retry_predicates: Any = import_module(f"{ROOT}.datastream.async_retry_predicates")
 _state: Any = import_module(f"{ROOT}.datastream.state")
+window: Any = import_module(f"{ROOT}.datastream.window")
+_functions: Any = import_module(f"{ROOT}.datastream.functions")
 _file_system: Any = import_module(f"{ROOT}.datastream.connectors.file_system")
 _number_seq: Any = import_module(f"{ROOT}.datastream.connectors.number_seq")
 
@@ -49,6 +51,10 @@ ReduceFunction = _datastream.ReduceFunction
 RuntimeExecutionMode = _datastream.RuntimeExecutionMode
 StreamExecutionEnvironment = _datastream.StreamExecutionEnvironment
 
+AllWindowFunction = _functions.AllWindowFunction
+ProcessAllWindowFunction = _functions.ProcessAllWindowFunction
+ProcessWindowFunction = _functions.ProcessWindowFunction
+WindowFunction = _functions.WindowFunction
 empty_result_predicate = _async_retry_predicates.empty_result_predicate
 has_exception_predicate = _async_retry_predicates.has_exception_predicate
 

@@ -103,7 +103,7 @@ class Applied(base("datastream", "WindowFunction")):  # type: ignore[misc]
         yield key, placed(digest(value for _, value in inputs), window.start, window.end)
 
 
-class ProcessedAll(base("datastream", "ProcessAllWindowFunction")):  # type: ignore[misc]
+class ProcessedAll(base("datastream.functions", "ProcessAllWindowFunction")):  # type: ignore[misc]
     def __init__(self, key: Any) -> None:
         self.key = key
 
@@ -251,7 +251,7 @@ class Windows(Stage):
 @dataclass(frozen=True)
 class WindowsOfAll(Stage):
     assigner: Assigner
-    needs: ClassVar[tuple[tuple[str, str], ...]] = (*NEEDS, ("datastream", "ProcessAllWindowFunction"))
+    needs: ClassVar[tuple[tuple[str, str], ...]] = (*NEEDS, ("datastream.functions", "ProcessAllWindowFunction"))
 
     @classmethod
     def parameters(cls, rng: random.Random) -> dict[str, Any]:
@@ -277,7 +277,7 @@ class Counted(base("datastream", "ProcessWindowFunction")):  # type: ignore[misc
 @stage
 @dataclass(frozen=True)
 class CountWindows(Stage):
-    """Which records share a window depends on their order, how many do not."""
+    """Which records share a window depends on their order, how many windows are full does not."""
 
     size: int
     slide: int
@@ -292,7 +292,8 @@ class CountWindows(Stage):
         found: list[Timed] = []
         for key, group in by_key(streams[0]).items():
             step = self.slide or self.size
-            found += [(key, min(self.size, n * step), 0) for n in range(1, len(group) // step + 1)]
+            full = range(0, len(group) - self.size + 1, step)
+            found += [(key, self.size, 0) for _ in full]
         return [found]
 
     def build(self, around: Surroundings, *streams: Any) -> list[Any]:

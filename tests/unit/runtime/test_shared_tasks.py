@@ -23,6 +23,16 @@ from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.spark.task import LevelTask
+from tidegate.spark.worker_setup import WorkerSetup
+
+
+class NoSetup(WorkerSetup):
+    """This process is no worker of Spark's, and stays as it is."""
+
+    def enter(self) -> None: ...
+
+
+NO_SETUP = NoSetup("job", "job", None, "INFO")
 
 
 class Broadcast:
@@ -45,9 +55,8 @@ class TaskEngine:
         rows: list[Any] = []
         for level, plans in enumerate(plan.tasks):
             tasks = min(len(plans), self._most)
-            task = LevelTask(
-                self._spec.attempt, self._program, level, context, [pickle.dumps(one, 5) for one in plans], tasks
-            )
+            pickled = [pickle.dumps(one, 5) for one in plans]
+            task = LevelTask(self._spec.attempt, self._program, level, context, pickled, tasks, NO_SETUP)
             self._random.shuffle(rows)
             arriving = [[pair for pair in rows if pair[0] % tasks == number] for number in range(tasks)]
             rows = [row for number in range(tasks) for row in self._run(task, number, arriving[number])]

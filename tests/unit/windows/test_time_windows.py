@@ -188,19 +188,19 @@ def normal(results: list[Any], build: str) -> list[Any]:
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("case", CASES)
 def test_windows_give_what_the_model_gives(case: str, build: str, tmp_path: Path) -> None:
-    found = records(3)
+    found = records(3, count=80)
     job = WindowJob(tmp_path, lambda s: BUILDS[build](keyed(s, case)), timed(found), disorder_ms=DISORDER)
     assert normal(job.run(2), build) == expected(case, build, found)
 
 
-@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("build", ["aggregate-typed", "aggregate-mutable", "process", "general", "late-allowed"])
 @pytest.mark.parametrize("case", ["tumbling", "sliding-uneven", "session"])
 @pytest.mark.parametrize("limit", [1, 1000])
 def test_results_do_not_depend_on_rounds_parallelism_restarts_and_rescales(
     case: str, build: str, limit: int, tmp_path: Path
 ) -> None:
-    found = records(5)
-    steps = cut(timed(found), tmp_path, 20, 50, 80) if limit == 1 else timed(found)
+    found = records(5, count=60)
+    steps = cut(timed(found), tmp_path, 20, 30, 45) if limit == 1 else timed(found)
     job = WindowJob(
         tmp_path, lambda s: BUILDS[build](keyed(s, case)), steps, disorder_ms=DISORDER, limit=3 if limit == 1 else limit
     )

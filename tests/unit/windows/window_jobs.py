@@ -9,14 +9,14 @@ from typing import Any
 
 from tidegate.common import Configuration, Duration, WatermarkStrategy
 from tidegate.common.clock import ManualClock
-from tidegate.common.errors import JobFailedError, TidegateError
+from tidegate.common.errors import TidegateError
 from tidegate.datastream import DataStream, StreamExecutionEnvironment
 from tidegate.graph.transformation import Program
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.observer import ledger_pages
 from tidegate.testing.simulated_engine import Chances, SimulatedEngine
 from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import At, Fail, ScriptedSource
+from tidegate.testing.sources import At, Fail, Pause, ScriptedSource
 
 SETTINGS: dict[str, Any] = {
     "execution.checkpointing.interval": 10,
@@ -39,10 +39,11 @@ class WindowJob:
     """One job in a directory. ``build``: from the stream of all records to the one whose records are the result."""
 
     def __init__(
-        self, place: Path, build: Build, *scripts: Sequence[Any], disorder_ms: int = 0, limit: int = 7, seed: int = 7
+        self, place: Path, build: Build, *scripts: Sequence[Any], disorder_ms: int = 0, limit: int = 7
     ) -> None:
         self.place, self._build, self._scripts, self._disorder_ms = place, build, scripts, disorder_ms
-        self._limit, self._seed = limit, seed
+        self._limit = limit
+        self._chances = Chances(die=0.03, zombie=0.03, late=0.02, lose_store=0.05)
 
     def program(self, parallelism: int, **settings: Any) -> Program:
         where = {"execution.checkpointing.dir": f"{self.place}/checkpoints", "parallelism.default": parallelism}
@@ -53,11 +54,17 @@ class WindowJob:
         self._build(stream).sink_to(LedgerSink(f"{self.place}/ledger"))
         return env._program("windows")
 
-    def run(self, parallelism: int = 2, chances: Chances | None = None, **settings: Any) -> list[Any]:
+    def run(self, parallelism: int = 2, **settings: Any) -> list[Any]:
         program = self.program(parallelism, **settings)
-        engine = SimulatedEngine(self._seed, chances or Chances())
-        JobMaster(program, engine, clock=ManualClock(), local_root=f"{self.place}/local").run()
+        engine = SimulatedEngine(7, self._chances)
+        self.master = JobMaster(program, engine, clock=ManualClock(), local_root=f"{self.place}/local")
+        self.master.run()
         return self.results()
+
+    def checkpoints(self) -> list[Path]:
+        """Completed ones, the newest last."""
+        found = Path(f"{self.place}/checkpoints/windows").glob("chk-*/_metadata")
+        return sorted((path.parent for path in found), key=lambda path: int(path.name[4:]))
 
     def results(self) -> list[Any]:
         return [value for page in ledger_pages(f"{self.place}/ledger").values() for value in page]
@@ -69,16 +76,23 @@ def timed(records: Sequence[tuple[Any, int, Any]]) -> list[At]:
 
 
 def cut(steps: Sequence[Any], place: Path, *positions: int) -> list[Any]:
-    """The same with a failure, once, before each of the positions."""
+    """The same with a failure, once, before each of the positions. The record before comes after a pause, in a round that is a
+    checkpoint: what follows is restored from it."""
     found = list(steps)
     for position in sorted(positions, reverse=True):
-        found.insert(position, Fail(f"{place}/failures", name=f"at-{position}"))
+        found[position - 1 : position] = [Pause(30), found[position - 1], Pause(30), failure(place, f"at-{position}")]
     return found
+
+
+def failure(place: Path, name: str = "once") -> Fail:
+    return Fail(f"{place}/failures", name=name)
 
 
 def lives(job: WindowJob, parallelisms: Sequence[int], **settings: Any) -> list[Any]:
     """Lives of a job that end with the next failure of its source, each with another parallelism; the last one goes to the end."""
     for parallelism in parallelisms[:-1]:
-        with suppress(JobFailedError, TidegateError):
+        with suppress(TidegateError):
             job.run(parallelism, **{"restart-strategy.type": "none", **settings})
+            raise AssertionError("there is no failure left")
+        assert job.checkpoints(), "nothing to restore from"
     return job.run(parallelisms[-1], **settings)

@@ -23,7 +23,7 @@ from tidegate.operators.ownership import ATOMS, own
 from tidegate.operators.windows.adding import adding_to
 from tidegate.operators.windows.assigner import no_timestamp
 from tidegate.operators.windows.contexts import WindowContext
-from tidegate.operators.windows.emission import Emission
+from tidegate.operators.windows.emission import LATE_RECORDS_DROPPED, Emission
 from tidegate.operators.windows.operation import CONTENTS, Shape, WindowOperation
 from tidegate.operators.windows.slices import Slices
 from tidegate.operators.windows.time_assigners import aligned_event_time
@@ -53,10 +53,11 @@ class SlicedWindowOperator(FunctionOperator):
         self._slices = Slices(aligned.size, aligned.slide, aligned.offset)
         self._lateness = operation.lateness
         self._adding = adding_to(operation.contents)
-        runtime = SubtaskRuntimeContext(self.operator, site.index, backend, site.settings.parameters)
+        runtime = SubtaskRuntimeContext(self.operator, site.index, backend, site.settings.parameters, self.metrics)
         self._context = WindowContext(self, runtime, backend, merging=False)
         self._call, self._clear = operation.caller(), operation.clearer()
         self._out = Emission(site.emit, operation.convert)
+        self._dropped = runtime.get_metrics_group().counter(LATE_RECORDS_DROPPED)
         self._keys = backend.context
         self.watermark = MIN_WATERMARK
         self._stored: set[int] = set()
@@ -157,8 +158,11 @@ class SlicedWindowOperator(FunctionOperator):
             for window in alive:
                 if window + last_ms <= self.watermark:
                     self._fire_key(key, window)
-        elif time + self._lateness <= self.watermark and self._operation.late_tag is not None:
-            self._out.late(self._operation.late_tag, value, time)
+        elif time + self._lateness <= self.watermark:
+            if self._operation.late_tag is not None:
+                self._out.late(self._operation.late_tag, value, time)
+            else:
+                self._dropped.inc()
 
     # -- time --------------------------------------------------------------------------------------------------------
 

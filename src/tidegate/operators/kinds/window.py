@@ -27,7 +27,7 @@ from tidegate.operators.windows.contexts import (
     OperatorTriggerContext,
     WindowContext,
 )
-from tidegate.operators.windows.emission import Emission
+from tidegate.operators.windows.emission import LATE_RECORDS_DROPPED, Emission
 from tidegate.operators.windows.evictors import TimestampedValue
 from tidegate.operators.windows.merging import MERGING_SET, MergingWindows
 from tidegate.operators.windows.operation import CONTENTS, WindowOperation
@@ -48,7 +48,7 @@ class WindowOperator(FunctionOperator):
         assert self.by_key is not None
         operation: WindowOperation = self.operator.spec.function
         backend = self._backend = self.by_key.backend
-        runtime = SubtaskRuntimeContext(self.operator, site.index, backend, site.settings.parameters)
+        runtime = SubtaskRuntimeContext(self.operator, site.index, backend, site.settings.parameters, self.metrics)
         self.watermark = MIN_WATERMARK
         self._keys = backend.context
         self._operation, self._assigner, self._trigger = operation, operation.assigner, operation.trigger
@@ -61,6 +61,7 @@ class WindowOperator(FunctionOperator):
         self._window_context = WindowContext(self, runtime, backend, merging=self._merges)
         self._call, self._clear = operation.caller(), operation.clearer()
         self._out = Emission(site.emit, operation.convert)
+        self._dropped = runtime.get_metrics_group().counter(LATE_RECORDS_DROPPED)
         self._contents: Any = None
 
     def processing_time(self) -> int:
@@ -101,6 +102,8 @@ class WindowOperator(FunctionOperator):
         tag = self._operation.late_tag
         if tag is not None:
             self._out.late(tag, value, timestamp)
+        else:
+            self._dropped.inc()
 
     def _take_plain(self, key: Any, window: Any, value: Any, timestamp: int | None, time: int) -> bool:
         """False: it is too late for the window."""

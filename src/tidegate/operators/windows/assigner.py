@@ -23,7 +23,8 @@ class WindowAssigner(ABC, Generic[T, W]):
         """Valid during the call only."""
 
         @abstractmethod
-        def get_current_processing_time(self) -> int: ...
+        def get_current_processing_time(self) -> int:
+            """The clock, in milliseconds."""
 
         @abstractmethod
         def get_runtime_context(self) -> Any:
@@ -36,10 +37,12 @@ class WindowAssigner(ABC, Generic[T, W]):
         """The windows of a record. ``timestamp``: the least 64-bit integer if it has none."""
 
     @abstractmethod
-    def get_default_trigger(self, env: Any) -> Trigger[T, W]: ...
+    def get_default_trigger(self, env: Any) -> Trigger[T, W]:
+        """The trigger of windows that set none."""
 
     @abstractmethod
-    def get_window_serializer(self) -> TypeSerializer[W]: ...
+    def get_window_serializer(self) -> TypeSerializer[W]:
+        """How its windows are written into state."""
 
     @abstractmethod
     def is_event_time(self) -> bool:
@@ -50,6 +53,8 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
     """An assigner whose windows grow together: sessions."""
 
     class MergeCallback(ABC, Generic[W2]):
+        """Told of windows that become one."""
+
         @abstractmethod
         def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
             """These windows become this one."""

@@ -49,6 +49,7 @@ class CountTumblingWindowAssigner(_Counting):
 
     @staticmethod
     def of(window_size: int) -> CountTumblingWindowAssigner:
+        """Windows of ``window_size`` records."""
         return CountTumblingWindowAssigner(window_size)
 
     def assign_windows(self, element: Any, timestamp: int, context: Any) -> Collection[CountWindow]:
@@ -69,6 +70,7 @@ class CountSlidingWindowAssigner(_Counting):
 
     @staticmethod
     def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:
+        """Windows of ``window_size`` records, one beginning every ``window_slide`` records."""
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(self, element: Any, timestamp: int, context: Any) -> Collection[CountWindow]:

@@ -8,6 +8,8 @@ from typing import Any
 from tidegate.graph.output_tag import OutputTag
 from tidegate.operators.ownership import own
 
+LATE_RECORDS_DROPPED = "numLateRecordsDropped"
+"""The metric, by Flink's name: records too late for all their windows, and no side output asks for them."""
 _BATCH = 4096
 """Records that are handed on together."""
 

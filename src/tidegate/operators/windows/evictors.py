@@ -24,12 +24,15 @@ class TimestampedValue(NamedTuple):
     timestamp: int | None
 
     def get_value(self) -> Any:
+        """The record."""
         return self.value
 
     def get_timestamp(self) -> int | None:
+        """The record's timestamp."""
         return self.timestamp
 
     def has_timestamp(self) -> bool:
+        """Whether the record has a timestamp."""
         return self.timestamp is not None
 
 
@@ -38,14 +41,19 @@ class Evictor(ABC, Generic[T, W]):
     leave the window, for good."""
 
     class EvictorContext(ABC):
-        @abstractmethod
-        def get_current_processing_time(self) -> int: ...
+        """What an evictor may ask for."""
 
         @abstractmethod
-        def get_current_watermark(self) -> int: ...
+        def get_current_processing_time(self) -> int:
+            """The clock, in milliseconds."""
 
         @abstractmethod
-        def get_metric_group(self) -> Any: ...
+        def get_current_watermark(self) -> int:
+            """The operator's watermark."""
+
+        @abstractmethod
+        def get_metric_group(self) -> Any:
+            """Where the evictor registers what it measures."""
 
     @abstractmethod
     def evict_before(
@@ -91,6 +99,7 @@ class CountEvictor(_OneSided):
 
     @staticmethod
     def of(max_count: int, do_evict_after: bool = False) -> CountEvictor:
+        """Keeps so many of the last records of a window."""
         return CountEvictor(max_count, do_evict_after)
 
     def _evict(self, elements: list[TimestampedValue]) -> None:
@@ -106,6 +115,7 @@ class TimeEvictor(_OneSided):
 
     @staticmethod
     def of(window_size: Any, do_evict_after: bool = False) -> TimeEvictor:
+        """Keeps records that are not older than so long before the newest one."""
         return TimeEvictor(millis_of("TimeEvictor.of", window_size), do_evict_after)
 
     def _evict(self, elements: list[TimestampedValue]) -> None:
@@ -124,6 +134,7 @@ class DeltaEvictor(_OneSided):
 
     @staticmethod
     def of(threshold: float, delta_function: Any, do_evict_after: bool = False) -> DeltaEvictor:
+        """Drops records that differ too much from the last one."""
         return DeltaEvictor(threshold, delta_function, do_evict_after)
 
     def _evict(self, elements: list[TimestampedValue]) -> None:

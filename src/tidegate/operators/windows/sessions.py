@@ -17,6 +17,8 @@ from tidegate.operators.windows.window import TimeWindow, TimeWindowSerializer
 
 
 class SessionWindowTimeGapExtractor(ABC):
+    """Says for each record how many milliseconds its session stays open behind it."""
+
     @abstractmethod
     def extract(self, element: Any) -> int:
         """How long the session of this record waits for the next one, in milliseconds; more than 0."""
@@ -100,10 +102,12 @@ class EventTimeSessionWindows(_FixedGap, _ByEventTime):
 
     @staticmethod
     def with_gap(size: Any) -> EventTimeSessionWindows:
+        """A session ends when no record has come for so long."""
         return EventTimeSessionWindows(millis_of("EventTimeSessionWindows.with_gap", size))
 
     @staticmethod
     def with_dynamic_gap(extractor: Any) -> DynamicEventTimeSessionWindows:
+        """Every record says how long its session stays open behind it."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
@@ -112,10 +116,12 @@ class ProcessingTimeSessionWindows(_FixedGap, _ByProcessingTime):
 
     @staticmethod
     def with_gap(size: Any) -> ProcessingTimeSessionWindows:
+        """A session ends when no record has come for so long."""
         return ProcessingTimeSessionWindows(millis_of("ProcessingTimeSessionWindows.with_gap", size))
 
     @staticmethod
     def with_dynamic_gap(extractor: Any) -> DynamicProcessingTimeSessionWindows:
+        """Every record says how long its session stays open behind it."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
 
@@ -124,6 +130,7 @@ class DynamicEventTimeSessionWindows(_DynamicGap, _ByEventTime):
 
     @staticmethod
     def with_dynamic_gap(extractor: Any) -> DynamicEventTimeSessionWindows:
+        """Every record says how long its session stays open behind it."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
@@ -132,4 +139,5 @@ class DynamicProcessingTimeSessionWindows(_DynamicGap, _ByProcessingTime):
 
     @staticmethod
     def with_dynamic_gap(extractor: Any) -> DynamicProcessingTimeSessionWindows:
+        """Every record says how long its session stays open behind it."""
         return DynamicProcessingTimeSessionWindows(extractor)

@@ -80,6 +80,7 @@ class TumblingEventTimeWindows(_Tumbling, _ByEventTime):
 
     @staticmethod
     def of(size: Any, offset: Any = None) -> TumblingEventTimeWindows:
+        """Windows of ``size`` that follow each other, moved by ``offset``."""
         return TumblingEventTimeWindows(*_spans("TumblingEventTimeWindows.of", size, offset=offset))
 
 
@@ -88,6 +89,7 @@ class TumblingProcessingTimeWindows(_Tumbling, _ByProcessingTime):
 
     @staticmethod
     def of(size: Any, offset: Any = None) -> TumblingProcessingTimeWindows:
+        """Windows of ``size`` that follow each other, moved by ``offset``."""
         return TumblingProcessingTimeWindows(*_spans("TumblingProcessingTimeWindows.of", size, offset=offset))
 
 
@@ -96,6 +98,7 @@ class SlidingEventTimeWindows(_Sliding, _ByEventTime):
 
     @staticmethod
     def of(size: Any, slide: Any, offset: Any = None) -> SlidingEventTimeWindows:
+        """Windows of ``size``, one beginning every ``slide``, moved by ``offset``."""
         return SlidingEventTimeWindows(*_spans("SlidingEventTimeWindows.of", size, slide, offset=offset))
 
 
@@ -104,6 +107,7 @@ class SlidingProcessingTimeWindows(_Sliding, _ByProcessingTime):
 
     @staticmethod
     def of(size: Any, slide: Any, offset: Any = None) -> SlidingProcessingTimeWindows:
+        """Windows of ``size``, one beginning every ``slide``, moved by ``offset``."""
         return SlidingProcessingTimeWindows(*_spans("SlidingProcessingTimeWindows.of", size, slide, offset=offset))
 
 
@@ -112,6 +116,7 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
 
     @staticmethod
     def create() -> GlobalWindows:
+        """One window for all records of a key. It never ends: it needs a trigger."""
         return GlobalWindows()
 
     def __init__(self) -> None:

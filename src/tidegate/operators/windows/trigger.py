@@ -19,9 +19,11 @@ class TriggerResult(Enum):
     PURGE = (False, True)
 
     def is_fire(self) -> bool:
+        """Whether the window's function is called."""
         return self.value[0]
 
     def is_purge(self) -> bool:
+        """Whether the window is emptied."""
         return self.value[1]
 
 
@@ -36,25 +38,32 @@ class Trigger(ABC, Generic[T, W]):
         """Time, timers and state of the window of the call. Valid during the call only."""
 
         @abstractmethod
-        def get_current_processing_time(self) -> int: ...
+        def get_current_processing_time(self) -> int:
+            """The clock, in milliseconds."""
 
         @abstractmethod
-        def get_metric_group(self) -> Any: ...
+        def get_metric_group(self) -> Any:
+            """Where the trigger registers what it measures."""
 
         @abstractmethod
-        def get_current_watermark(self) -> int: ...
+        def get_current_watermark(self) -> int:
+            """The operator's watermark."""
 
         @abstractmethod
-        def register_processing_time_timer(self, time: int) -> None: ...
+        def register_processing_time_timer(self, time: int) -> None:
+            """``on_processing_time`` is called when the clock passes the time."""
 
         @abstractmethod
-        def register_event_time_timer(self, time: int) -> None: ...
+        def register_event_time_timer(self, time: int) -> None:
+            """``on_event_time`` is called when the watermark passes the time."""
 
         @abstractmethod
-        def delete_processing_time_timer(self, time: int) -> None: ...
+        def delete_processing_time_timer(self, time: int) -> None:
+            """Take back a timer of processing time of this window."""
 
         @abstractmethod
-        def delete_event_time_timer(self, time: int) -> None: ...
+        def delete_event_time_timer(self, time: int) -> None:
+            """Take back a timer of event time of this window."""
 
         @abstractmethod
         def get_partitioned_state(self, state_descriptor: Any) -> Any:

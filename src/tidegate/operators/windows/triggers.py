@@ -44,6 +44,7 @@ class EventTimeTrigger(_Quiet):
 
     @staticmethod
     def create() -> EventTimeTrigger:
+        """Fires when the watermark passes the end of the window."""
         return EventTimeTrigger()
 
     def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
@@ -71,6 +72,7 @@ class ProcessingTimeTrigger(_Quiet):
 
     @staticmethod
     def create() -> ProcessingTimeTrigger:
+        """Fires when the clock passes the end of the window."""
         return ProcessingTimeTrigger()
 
     def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
@@ -127,6 +129,7 @@ class _Continuous(_Quiet):
         return True
 
     def register_next_fire_timestamp(self, time: int, window: Any, ctx: Context, fire_timestamp_state: Any) -> None:
+        """Set the timer of the next firing."""
         following = min(time + self.interval, window.max_timestamp())
         fire_timestamp_state.add(following)
         self._register(ctx, following)
@@ -156,6 +159,7 @@ class ContinuousEventTimeTrigger(_Continuous):
 
     @staticmethod
     def of(interval: Any) -> ContinuousEventTimeTrigger:
+        """Fires every so often in event time, and at the end of the window."""
         return ContinuousEventTimeTrigger(millis_of("ContinuousEventTimeTrigger.of", interval))
 
     def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
@@ -186,6 +190,7 @@ class ContinuousProcessingTimeTrigger(_Continuous):
 
     @staticmethod
     def of(interval: Any) -> ContinuousProcessingTimeTrigger:
+        """Fires every so often by the clock."""
         return ContinuousProcessingTimeTrigger(millis_of("ContinuousProcessingTimeTrigger.of", interval))
 
     def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
@@ -217,6 +222,7 @@ class CountTrigger(_Quiet):
 
     @staticmethod
     def of(window_size: int) -> CountTrigger:
+        """Fires with every so many records of a window."""
         return CountTrigger(window_size)
 
     def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
@@ -252,6 +258,7 @@ class PurgingTrigger(Trigger[Any, Any]):
 
     @staticmethod
     def of(nested_trigger: Trigger[Any, Any]) -> PurgingTrigger:
+        """Fires when the given trigger does, and then empties the window."""
         return PurgingTrigger(nested_trigger)
 
     def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
@@ -331,6 +338,7 @@ class ProcessingTimeoutTrigger(Trigger[Any, Any]):
         reset_timer_on_new_record: bool = False,
         should_clear_on_timeout: bool = True,
     ) -> ProcessingTimeoutTrigger:
+        """As the given trigger, and also when a window has waited for so long."""
         interval = millis_of("ProcessingTimeoutTrigger.of", timeout)
         return ProcessingTimeoutTrigger(nested_trigger, interval, reset_timer_on_new_record, should_clear_on_timeout)
 

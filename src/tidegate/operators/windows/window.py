@@ -109,6 +109,7 @@ class GlobalWindow(Window):
 
     @staticmethod
     def get() -> GlobalWindow:
+        """The only one there is."""
         return GlobalWindow()
 
     def max_timestamp(self) -> int:
@@ -128,9 +129,11 @@ class TimeWindowSerializer(TypeSerializer[TimeWindow]):
     """Start and end, eight bytes each."""
 
     def serialize(self, element: TimeWindow, stream: BytesIO) -> None:
+        """Write the window to the stream."""
         stream.write(_PAIR.pack(element.start, element.end))
 
     def deserialize(self, stream: BytesIO) -> TimeWindow:
+        """Read a window from the stream."""
         return TimeWindow(*_PAIR.unpack(stream.read(_PAIR.size)))
 
 
@@ -138,9 +141,11 @@ class CountWindowSerializer(TypeSerializer[CountWindow]):
     """Its number, in eight bytes."""
 
     def serialize(self, element: CountWindow, stream: BytesIO) -> None:
+        """Write the window to the stream."""
         stream.write(_ONE.pack(element.id))
 
     def deserialize(self, stream: BytesIO) -> CountWindow:
+        """Read a window from the stream."""
         return CountWindow(*_ONE.unpack(stream.read(_ONE.size)))
 
 
@@ -148,9 +153,11 @@ class GlobalWindowSerializer(TypeSerializer[GlobalWindow]):
     """A byte: a namespace is not empty."""
 
     def serialize(self, element: GlobalWindow, stream: BytesIO) -> None:
+        """Write the window to the stream."""
         stream.write(b"\x00")
 
     def deserialize(self, stream: BytesIO) -> GlobalWindow:
+        """Read a window from the stream."""
         stream.read(1)
         return GlobalWindow()
 

@@ -1,0 +1,169 @@
+"""Window join and co-group of two streams: Java's ``join(...).where(...).equal_to(...).window(...)``, in PyFlink's spelling.
+
+Both streams become one, in which every record says where it comes from; its windows are those of any keyed stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, Self, TypeVar
+
+from tidegate.common.arguments import wrong
+from tidegate.common.errors import ProgramError
+from tidegate.common.typeinfo import TypeInformation
+from tidegate.datastream.functions import KeySelector
+from tidegate.datastream.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction
+from tidegate.datastream.selectors import key_callable
+from tidegate.datastream.stream import DataStream, expect_type
+from tidegate.datastream.window_functions import WindowFunction
+from tidegate.datastream.windowed_stream import WindowedStream
+from tidegate.operators.functions import FunctionWrapper
+from tidegate.operators.windows.assigner import WindowAssigner
+from tidegate.operators.windows.evictors import Evictor
+from tidegate.operators.windows.trigger import Trigger
+
+Selector = Callable[[Any], Any] | KeySelector
+FIRST, SECOND = 0, 1
+Windows = TypeVar("Windows", bound="_TwoWindowed")
+
+
+class _TwoStreams(Generic[Windows]):
+    """Two streams, and the keys by which their records belong together as soon as both are known."""
+
+    _method: str
+    _windows: type[Windows]
+
+    def __init__(self, first: DataStream, second: DataStream) -> None:
+        if not isinstance(second, DataStream):
+            raise wrong(self._method, "a stream", second, "pass a DataStream object")
+        if first.get_execution_environment() is not second.get_execution_environment():
+            raise ProgramError("Streams that are joined belong to one environment", where=self._method)
+        self._first, self._second = first, second
+        self._selectors: list[Callable[[Any], Any]] = []
+        self._key_type: TypeInformation | None = None
+
+    def where(self, key_selector: Selector, key_type: TypeInformation | None = None) -> Self:
+        """The key of the first stream's records."""
+        expect_type("where", key_type)
+        self._selectors, self._key_type = [key_callable("where", key_selector)], key_type
+        return self
+
+    def equal_to(self, key_selector: Selector) -> Self:
+        """The key of the second stream's records. Keys are equal if their bytes are: give ``where`` a type if in doubt."""
+        self._expect(1, "where(...) comes before equal_to(...)")
+        self._selectors.append(key_callable("equal_to", key_selector))
+        return self
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> Windows:
+        """Windows that the records of both streams are put into."""
+        self._expect(2, "where(...) and equal_to(...) come before window(...)")
+        # a copy of each map's own: what it makes nobody else has
+        both = self._first.map(_from_first).union(self._second.map(_from_second))
+        keyed = both.key_by(_KeyOfEither(*self._selectors), self._key_type)
+        return self._windows(WindowedStream(keyed, window_assigner))
+
+    def _expect(self, selectors: int, rule: str) -> None:
+        if len(self._selectors) != selectors:
+            cure = f"stream.{self._method}(other).where(key).equal_to(key).window(assigner).apply(function)"
+            raise ProgramError(rule, where=self._method, found=f"{len(self._selectors)} key selectors", cure=cure)
+
+
+class _TwoWindowed:
+    """The windows of two streams while they are described."""
+
+    def __init__(self, windows: WindowedStream) -> None:
+        self._windowed = windows
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> Self:
+        """When windows fire. It sees records as pairs: 0 or 1 for the stream, and the record."""
+        self._windowed.trigger(trigger)
+        return self
+
+    def evictor(self, evictor: Evictor[Any, Any]) -> Self:
+        """What leaves a window. It sees records as pairs: 0 or 1 for the stream, and the record."""
+        self._windowed.evictor(evictor)
+        return self
+
+    def allowed_lateness(self, time_ms: Any) -> Self:
+        self._windowed.allowed_lateness(time_ms)
+        return self
+
+
+class WindowedJoin(_TwoWindowed):
+    """What ``JoinedStreams.window`` returns."""
+
+    def apply(self, function: Any, output_type: TypeInformation | None = None) -> DataStream:
+        """A JoinFunction, a FlatJoinFunction, or a callable of two records that returns one: for each pair of a window."""
+        if isinstance(function, type) or not (
+            isinstance(function, JoinFunction | FlatJoinFunction) or callable(function)
+        ):
+            cure = "extend JoinFunction, or pass a function of two records"
+            raise wrong("apply", "a JoinFunction, a FlatJoinFunction or a callable", function, cure)
+        return self._windowed.apply(_Join(function), output_type)
+
+
+class WindowedCoGroup(_TwoWindowed):
+    """What ``CoGroupedStreams.window`` returns."""
+
+    def apply(self, function: CoGroupFunction, output_type: TypeInformation | None = None) -> DataStream:
+        if not isinstance(function, CoGroupFunction):
+            raise wrong(
+                "apply", "a CoGroupFunction object", function, "extend CoGroupFunction and pass an object of it"
+            )
+        return self._windowed.apply(_CoGroup(function), output_type)
+
+
+class JoinedStreams(_TwoStreams[WindowedJoin]):
+    """What ``DataStream.join`` returns: pairs of records with the same key in the same window."""
+
+    _method, _windows = "join", WindowedJoin
+
+
+class CoGroupedStreams(_TwoStreams[WindowedCoGroup]):
+    """What ``DataStream.co_group`` returns: the records of both streams with the same key in the same window."""
+
+    _method, _windows = "co_group", WindowedCoGroup
+
+
+# -- what runs ---------------------------------------------------------------------------------------------------------
+
+
+def _from_first(value: Any) -> tuple[int, Any]:
+    return FIRST, value
+
+
+def _from_second(value: Any) -> tuple[int, Any]:
+    return SECOND, value
+
+
+class _KeyOfEither:
+    def __init__(self, first: Callable[[Any], Any], second: Callable[[Any], Any]) -> None:
+        self._selectors = first, second
+
+    def __call__(self, tagged: tuple[int, Any]) -> Any:
+        return self._selectors[tagged[0]](tagged[1])
+
+
+class _CoGroup(FunctionWrapper, WindowFunction):
+    def apply(self, key: Any, window: Any, inputs: Iterable[tuple[int, Any]]) -> Iterable[Any]:
+        sides: tuple[list[Any], list[Any]] = ([], [])
+        for side, value in inputs:
+            sides[side].append(value)
+        return self._results(*sides)
+
+    def _results(self, first: list[Any], second: list[Any]) -> Iterable[Any]:
+        results: Iterable[Any] = self.wrapped.co_group(first, second)
+        return results
+
+
+class _Join(_CoGroup):
+    def _results(self, first: list[Any], second: list[Any]) -> Iterator[Any]:
+        function = self.wrapped
+        flat = isinstance(function, FlatJoinFunction)
+        join = function.join if isinstance(function, JoinFunction | FlatJoinFunction) else function
+        for one in first:
+            for other in second:
+                if flat:
+                    yield from join(one, other) or ()
+                else:
+                    yield join(one, other)

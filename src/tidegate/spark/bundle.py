@@ -1,0 +1,227 @@
+"""The bundle: one zip with everything a job needs in the workers, named by its content, unpacked once a host."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import glob
+import hashlib
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tidegate.common.dependencies import Dependencies
+from tidegate.common.errors import DependencyError
+
+log = logging.getLogger(__name__)
+
+_MANIFEST, _REQUIREMENTS, _PACKAGES = "manifest.json", "requirements.txt", "packages"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The time of every entry: the same content gives the same bytes, and so the same name."""
+_IMPORTABLE = (".zip", ".whl", ".egg")
+_READY = ".ready"
+
+
+@dataclass
+class Manifest:
+    """What is where in an unpacked bundle, by relative paths."""
+
+    python_path: list[str] = field(default_factory=list)
+    cached: dict[str, str] = field(default_factory=dict)
+    executables: list[str] = field(default_factory=list)
+    archives: dict[str, str] = field(default_factory=dict)
+    """The directory to unpack into -> the archive."""
+    requirements: bool = False
+    packages: bool = False
+
+
+# -- made where the program is started
+
+
+@functools.cache
+def _staging() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="tidegate-ship-")
+
+
+def staging() -> str:
+    """A directory of this process, until it ends: executors that start late fetch from it too."""
+    return _staging().name
+
+
+def make_bundle(dependencies: Dependencies, modules: dict[str, Path], directory: str) -> Path:
+    """``modules``: name -> file, of the modules beside the program. Gives the bundle, named by its content."""
+    manifest = Manifest(requirements=dependencies.requirements is not None, packages=dependencies.packages is not None)
+    with (
+        tempfile.NamedTemporaryFile(dir=directory, suffix=".zip", delete=False) as file,
+        zipfile.ZipFile(file, "w") as zipped,
+    ):
+        for number, path in enumerate(map(Path, dependencies.python_files)):
+            manifest.python_path += _add_python(zipped, path, f"python/{number}")
+        for name, path in sorted(modules.items()):
+            _add(zipped, path, f"program/{name}")
+        manifest.python_path += ["program"] if modules else []
+        for number, (archive, target) in enumerate(dependencies.archives):
+            manifest.archives[f"work/{target}"] = _add(zipped, Path(archive), f"archives/{number}")
+        for number, cached in enumerate(dependencies.cached_files):
+            held = f"cached/{number}/{os.path.basename(cached.path)}"
+            manifest.cached[cached.name] = _add(zipped, Path(cached.path), held)
+            manifest.executables += [held] if cached.executable else []
+        if dependencies.requirements is not None:
+            _add(zipped, Path(dependencies.requirements), _REQUIREMENTS)
+        if dependencies.packages is not None:
+            _add(zipped, Path(dependencies.packages), _PACKAGES)
+        zipped.writestr(zipfile.ZipInfo(_MANIFEST, _EPOCH), json.dumps(vars(manifest)))
+    with open(file.name, "rb") as written:
+        digest = hashlib.file_digest(written, "sha256").hexdigest()[:32]
+    bundle = Path(directory, f"tidegate-{digest}.zip")
+    os.replace(file.name, bundle)
+    return bundle
+
+
+def _add_python(zipped: zipfile.ZipFile, path: Path, place: str) -> list[str]:
+    """Gives what to put on the path: modules in a directory are found, and a directory that is a package is found itself."""
+    held = _add(zipped, path, f"{place}/{path.name}")
+    if path.is_dir():
+        return [held, place] if (path / "__init__.py").exists() else [held]
+    return [held] if path.suffix.lower() in _IMPORTABLE else [place]
+
+
+def _add(zipped: zipfile.ZipFile, path: Path, name: str) -> str:
+    files = sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
+    if path.is_dir():
+        zipped.writestr(zipfile.ZipInfo(f"{name}/", _EPOCH), b"")
+    for file in files:
+        if "__pycache__" not in file.parts:
+            entry = zipfile.ZipInfo(f"{name}/{file.relative_to(path)}" if path.is_dir() else name, _EPOCH)
+            entry.external_attr = (file.stat().st_mode & 0o777) << 16
+            with open(file, "rb") as source, zipped.open(entry, "w") as target:
+                shutil.copyfileobj(source, target)
+    return name
+
+
+# -- unpacked where functions run
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A bundle on this host. ``work``: where functions run that open what is in an archive."""
+
+    python_path: tuple[str, ...]
+    cached: dict[str, str]
+    work: str | None
+
+
+def home() -> str:
+    """Where bundles are unpacked on this host: the user's own, and nobody else's to write to."""
+    place = os.path.join(tempfile.gettempdir(), f"tidegate-dependencies-{os.getuid()}")
+    os.makedirs(place, mode=0o700, exist_ok=True)
+    if os.stat(place).st_uid != os.getuid():
+        raise DependencyError(
+            "Dependencies are unpacked into a directory of the user's own",
+            found=f"{place} belongs to user {os.stat(place).st_uid}",
+            cure="remove it, or set TMPDIR of the workers",
+        )
+    return place
+
+
+def unpacked(bundle: str) -> Unpacked:
+    """Unpacks it, and installs its requirements, if no process of this host has done so before. Others wait."""
+    # what pip installs fits one Python only
+    python = f"{sys.version_info.major}.{sys.version_info.minor}-{sysconfig.get_platform()}"
+    place = Path(home(), f"{Path(bundle).stem}-{python}")
+    with _locked(f"{place}.lock"):
+        if not (place / _READY).exists():
+            shutil.rmtree(place, ignore_errors=True)
+            _unpack(bundle, place)
+            (place / _READY).touch()
+    manifest = _manifest(place)
+    installed = [str(place / "site")] if manifest.requirements else []
+    return Unpacked(
+        (*(str(place / part) for part in manifest.python_path), *installed),
+        {name: str(place / part) for name, part in manifest.cached.items()},
+        str(place / "work") if manifest.archives else None,
+    )
+
+
+def _unpack(bundle: str, place: Path) -> None:
+    with zipfile.ZipFile(bundle) as zipped:
+        zipped.extractall(place)
+    manifest = _manifest(place)
+    for target, archive in manifest.archives.items():
+        _unpack_archive(place / archive, place / target)
+    for executable in manifest.executables:
+        path = place / executable
+        path.chmod(path.stat().st_mode | 0o111)
+    if manifest.requirements:
+        _install(place, manifest.packages)
+
+
+def _unpack_archive(archive: Path, target: Path) -> None:
+    try:
+        with zipfile.ZipFile(archive) as zipped:
+            zipped.extractall(target)
+            for entry in zipped.infolist():
+                mode = entry.external_attr >> 16 & 0o777
+                if mode and not entry.is_dir():
+                    (target / entry.filename).chmod(mode | 0o600)
+    except zipfile.BadZipFile as error:
+        raise DependencyError(
+            "Archives of a job are zip files", where=f"archive '{target.name}'", found=str(error), cure="zip -r a.zip a"
+        ) from error
+
+
+def _manifest(place: Path) -> Manifest:
+    return Manifest(**json.loads((place / _MANIFEST).read_text()))
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _install(place: Path, packages: bool) -> None:
+    offline = ["--no-index", "--find-links", str(place / _PACKAGES)] if packages else []
+    wanted = ["-r", str(place / _REQUIREMENTS), "--target", str(place / "site")]
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
+    log.info("installing the job's requirements on this host, into %s ...", place / "site")
+    started = time.monotonic()
+    command = [*_pip(), "install", *quiet, *offline, *wanted]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise DependencyError(
+            "The requirements of a job must be installable on every host",
+            where=f"host {os.uname().nodename}, {' '.join(command[:3])}",
+            found="\n".join(done.stderr.strip().splitlines()[-5:]),
+            cure="give a directory with the packages: set_python_requirements(file, requirements_cache_dir)"
+            if not packages
+            else "the directory needs every package, for this platform and Python: pip download -d directory -r file",
+        )
+    log.info("requirements installed in %.1f s", time.monotonic() - started)
+
+
+def _pip() -> list[str]:
+    """pip of the workers' Python; else the one that Python brings along for new environments."""
+    import importlib.util
+
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    bundled = importlib.util.find_spec("ensurepip")
+    wheels = glob.glob(os.path.join(os.path.dirname(bundled.origin or ""), "_bundled", "pip-*.whl")) if bundled else []
+    if not wheels:
+        raise DependencyError(
+            "Requirements are installed with pip", found=f"{sys.executable} has none", cure="install pip there"
+        )
+    return [sys.executable, os.path.join(wheels[0], "pip")]

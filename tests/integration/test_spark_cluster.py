@@ -1,0 +1,115 @@
+"""On a real cluster, whose executors know nothing of the driver's directories: Tidegate, the program's modules, its files, archives
+and packages reach them, and what functions log stands in the executors' logs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from standalone import Cluster, bare_python, cluster
+
+PROGRAM = """\
+import logging
+import os
+
+import neighbour
+from pyflink.common import Types
+from pyflink.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from pyflink.datastream.state import ValueStateDescriptor
+
+class Look(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+        with open(runtime_context.get_distributed_cache().get_file("words")) as words:
+            self.word = words.read().strip()
+
+    def process_element(self, value, ctx):
+        import added
+        import needed
+        import tidegate
+        with open("env/data.txt") as data:
+            archived = data.read().strip()
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        logging.getLogger("job").info("seen %s", value)
+        zipped = ".zip" in tidegate.__file__
+        yield f"{neighbour.doubled(value)} {count} {self.word} {added.value} {needed.value} {archived} {zipped}"
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.set_parallelism(2)
+env.add_python_file("added.py")
+env.add_python_archive("archive.zip", "env")
+env.set_python_requirements("requirements.txt", "packages")
+env.register_cached_file("words.txt", "words")
+os.chdir("/")
+numbers = env.from_collection(list(range(6)), Types.LONG())
+for line in sorted(numbers.key_by(lambda x: x % 2, Types.LONG()).process(Look(), Types.STRING()).execute_and_collect("seen")):
+    print(line)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """The directory of the program, with everything it names."""
+    place = tmp_path / "program"
+    (place / "packages").mkdir(parents=True)
+    (place / "job.py").write_text(PROGRAM)
+    (place / "neighbour.py").write_text("from pyflink.common import Row\ndef doubled(x):\n    return Row(x * 2)[0]\n")
+    (place / "added.py").write_text("value = 'added'\n")
+    (place / "words.txt").write_text("tide\n")
+    (place / "requirements.txt").write_text("needed==1.0\n")
+    with zipfile.ZipFile(place / "archive.zip", "w") as zipped:
+        zipped.writestr("data.txt", "archived\n")
+    with zipfile.ZipFile(place / "packages" / "needed-1.0-py3-none-any.whl", "w") as zipped:
+        zipped.writestr("needed.py", "value = 'needed'\n")
+        zipped.writestr("needed-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: needed\nVersion: 1.0\n")
+        zipped.writestr("needed-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        zipped.writestr("needed-1.0.dist-info/RECORD", "")
+    return place
+
+
+def run(program: Path, tmp_path: Path, python: str, *options: str) -> list[str]:
+    environment = {**os.environ, "PYSPARK_PYTHON": python, "TMPDIR": str(tmp_path)}
+    environment.pop("PYTHONPATH", None)
+    command = [sys.executable, "-m", "tidegate.cli.main", "run", "--pyflink", *options, "job.py"]
+    done = subprocess.run(
+        command, cwd=program, env=environment, capture_output=True, text=True, check=False, timeout=250
+    )
+    assert done.returncode == 0, "\n".join(line for line in done.stderr.splitlines() if not line.startswith("\tat "))
+    return [*done.stdout.splitlines(), *(line for line in done.stderr.splitlines() if " INFO job " in line)]
+
+
+def expected(zipped: bool) -> list[str]:
+    return sorted(f"{x * 2} {x // 2 + 1} tide added needed archived {zipped}" for x in range(6))
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[Cluster]:
+    with cluster(tmp_path) as started:
+        yield started
+
+
+def test_a_cluster_has_what_the_program_has(standalone: Cluster, program: Path, tmp_path: Path) -> None:
+    keys = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+    }
+    options = [f"-D{key}={value}" for key, value in keys.items()]
+    printed = run(program, tmp_path, bare_python(), "--master", standalone.master, *options)
+    assert printed == expected(zipped=True)
+    logged = [line for line in standalone.printed().splitlines() if "] seen " in line]
+    assert sorted(line.rpartition(" ")[2] for line in logged) == [str(x) for x in range(6)]
+    assert all(" INFO job [seen: " in line and "/2)] seen " in line for line in logged), logged
+
+
+def test_a_local_master_too(program: Path, tmp_path: Path) -> None:
+    printed = run(program, tmp_path, sys.executable, "--master", "local[2,4]")
+    assert printed[:6] == expected(zipped=False)
+    assert sorted(line.rpartition("seen ")[2] for line in printed[6:]) == [str(x) for x in range(6)]
