@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tidegate.common.arguments import wrong
 from tidegate.common.errors import ProgramError
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation
+from tidegate.common.types import Row
 from tidegate.datastream.aggregations import (
     Field,
     GreatestOf,
@@ -19,6 +20,7 @@ from tidegate.datastream.aggregations import (
     SumOf,
     expect_field,
 )
+from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.functions import KeyedProcessFunction, KeySelector, ReduceFunction
 from tidegate.datastream.stream import DataStream, expect_function
 from tidegate.datastream.typed_functions import TypedProcess, TypedReduce, typed
@@ -101,6 +103,12 @@ class KeyedStream(DataStream):
         """Another key instead of this one."""
         return self._origin_stream.key_by(key_selector, key_type)
 
+    def execute_and_collect(
+        self, job_execution_name: str | None = None, limit: int | None = None
+    ) -> CloseableIterator | list[Any]:
+        """As of any stream; each record comes as a ``Row`` of its key and itself, as in PyFlink."""
+        return self.process(_WithKey()).execute_and_collect(job_execution_name, limit)
+
     def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
         """Pairs of records of two keyed streams, with the same key, whose times lie close to each other (Java's API)."""
         from tidegate.datastream.interval_join import IntervalJoin  # it makes streams
@@ -138,6 +146,11 @@ class KeyedStream(DataStream):
             found=partitioning.ship.name.lower(),
             cure="partition before key_by(), or behind the next operator",
         )
+
+
+class _WithKey(KeyedProcessFunction):
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Row]:
+        yield Row(ctx.get_current_key(), value)
 
 
 _FUNCTIONS: dict[KeyedStream.AccumulateType, Callable[[Field], Any]] = {

@@ -11,7 +11,7 @@ from tidegate.common.conversion import converter
 from tidegate.common.errors import ProgramError
 from tidegate.common.execution_config import ExecutionConfig
 from tidegate.common.ids import new_token
-from tidegate.common.typeinfo import TupleTypeInfo, TypeInformation, Types
+from tidegate.common.typeinfo import PickledBytesTypeInfo, TupleTypeInfo, TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.collect import CollectSink, collected
 from tidegate.connectors.function_sink import FunctionSink
@@ -176,6 +176,14 @@ class DataStream(StreamOperatorSettings):
                 raise wrong("union", "streams", stream, "pass DataStream objects")
             if stream._env is not self._env:
                 raise ProgramError("Streams that are united belong to one environment", where="union")
+            declared = not any(isinstance(of, PickledBytesTypeInfo) for of in (self._type, stream._type))
+            if declared and stream._type != self._type:
+                raise ProgramError(
+                    "Streams that are united are of one type",
+                    where="union",
+                    found=f"{self._described()} and {stream._described()}",
+                    cure="declare the same type for both: map(lambda value: value, output_type=Types.STRING())",
+                )
         inputs = [i for stream in (self, *streams) for i in stream._unkeyed()]
         return DataStream(self._env, tuple(inputs), self._type)
 
@@ -331,6 +339,11 @@ class DataStream(StreamOperatorSettings):
             found="a union, a side output or a partitioning, which is none",
             cure=f"call {method}() on the stream map(), process() or a source returned, or on what reads this one",
         )
+
+    def _described(self) -> str:
+        """For messages: the names of its operators, and its type."""
+        names = ", ".join(repr(self._env._transformation(i.upstream).name) for i in self._inputs)
+        return f"{self._type} of {names}"
 
     def _unkeyed(self) -> tuple[Input, ...]:
         """What a reader that is not keyed by this stream's key reads. Records of a key stay together all the same."""

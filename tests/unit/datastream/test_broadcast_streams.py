@@ -126,7 +126,7 @@ def test_declared_types_and_side_outputs(env: StreamExecutionEnvironment) -> Non
     info = Types.ROW_NAMED(["x", "y"], [Types.INT(), Types.INT()])
     rules = env.from_collection([("a", 1)]).broadcast(RULES)
     main = env.from_collection([5]).connect(rules).process(Sides(), info)
-    both = main.map(lambda row: str(row.x)).union(main.get_side_output(tag))
+    both = main.map(lambda row: str(row.x), Types.STRING()).union(main.get_side_output(tag))
     assert sorted(collect(both)) == ["5", "a"]
 
 

@@ -253,6 +253,40 @@ def test_of_one_keyed_stream_and_one_that_is_not_each_keeps_its_partitioning(env
     assert all(len(indexes) == 1 for indexes in places.values())
 
 
+def test_a_keyed_stream_is_collected_with_its_keys(env: StreamExecutionEnvironment) -> None:
+    found = collect(env.from_collection([1, 2, 3]).key_by(lambda n: n % 2))
+    assert sorted(map(tuple, found)) == [(0, 2), (1, 1), (1, 3)]
+    assert all(isinstance(row, Row) for row in found)
+
+
+@pytest.mark.parametrize(
+    "key_of",
+    [
+        lambda n: [n % 2],
+        lambda n: {"k": n % 2},
+        lambda n: bytearray([n % 2]),
+        lambda n: Row(n % 2),
+        lambda n: (1, [n % 2]),
+    ],
+)
+def test_keys_that_python_cannot_hash(env: StreamExecutionEnvironment, key_of: Any) -> None:
+    class Counts(KeyedCoProcessFunction):
+        def open(self, runtime_context: Any) -> None:
+            self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+        def process_element1(self, value: Any, ctx: Any) -> Iterator[Any]:
+            assert ctx.get_current_key() == key_of(value)
+            assert type(ctx.get_current_key()) is type(key_of(value))
+            self.count.update((self.count.value() or 0) + 1)
+            yield value % 2, self.count.value()
+
+        process_element2 = process_element1
+
+    numbers = env.from_collection([1, 2, 3])
+    found = collect(numbers.connect(numbers).key_by(key_of, key_of).process(Counts()))
+    assert sorted(found) == [(0, 1), (0, 2), (1, 1), (1, 2), (1, 3), (1, 4)]
+
+
 # -- mistakes ---------------------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +294,13 @@ def test_streams_of_two_environments_are_refused(env: StreamExecutionEnvironment
     other = StreamExecutionEnvironment(Configuration())
     with pytest.raises(ProgramError, match="Streams that are connected belong to one environment"):
         env.from_collection([1]).connect(other.from_collection([1]))
+
+
+def test_streams_of_two_types_are_not_united(env: StreamExecutionEnvironment) -> None:
+    numbers = env.from_collection([1], Types.LONG())
+    texts = env.from_collection(["a"]).map(str, Types.STRING()).name("texts")
+    with pytest.raises(ProgramError, match=r"of one type(.|\n)*found: Long of '.*Source.*' and String of 'texts'"):
+        numbers.union(texts)
 
 
 def test_only_streams_are_connected(env: StreamExecutionEnvironment) -> None:

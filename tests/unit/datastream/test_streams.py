@@ -89,7 +89,7 @@ def test_types_of_streams(numbers: DataStream) -> None:
     assert numbers.get_type() == Types.LONG()
     assert numbers.filter(bool).get_type() == Types.LONG()
     assert numbers.map(str).get_type() == Types.PICKLED_BYTE_ARRAY()
-    assert numbers.map(str, Types.STRING()).union(numbers).get_type() == Types.STRING()
+    assert numbers.map(str, Types.STRING()).union(numbers.map(str)).get_type() == Types.STRING()
 
 
 @pytest.mark.parametrize(
