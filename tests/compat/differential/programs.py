@@ -20,6 +20,7 @@ from differential import (
     timer_programs,
     type_programs,
     typed_programs,
+    window_programs,
 )
 
 __all__ = [
@@ -42,4 +43,5 @@ __all__ = [
     "timer_programs",
     "type_programs",
     "typed_programs",
+    "window_programs",
 ]
