@@ -38,7 +38,7 @@ def environment(parallelism: int, interval_ms: int, directory: str) -> StreamExe
     return env
 
 
-def keyed_count(env: StreamExecutionEnvironment, source: Any, keys: int, records: int = 0) -> None:
+def keyed_count(env: StreamExecutionEnvironment, source: Any, keys: int) -> None:
     """The program that every engine runs."""
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers", Types.LONG())
     (
@@ -54,7 +54,7 @@ def engine_round_ms(client: Any) -> list[float]:
     return [statistics.seconds * 1000 for statistics in client._job.rounds()]
 
 
-def main(program: Callable[[StreamExecutionEnvironment, Any, int, int], None] = keyed_count) -> None:
+def main(program: Callable[[StreamExecutionEnvironment, Any, int], None] = keyed_count) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--keys", type=int, required=True)
@@ -64,7 +64,7 @@ def main(program: Callable[[StreamExecutionEnvironment, Any, int, int], None] = 
     args = parser.parse_args()
 
     env = environment(args.parallelism, args.interval_ms, args.dir)
-    program(env, NumberSequenceSource(0, args.records - 1), args.keys, args.records)
+    program(env, NumberSequenceSource(0, args.records - 1), args.keys)
     start = time.perf_counter()
     env.execute("keyed-count")
     seconds = time.perf_counter() - start

@@ -48,7 +48,8 @@ class Count(AggregateFunction):
 
 
 def window_count(assigner: WindowAssigner[Any, Any]) -> Any:
-    def program(env: StreamExecutionEnvironment, source: Any, keys: int, records: int) -> None:
+    def program(env: StreamExecutionEnvironment, source: Any, keys: int) -> None:
+        records = source.end - source.start + 1
         times = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(EventTime(records // PARALLELISM))
         (
             env.from_source(source, times, "numbers", Types.LONG())
