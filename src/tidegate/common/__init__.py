@@ -11,9 +11,11 @@ from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
 from tidegate.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from tidegate.common.serialization import (
+    BulkWriterFactory,
     ByteArraySchema,
     DeserializationSchema,
     Encoder,
+    RowFieldExtractorSchema,
     SerializationSchema,
     SimpleStringSchema,
 )
@@ -29,6 +31,7 @@ from tidegate.common.watermark_strategy import (
 )
 
 __all__ = [
+    "BulkWriterFactory",
     "ByteArraySchema",
     "CompletableFuture",
     "ConfigOption",
@@ -47,6 +50,7 @@ __all__ = [
     "RestartStrategies",
     "RestartStrategyConfiguration",
     "Row",
+    "RowFieldExtractorSchema",
     "RowKind",
     "SerializationSchema",
     "SimpleStringSchema",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 from typing import Any
 
+import yaml
+
 from tidegate.common.arguments import wrong
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.flink_keys import PASSED_ON, WITHOUT_MEANING
-from tidegate.common.option_types import parse_bool, parse_float, parse_int, parse_list
+from tidegate.common.option_types import parse_bool, parse_float, parse_int
 from tidegate.common.options import (
     CHECKPOINT_CONCURRENT,
     CHECKPOINT_INTERVAL,
@@ -93,8 +96,14 @@ class Configuration:
 
     @staticmethod
     def parse_list_value(value: str) -> list[str]:
-        """``a;b`` or ``[a, b]`` as a list; nothing gives an empty one."""
-        return parse_list(value) if value else []
+        """A YAML list (``[a, b]``, or a line ``- a`` for each) or ``a;b`` as a list; nothing gives an empty one."""
+        if not value:
+            return []
+        with contextlib.suppress(yaml.YAMLError):
+            found = yaml.safe_load(value)
+            if isinstance(found, list):
+                return found
+        return value.split(";")
 
     def key_set(self) -> set[str]:
         """All keys that are set."""

@@ -1,30 +1,58 @@
-"""Serialization schemas: records to bytes and back, for connectors that move bytes."""
+"""Serialization schemas: records to bytes and back, for connectors that move bytes.
+
+Connectors work on chunks: they call ``serialize_batch`` and ``deserialize_batch``, and a schema that knows a faster way than one by
+one overrides them. A schema of a user's needs ``serialize`` or ``deserialize`` only.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import ConfigurationError
+from tidegate.common.arguments import expect_int, shown, wrong
+from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError
+from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from tidegate.common.types import Row
 
-__all__ = ["ByteArraySchema", "DeserializationSchema", "Encoder", "SerializationSchema", "SimpleStringSchema"]
+__all__ = [
+    "BulkWriterFactory",
+    "ByteArraySchema",
+    "DeserializationSchema",
+    "Encoder",
+    "RowDataBulkWriterFactory",
+    "RowFieldExtractorSchema",
+    "SerializationSchema",
+    "SimpleStringSchema",
+]
 
 
 class SerializationSchema(ABC):
-    """Turns one record into bytes. Pickled to the executors, so it holds plain settings only."""
+    """Turns records into bytes. Pickled to the executors, so it holds plain settings only."""
 
     @abstractmethod
     def serialize(self, value: Any) -> bytes:
         """The bytes of a record."""
 
+    def serialize_batch(self, values: list[Any]) -> list[bytes]:
+        """The bytes of each; what connectors call."""
+        return [self.serialize(value) for value in values]
+
 
 class DeserializationSchema(ABC):
-    """Turns bytes into one record."""
+    """Turns bytes into records."""
 
     @abstractmethod
     def deserialize(self, message: bytes) -> Any:
-        """The record of these bytes."""
+        """The record; None: there is none in the message, and it is passed over."""
+
+    def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:
+        """The record of each, or None; as many as there are payloads. What connectors call."""
+        return [self.deserialize(payload) for payload in payloads]
+
+    def get_produced_type(self) -> TypeInformation | None:
+        """The type of the records, if the schema knows it."""
+        return None
 
 
 class SimpleStringSchema(SerializationSchema, DeserializationSchema):
@@ -39,9 +67,22 @@ class SimpleStringSchema(SerializationSchema, DeserializationSchema):
             raise wrong("SimpleStringSchema", "a text", value, "map the records to str first")
         return value.encode(self.charset)
 
+    def serialize_batch(self, values: list[Any]) -> list[bytes]:
+        charset = self.charset
+        if {str}.issuperset(map(type, values)):
+            return [value.encode(charset) for value in values]
+        return [self.serialize(value) for value in values]
+
     def deserialize(self, message: bytes) -> str:
-        """The text of bytes in the schema's character set."""
-        return message.decode(self.charset)
+        """As Java does: bytes that are no text of the character set become the replacement character."""
+        return message.decode(self.charset, "replace")
+
+    def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:
+        charset = self.charset
+        return [payload.decode(charset, "replace") for payload in payloads]
+
+    def get_produced_type(self) -> TypeInformation:
+        return Types.STRING()
 
 
 class ByteArraySchema(SerializationSchema, DeserializationSchema):
@@ -56,6 +97,35 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
     def deserialize(self, message: bytes) -> bytes:
         """The bytes as they are."""
         return message
+
+    def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:
+        return list(payloads)
+
+    def get_produced_type(self) -> TypeInformation:
+        return Types.PRIMITIVE_ARRAY(Types.BYTE())
+
+
+class RowFieldExtractorSchema(SerializationSchema):
+    """One field of a row, which holds bytes already: the key or the value of a Kafka record."""
+
+    def __init__(self, field_index: int) -> None:
+        if expect_int("RowFieldExtractorSchema", field_index, "a position from 0") < 0:
+            raise ProgramError(f"Field index must be non-negative, got: {field_index}", cure="count fields from 0")
+        self.field_index = field_index
+
+    def serialize(self, value: Any) -> bytes:
+        if not isinstance(value, Row | tuple) or len(value) <= self.field_index:
+            wanted = f"a row with a field {self.field_index}"
+            raise wrong("RowFieldExtractorSchema", wanted, value, "map the records to rows of bytes first")
+        field = value[self.field_index]
+        if not isinstance(field, bytes | bytearray):
+            raise ArgumentTypeError(
+                f"Field {self.field_index} must be of type bytes",
+                where="RowFieldExtractorSchema",
+                found=shown(field),
+                cure="encode the field before, for example str(key).encode()",
+            )
+        return bytes(field)
 
 
 class Encoder(ABC):
@@ -86,6 +156,32 @@ class LineEncoder(Encoder):
 
     def encode_batch(self, values: list[Any]) -> bytes:
         return "".join([f"{value}\n" for value in values]).encode(self.charset)
+
+
+class BulkWriterFactory(ABC):
+    """How a bulk format makes a file: ``FileSink.for_bulk_format`` collects the batches of a part and hands them over.
+
+    A file in a bulk format cannot be continued once it is closed, so a part begins and ends in one round, or is made of the
+    records that earlier rounds have kept for it. Pickled to the executors.
+    """
+
+    @abstractmethod
+    def pack(self, values: list[Any]) -> bytes:
+        """Check a batch against the format's columns and turn it into bytes that ``write`` takes. What does not fit is refused."""
+
+    @abstractmethod
+    def write(self, batches: Iterator[bytes], target: Any) -> None:
+        """Write a whole file with the records of the batches to a binary stream."""
+
+
+class RowDataBulkWriterFactory(BulkWriterFactory):
+    """One whose records are rows of a known type."""
+
+    def __init__(self, row_type: RowTypeInfo) -> None:
+        self._row_type = row_type
+
+    def get_row_type(self) -> RowTypeInfo:
+        return self._row_type
 
 
 def _known(charset: str) -> str:

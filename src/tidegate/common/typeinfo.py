@@ -10,7 +10,9 @@ import datetime
 import decimal
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Any, Optional
+from typing import Annotated, Any, Optional
+
+import msgspec
 
 from tidegate.common.arguments import wrong
 from tidegate.common.errors import ProgramError
@@ -21,8 +23,10 @@ __all__ = [
     "BasicType",
     "BasicTypeInfo",
     "DateTypeInfo",
+    "ExternalTypeInfo",
     "InstantTypeInfo",
     "ListTypeInfo",
+    "LocalTimeTypeInfo",
     "MapTypeInfo",
     "ObjectArrayTypeInfo",
     "PickledBytesTypeInfo",
@@ -84,13 +88,20 @@ class BasicType(Enum):
     INSTANT = "Instant"
 
 
+INTEGER_BITS = {"BYTE": 8, "SHORT": 16, "INT": 32, "LONG": 64}
+
+
+def _of_bits(bits: int) -> Any:
+    return Annotated[int, msgspec.Meta(ge=-1 << bits - 1, le=(1 << bits - 1) - 1)]
+
+
 _BASIC_SCHEMAS: dict[BasicType, Any] = {
     BasicType.STRING: str,
-    BasicType.BYTE: int,
+    BasicType.BYTE: _of_bits(8),
     BasicType.BOOLEAN: bool,
-    BasicType.SHORT: int,
-    BasicType.INT: int,
-    BasicType.LONG: int,
+    BasicType.SHORT: _of_bits(16),
+    BasicType.INT: _of_bits(32),
+    BasicType.LONG: _of_bits(64),
     BasicType.FLOAT: float,
     BasicType.DOUBLE: float,
     BasicType.CHAR: str,
@@ -218,6 +229,27 @@ class TimestampTypeInfo(TypeInformation):
         return "TimestampTypeInfo"
 
 
+class LocalTimeTypeInfo(TypeInformation):
+    """``datetime.date``, ``time`` and ``datetime`` to the microsecond (Java's ``LocalDate`` and its sisters)."""
+
+    class TimeType(Enum):
+        LOCAL_DATE = 0
+        LOCAL_TIME = 1
+        LOCAL_DATE_TIME = 2
+
+    def __init__(self, time_type: TimeType) -> None:
+        self._time_type = time_type
+
+    def describe(self) -> str:
+        return self._time_type.name
+
+    def to_schema(self) -> Any | None:
+        return (datetime.date, datetime.time, datetime.datetime)[self._time_type.value]
+
+    def __repr__(self) -> str:
+        return f"LocalTimeTypeInfo<{self._time_type.name}>"
+
+
 class SqlTimeTypeInfo:
     """The three SQL time types by name."""
 
@@ -247,13 +279,17 @@ class PickledBytesTypeInfo(TypeInformation):
         return "PickledByteArrayTypeInfo"
 
 
-class _ElementTypeInfo(TypeInformation):
+class ElementTypeInfo(TypeInformation):
     """Shared by all sequences of one element type."""
 
     _name = ""
 
     def __init__(self, element_type: TypeInformation) -> None:
         self._element_type = _expect_type(type(self).__name__, element_type)
+
+    @property
+    def elem_type(self) -> TypeInformation:
+        return self._element_type
 
     def describe(self) -> str:
         return f"{self._name}<{self._element_type.describe()}>"
@@ -266,7 +302,7 @@ class _ElementTypeInfo(TypeInformation):
         return f"{type(self).__name__}<{self._element_type}>"
 
 
-class ListTypeInfo(_ElementTypeInfo):
+class ListTypeInfo(ElementTypeInfo):
     """A list of elements of one type."""
 
     _name = "LIST"
@@ -275,7 +311,7 @@ class ListTypeInfo(_ElementTypeInfo):
 _PRIMITIVES = frozenset(["BOOLEAN", "BYTE", "SHORT", "INT", "LONG", "FLOAT", "DOUBLE", "CHAR"])
 
 
-class PrimitiveArrayTypeInfo(_ElementTypeInfo):
+class PrimitiveArrayTypeInfo(ElementTypeInfo):
     """A list of numbers, booleans or characters; of BYTE: a ``bytes``."""
 
     _name = "PRIMITIVE_ARRAY"
@@ -294,7 +330,7 @@ class PrimitiveArrayTypeInfo(_ElementTypeInfo):
         return bytes if self._element_type.describe() == "BYTE" else super().to_schema()
 
 
-class BasicArrayTypeInfo(_ElementTypeInfo):
+class BasicArrayTypeInfo(ElementTypeInfo):
     """A list of basic values, each of which may be None."""
 
     _name = "BASIC_ARRAY"
@@ -307,7 +343,7 @@ class BasicArrayTypeInfo(_ElementTypeInfo):
             )
 
 
-class ObjectArrayTypeInfo(_ElementTypeInfo):
+class ObjectArrayTypeInfo(ElementTypeInfo):
     """A list of elements of any one type."""
 
     _name = "OBJECT_ARRAY"
@@ -319,6 +355,14 @@ class MapTypeInfo(TypeInformation):
     def __init__(self, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
         self._key_type_info = _expect_type("Types.MAP", key_type_info)
         self._value_type_info = _expect_type("Types.MAP", value_type_info)
+
+    @property
+    def key_type(self) -> TypeInformation:
+        return self._key_type_info
+
+    @property
+    def value_type(self) -> TypeInformation:
+        return self._value_type_info
 
     def describe(self) -> str:
         return f"MAP<{self._key_type_info.describe()}, {self._value_type_info.describe()}>"
@@ -371,8 +415,8 @@ class RowTypeInfo(TypeInformation):
         return list(self._field_names)
 
     def get_field_index(self, field_name: str) -> int:
-        """The position of the field, -1 if there is none of that name."""
-        return self._field_names.index(field_name) if field_name in self._field_names else -1
+        """The position of the field; ValueError if there is none of that name, -1 for a type without names."""
+        return self._field_names.index(field_name) if self._named else -1
 
     def get_field_types(self) -> list[TypeInformation]:
         """In the order of the fields."""
@@ -382,11 +426,45 @@ class RowTypeInfo(TypeInformation):
         fields = zip(self._field_names, self._field_types, strict=True)
         return f"ROW<{', '.join(f'{name}: {info.describe()}' for name, info in fields)}>"
 
+    def __eq__(self, other: object) -> bool:
+        """As in PyFlink names do not count; ``describe`` tells them apart."""
+        return isinstance(other, RowTypeInfo) and self._field_types == other._field_types
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._field_types))
+
     def __repr__(self) -> str:
         if not self._named:
             return f"RowTypeInfo({', '.join(map(str, self._field_types))})"
         fields = zip(self._field_names, self._field_types, strict=True)
         return f"RowTypeInfo({', '.join(f'{name}: {info}' for name, info in fields)})"
+
+
+class ExternalTypeInfo(TypeInformation):
+    """Another type under the name Flink gives it at the border to tables; values are those of that type."""
+
+    def __init__(self, type_info: TypeInformation) -> None:
+        self.type_info = _expect_type("ExternalTypeInfo", type_info)
+
+    def describe(self) -> str:
+        return self.type_info.describe()
+
+    def to_schema(self) -> Any | None:
+        return self.type_info.to_schema()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ExternalTypeInfo) and self.type_info == other.type_info
+
+    def __hash__(self) -> int:
+        return hash(self.type_info)
+
+    def __repr__(self) -> str:
+        return f"ExternalTypeInfo<{self.type_info}>"
+
+
+def is_bytes(info: TypeInformation) -> bool:
+    """Whether values of the type are ``bytes``."""
+    return isinstance(info, PrimitiveArrayTypeInfo) and info.elem_type.describe() == "BYTE"
 
 
 class Types:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.files import Files
 from tidegate.common.plain_data import is_encodable
+from tidegate.connectors.file_format import FileFormat
 from tidegate.connectors.paths import SOURCE, join
-from tidegate.connectors.text_lines import StreamFormat
 from tidegate.operators.source import SourcePlan, SplitEnumerator, SplitInterval
 
 DEFAULT_SPLIT_SIZE = 64 << 20
@@ -47,14 +47,15 @@ class FileEnumerator(SplitEnumerator):
     def __init__(
         self,
         paths: tuple[str, ...],
-        stream_format: StreamFormat,
+        file_format: FileFormat,
         discovery_ms: int | None,
         split_size: int | None,
         parallelism: int,
         restored: Any | None,
     ) -> None:
-        self._paths, self._format = paths, stream_format
+        self._paths, self._format = paths, file_format
         self._discovery_ms, self._split_size = discovery_ms, split_size
+        self._least_cut = min(file_format.least_cut, split_size or file_format.least_cut)
         self._queues: list[deque[FileSplit]] = [deque() for _ in range(parallelism)]
         self._next_number, self._next_discovery_ms = 0, 0
         self._seen: list[str] = []  # replaced, never changed: snapshots share it
@@ -84,7 +85,8 @@ class FileEnumerator(SplitEnumerator):
         while queue and budget > 0:
             split = queue.popleft()
             path, start = split.path, split.at
-            at = min(split.end, start + budget) if self._format.can_cut(path) else split.end
+            whole = not self._format.can_cut(path)
+            at = split.end if whole else min(split.end, start + max(budget, self._least_cut))
             cost = max(at - start, _OPEN_COST)
             budget -= cost
             last = at == split.end

@@ -39,7 +39,8 @@ class Fragment:
 
 @dataclass
 class Part:
-    """``target``: the name it will get, a new one in every attempt; it is no part of the state."""
+    """``target``: the name it will get, a new one in every attempt; it is no part of the state. With compaction a part
+    holds several files: ``counted`` bytes of them are complete, and ``checkpoints`` have passed since its first record."""
 
     bucket: str
     directory: str
@@ -47,27 +48,33 @@ class Part:
     created_ms: int
     updated_ms: int
     fragments: list[Fragment] = field(default_factory=list)
+    counted: int = 0
+    checkpoints: int = 0
 
     @property
     def size(self) -> int:
         return sum(fragment.size for fragment in self.fragments)
 
     def info(self) -> PartInfo:
-        return PartInfo(self.bucket, self.size, self.created_ms, self.updated_ms)
+        return PartInfo(self.bucket, self.size - self.counted, self.created_ms, self.updated_ms)
 
     def to_state(self) -> dict[str, Any]:
+        compacted = {"counted": self.counted, "checkpoints": self.checkpoints}
         return {
             "bucket": self.bucket,
             "directory": self.directory,
             "created": self.created_ms,
             "updated": self.updated_ms,
             "fragments": [[f.name, f.size, f.level, f.named] for f in self.fragments],
+            **{name: number for name, number in compacted.items() if number},
         }
 
     @staticmethod
     def from_state(state: dict[str, Any], target: str = "") -> Part:
         fragments = [Fragment(*fields) for fields in state["fragments"]]
-        return Part(state["bucket"], state["directory"], target, state["created"], state["updated"], fragments)
+        part = Part(state["bucket"], state["directory"], target, state["created"], state["updated"], fragments)
+        part.counted, part.checkpoints = state.get("counted", 0), state.get("checkpoints", 0)
+        return part
 
 
 class HiddenNames:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
-from tidegate.common.arguments import expect_int
+from tidegate.common.arguments import expect_int, wrong
 from tidegate.common.configuration import notice
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError
 from tidegate.common.files import Files
+from tidegate.common.serialization import BulkWriterFactory
 from tidegate.connectors.bucket_assigners import BucketAssigner
 from tidegate.connectors.file_committer import FileCommitter
+from tidegate.connectors.file_compaction import Compaction, FileCompactor, FileCompactStrategy
 from tidegate.connectors.file_writer import FileSinkSettings, FileSinkWriter
 from tidegate.connectors.paths import SINK, full_path
-from tidegate.connectors.rolling import RollingPolicy
+from tidegate.connectors.rolling import OnCheckpointRollingPolicy, RollingPolicy
 from tidegate.operators.sink import (
     Committer,
     CommitterContext,
@@ -95,6 +97,11 @@ class FileSink(Sink):
         """
         return FileSink.RowFormatBuilder(base_path, encoder)
 
+    @staticmethod
+    def for_bulk_format(base_path: str, writer_factory: BulkWriterFactory) -> FileSink.BulkFormatBuilder:
+        """Files of a format that is written as a whole: CSV, JSON lines, Parquet, Avro, ORC. A part ends with a checkpoint."""
+        return FileSink.BulkFormatBuilder(base_path, writer_factory)
+
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
         return FileSinkWriter(self.settings, context, state)
 
@@ -113,40 +120,44 @@ class FileSink(Sink):
             )
         files.make_directory()
 
-    class RowFormatBuilder:
-        """Describes a sink that encodes records one by one."""
-
-        def __init__(self, base_path: str, encoder: Any) -> None:
-            if isinstance(encoder, str) or not (hasattr(encoder, "encode_batch") or hasattr(encoder, "encode")):
-                raise ArgumentTypeError(
-                    "an encoder has encode_batch(values) -> bytes or encode(value) -> bytes",
-                    where="FileSink.for_row_format",
-                    found=type(encoder).__name__,
-                    cure="pass Encoder.simple_string_encoder()",
-                )
-            self._base_path, self._encoder = full_path(base_path), encoder
-            self._policy: RollingPolicy = RollingPolicy.default_rolling_policy()
+    class BaseBuilder:
+        def __init__(self, base_path: str, encoder: Any, policy: RollingPolicy) -> None:
+            self._base_path, self._encoder, self._policy = full_path(base_path), encoder, policy
             self._assigner = BucketAssigner.date_time_bucket_assigner()
             self._names = OutputFileConfig("part", "")
+            self._compaction: Compaction | None = None
 
-        def with_rolling_policy(self, rolling_policy: RollingPolicy) -> FileSink.RowFormatBuilder:
-            """When a new file begins."""
+        def enable_compact(self, strategy: FileCompactStrategy, compactor: FileCompactor) -> Self:
+            """Small files become one before anybody sees them: output appears when the strategy has enough, and with the end of
+            input. Files of different subtasks are not put together."""
+            if not isinstance(strategy, FileCompactStrategy) or not isinstance(compactor, FileCompactor):
+                cure = "FileCompactStrategy.builder()...build(), FileCompactor.concat_file_compactor()"
+                raise wrong("FileSink.enable_compact", "a strategy and a compactor", (strategy, compactor), cure)
+            delimiter = b"" if isinstance(self._encoder, BulkWriterFactory) else compactor.delimiter
+            self._compaction = None if compactor.delimiter is None else Compaction(strategy, delimiter or b"")
+            return self
+
+        def disable_compact(self) -> Self:
+            """Parts that were to be compacted are finished as the rolling policy says."""
+            self._compaction = None
+            return self
+
+        def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
             self._policy = rolling_policy
             return self
 
-        def with_bucket_assigner(self, bucket_assigner: Any) -> FileSink.RowFormatBuilder:
+        def with_bucket_assigner(self, bucket_assigner: Any) -> Self:
             """A BucketAssigner, an object with ``get_bucket_id(value, context)``, or a function of the value. By
             default the hour of processing, ``yyyy-MM-dd--HH``.
             """
             self._assigner = BucketAssigner.of(bucket_assigner)
             return self
 
-        def with_output_file_config(self, output_file_config: OutputFileConfig) -> FileSink.RowFormatBuilder:
-            """How files are called."""
+        def with_output_file_config(self, output_file_config: OutputFileConfig) -> Self:
             self._names = output_file_config
             return self
 
-        def with_bucket_check_interval(self, interval: int) -> FileSink.RowFormatBuilder:
+        def with_bucket_check_interval(self, interval: int) -> Self:
             """In milliseconds. Accepted and without effect: whether a part is to be finished is asked in every round,
             and while parts are open every checkpoint has one.
             """
@@ -157,5 +168,36 @@ class FileSink(Sink):
         def build(self) -> FileSink:
             """The sink as described."""
             prefix, suffix = self._names.get_part_prefix(), self._names.get_part_suffix()
-            settings = FileSinkSettings(self._base_path, self._encoder, self._policy, self._assigner, prefix, suffix)
+            settings = FileSinkSettings(
+                self._base_path, self._encoder, self._policy, self._assigner, prefix, suffix, self._compaction
+            )
             return FileSink(settings)
+
+    class RowFormatBuilder(BaseBuilder):
+        def __init__(self, base_path: str, encoder: Any) -> None:
+            if isinstance(encoder, str) or not (hasattr(encoder, "encode_batch") or hasattr(encoder, "encode")):
+                raise ArgumentTypeError(
+                    "an encoder has encode_batch(values) -> bytes or encode(value) -> bytes",
+                    where="FileSink.for_row_format",
+                    found=type(encoder).__name__,
+                    cure="pass Encoder.simple_string_encoder()",
+                )
+            super().__init__(base_path, encoder, RollingPolicy.default_rolling_policy())
+
+    class BulkFormatBuilder(BaseBuilder):
+        def __init__(self, base_path: str, writer_factory: BulkWriterFactory) -> None:
+            if not isinstance(writer_factory, BulkWriterFactory):
+                raise wrong(
+                    "FileSink.for_bulk_format",
+                    "a BulkWriterFactory",
+                    writer_factory,
+                    "for example ParquetBulkWriters.for_row_type(...)",
+                )
+            super().__init__(base_path, writer_factory, RollingPolicy.on_checkpoint_rolling_policy())
+
+        def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
+            """One that ends every part with a checkpoint, as Flink wants it for bulk formats."""
+            if not isinstance(rolling_policy, OnCheckpointRollingPolicy):
+                cure = "RollingPolicy.on_checkpoint_rolling_policy(), or a subclass of OnCheckpointRollingPolicy"
+                raise wrong("with_rolling_policy of a bulk format", "a policy of checkpoints", rolling_policy, cure)
+            return super().with_rolling_policy(rolling_policy)

@@ -1,17 +1,18 @@
-"""Text files as a source: a fixed set of them, or directories watched for new ones."""
+"""Files as a source: a fixed set of them, or directories watched for new ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate.common.arguments import expect_int
+from tidegate.common.arguments import expect_int, wrong
 from tidegate.common.errors import ConfigurationError, ProgramError
 from tidegate.common.files import Files
 from tidegate.common.time import millis_of
+from tidegate.common.typeinfo import TypeInformation
 from tidegate.connectors.file_enumerator import DEFAULT_SPLIT_SIZE, FileEnumerator
+from tidegate.connectors.file_format import FileFormat
 from tidegate.connectors.paths import SOURCE, full_path
-from tidegate.connectors.text_lines import StreamFormat
 from tidegate.operators.source import Batch, Boundedness, Source, SplitEnumerator, SplitInterval, SplitReader
 
 _LEAST_SPLIT_SIZE = 16
@@ -35,29 +36,38 @@ class FileEnumeratorProvider:
 
 
 class FileSource(Source):
-    """Lines of files and directories (read recursively; names starting with ``.`` or ``_`` below them are
+    """Records of files and directories (read recursively; names starting with ``.`` or ``_`` below them are
     ignored).
 
     A file must be complete when it is discovered and stay as it is: write it elsewhere and move it in. The unit is
-    the byte. Watching directories, the source remembers every file it has seen in the checkpoint, which therefore
-    grows by a path per file. Compressed files (.gz, .bz2, .xz) and charsets with wide line ends are read whole, by
-    one subtask in one round.
+    the byte; a format says where files can be cut. Watching directories, the source remembers every file it has seen
+    in the checkpoint, which therefore grows by a path per file. What cannot be cut (compressed text, charsets with wide
+    line ends) is read whole, by one subtask in one round.
     """
 
     initial_limit = 4 << 20
     splits_in_turn = True
 
     def __init__(
-        self, paths: tuple[str, ...], stream_format: StreamFormat, discovery_ms: int | None, split_size: int | None
+        self, paths: tuple[str, ...], file_format: FileFormat, discovery_ms: int | None, split_size: int | None
     ) -> None:
-        self.paths, self.format = paths, stream_format
+        self.paths, self.format = paths, file_format
         self.discovery_ms, self.split_size = discovery_ms, split_size
         self.boundedness = Boundedness.BOUNDED if discovery_ms is None else Boundedness.CONTINUOUS_UNBOUNDED
 
     @staticmethod
-    def for_record_stream_format(stream_format: StreamFormat, *paths: str) -> FileSourceBuilder:
+    def for_record_stream_format(stream_format: FileFormat, *paths: str) -> FileSourceBuilder:
         """Begin a source: files read record by record in this format."""
-        return FileSourceBuilder(stream_format, paths)
+        return FileSourceBuilder("FileSource.for_record_stream_format", stream_format, paths)
+
+    @staticmethod
+    def for_bulk_file_format(bulk_format: FileFormat, *paths: str) -> FileSourceBuilder:
+        """Begin a source: files read block by block in this format."""
+        return FileSourceBuilder("FileSource.for_bulk_file_format", bulk_format, paths)
+
+    def get_produced_type(self) -> TypeInformation | None:
+        """The type of the records, where the format knows it; ``from_source`` takes it for the stream's."""
+        return self.format.produced_type()
 
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
         missing = [path for path in self.paths if not _exists(path)]
@@ -78,12 +88,12 @@ class FileSource(Source):
 class FileSourceBuilder:
     """Describes a source of files."""
 
-    def __init__(self, stream_format: StreamFormat, paths: tuple[str, ...]) -> None:
+    def __init__(self, method: str, file_format: FileFormat, paths: tuple[str, ...]) -> None:
+        if not isinstance(file_format, FileFormat):
+            raise wrong(method, "a format of files", file_format, "for example StreamFormat.text_line_format()")
         if not paths:
-            raise ProgramError(
-                "a file source needs at least one path", where="FileSource.for_record_stream_format", found="none"
-            )
-        self._format, self._paths = stream_format, tuple(full_path(path) for path in paths)
+            raise ProgramError("a file source needs at least one path", where=method, found="none")
+        self._format, self._paths = file_format, tuple(full_path(path) for path in paths)
         self._discovery_ms: int | None = None
         self._split_size: int | None = DEFAULT_SPLIT_SIZE
 
@@ -133,13 +143,13 @@ class FileSourceBuilder:
 
 
 class _FileReader(SplitReader):
-    def __init__(self, stream_format: StreamFormat) -> None:
-        self._format = stream_format
+    def __init__(self, file_format: FileFormat) -> None:
+        self._format = file_format
 
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         path, size, start = interval.start
-        for lines in self._format.read(path, size, start, interval.end[2]):
-            yield lines, None
+        for values in self._format.read(path, size, start, interval.end[2]):
+            yield values, None
 
 
 def _exists(path: str) -> bool:

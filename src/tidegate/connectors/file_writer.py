@@ -11,7 +11,10 @@ from tidegate.common import faults
 from tidegate.common.errors import ProgramError, StorageError
 from tidegate.common.files import Files, FileWriter
 from tidegate.common.ids import new_token
+from tidegate.common.serialization import BulkWriterFactory
 from tidegate.connectors.bucket_assigners import BucketAssigner, BucketContext
+from tidegate.connectors.bulk_parts import assemble, framed
+from tidegate.connectors.file_compaction import Compaction
 from tidegate.connectors.file_parts import Fragment, HiddenNames, Part, concatenate, full_levels
 from tidegate.connectors.paths import SINK, join
 from tidegate.connectors.rolling import RollingPolicy
@@ -22,12 +25,15 @@ EncodeBatch = Callable[[list[Any]], bytes]
 
 @dataclass(frozen=True)
 class FileSinkSettings:
+    """``encoder``: of a row format; a ``BulkWriterFactory`` for a bulk format."""
+
     base_path: str
     encoder: Any
     policy: RollingPolicy
     assigner: BucketAssigner
     prefix: str
     suffix: str
+    compaction: Compaction | None = None
 
 
 @dataclass
@@ -82,11 +88,12 @@ class FileSinkWriter(SinkWriter):
         policy = self._settings.policy
         data = self._encode(values)
         current = self._current(bucket)
-        if len(data) <= policy.free_bytes(current.part.size):
+        if len(data) <= policy.free_bytes(current.part.info().size):
             self._append(current, data)
             return
         for value in values:
-            if current.part.fragments and policy.should_roll_on_event(current.part.info()):
+            part = current.part
+            if part.fragments and policy.should_roll_on_event(part.info()) and self._is_finished(part):
                 self._roll(bucket)
                 current = self._current(bucket)
             self._append(current, self._encode([value]))
@@ -104,7 +111,9 @@ class FileSinkWriter(SinkWriter):
         return name
 
     def _append(self, current: _Open, data: bytes) -> None:
-        part = current.part
+        part, compaction = current.part, self._settings.compaction
+        if compaction is not None and part.counted and part.counted == part.size:
+            data = compaction.delimiter + data
         if current.stream is None:
             fragment = Fragment(self._hidden(part), 0, named=False)
             # under its own name at once: it is hidden, and no other attempt has it
@@ -145,12 +154,26 @@ class FileSinkWriter(SinkWriter):
         return Prepared(committables, self._state(kept))
 
     def _rolls(self, part: Part, end_of_input: bool) -> bool:
-        policy, info = self._settings.policy, part.info()
-        if end_of_input or policy.should_roll_on_processing_time(info, self._context.now_ms):
+        if end_of_input:
             return True
-        return self._context.checkpoint_id is not None and policy.should_roll_on_checkpoint(info)
+        at_checkpoint = self._context.checkpoint_id is not None
+        part.checkpoints += at_checkpoint and self._settings.compaction is not None
+        policy, info = self._settings.policy, part.info()
+        by_time = policy.should_roll_on_processing_time(info, self._context.now_ms)
+        return (by_time or (at_checkpoint and policy.should_roll_on_checkpoint(info))) and self._is_finished(part)
+
+    def _is_finished(self, part: Part) -> bool:
+        """Whether a part that is to end now is large enough for a file; if not, it goes on as if another had begun."""
+        compaction = self._settings.compaction
+        if compaction is None or compaction.strategy.is_enough(part.size, part.checkpoints):
+            return True
+        part.counted, part.created_ms = part.size, self._context.now_ms
+        return False
 
     def _finish(self, part: Part) -> dict[str, Any]:
+        if isinstance(self._settings.encoder, BulkWriterFactory):
+            whole = assemble(part.directory, part.fragments, self._hidden(part), self._settings.encoder)
+            return self._committable(part, whole, part.fragments, part.target)
         if len(part.fragments) == 1 and not part.fragments[0].named:
             return self._committable(part, part.fragments[0], [], part.target)
         whole = concatenate(part.directory, part.fragments, self._hidden(part))
@@ -218,9 +241,11 @@ def bucket_directory(base_path: str, bucket: str) -> str:
 
 
 def batch_encoder(encoder: Any) -> EncodeBatch:
-    """``encode_batch(values) -> bytes`` of the encoder, or its ``encode(value) -> bytes`` with a newline behind
-    each row.
+    """Frames of a bulk format, ``encode_batch(values) -> bytes`` of the encoder, or its ``encode(value) -> bytes`` with
+    a newline behind each row.
     """
+    if isinstance(encoder, BulkWriterFactory):
+        return lambda values: framed(encoder.pack(values))
     whole = getattr(encoder, "encode_batch", None)
     if whole is not None:
         return whole  # type: ignore[no-any-return]

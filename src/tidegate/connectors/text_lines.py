@@ -14,8 +14,7 @@ from itertools import islice
 from typing import Any, BinaryIO, cast
 
 from tidegate.common.errors import ConfigurationError, CorruptFileError
-from tidegate.common.files import Files
-from tidegate.connectors.paths import SOURCE
+from tidegate.connectors.file_format import FileFormat, unchanged
 from tidegate.connectors.ranges import BATCH_SIZE
 
 BLOCK = 1 << 20
@@ -28,8 +27,8 @@ _DECOMPRESSORS: dict[str, Any] = {
 }
 
 
-class StreamFormat:
-    """How records are cut out of a file."""
+class StreamFormat(FileFormat):
+    """Lines of text; formats made of lines extend it."""
 
     def __init__(self, charset: str) -> None:
         self.charset = charset
@@ -54,27 +53,24 @@ class StreamFormat:
         """
         return "\n".encode(self.charset) == b"\n" and _decompressor(path) is None
 
-    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[str]]:
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
         """The lines that **start** in ``[start, end)``, in batches. ``size`` is the file's size when it was
         planned: what was appended since is not read, so that a replay gives the same.
         """
-        files = Files(path, SOURCE)
-        found = files.size_if_exists("")
-        if found is None or found < size:
-            raise CorruptFileError(
-                "a file must stay as it is once the source has seen it",
-                where=f"file {path}",
-                found="it is gone" if found is None else f"{found} bytes, expected {size}",
-                cure="put the file back, or start the source anew with another uid; new data belongs into a new file",
-            )
-        with files.open_stream("") as stream:
-            if self.can_cut(path):
-                yield from _read_range(stream, path, size, start, end, self.charset)
-            else:
-                yield from _read_whole(stream, path, self.charset)
+        if self.can_cut(path):
+            for position, data in self.blocks(path, size, start, end):
+                yield from _batches(text_lines(data, path, position, self.charset))
+            return
+        with unchanged(path, size).open_stream("") as stream:
+            yield from _read_whole(stream, path, self.charset)
+
+    def blocks(self, path: str, size: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """The lines of a range as bytes, many together, with the position of the first; for files that can be cut."""
+        with unchanged(path, size).open_stream("") as stream:
+            yield from _read_range(stream, path, size, start, end)
 
 
-def _read_range(stream: BinaryIO, path: str, size: int, start: int, end: int, charset: str) -> Iterator[list[str]]:
+def _read_range(stream: BinaryIO, path: str, size: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     position, stop = line_start(stream, start, size), line_start(stream, end, size)
     stream.seek(position)
     pieces: list[bytes] = []
@@ -89,7 +85,7 @@ def _read_range(stream: BinaryIO, path: str, size: int, start: int, end: int, ch
             pieces.append(block)
             continue
         data = b"".join([*pieces, block[:cut]])
-        yield from _batches(_lines(data, path, position, charset))
+        yield position, data
         position += len(data)
         pieces = [block[cut:]] if cut < len(block) else []
 
@@ -115,7 +111,7 @@ def line_start(stream: BinaryIO, position: int, size: int) -> int:
     return size
 
 
-def _lines(data: bytes, path: str, offset: int, charset: str) -> list[str]:
+def text_lines(data: bytes, path: str, offset: int, charset: str) -> list[str]:
     normal = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
     try:
         lines = normal.decode(charset).split("\n")
@@ -148,9 +144,7 @@ def _batches(lines: list[str]) -> Iterator[list[str]]:
 
 
 def _read_whole(stream: BinaryIO, path: str, charset: str) -> Iterator[list[str]]:
-    decompress = _decompressor(path)
-    plain = decompress(stream, "rb") if decompress else stream
-    text = io.TextIOWrapper(cast(BinaryIO, plain), encoding=charset, newline=None)
+    text = io.TextIOWrapper(decompressed(stream, path), encoding=charset, newline=None)
     try:
         while batch := [line.removesuffix("\n") for line in islice(text, BATCH_SIZE)]:
             yield batch
@@ -160,6 +154,12 @@ def _read_whole(stream: BinaryIO, path: str, charset: str) -> Iterator[list[str]
         raise CorruptFileError(
             "a compressed file must be complete and valid", where=f"file {path}", found=str(error)
         ) from error
+
+
+def decompressed(stream: BinaryIO, path: str) -> BinaryIO:
+    """What is in the file, by its name."""
+    decompress = _decompressor(path)
+    return cast(BinaryIO, decompress(stream, "rb")) if decompress else stream
 
 
 def _decompressor(path: str) -> Any:

@@ -22,7 +22,8 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         self, checkpoint_path: str, file_state_size_threshold: int | None = None, write_buffer_size: int = -1
     ) -> None:
         cure = 'for example "file:///var/checkpoints"'
-        self._path = expect_text("FileSystemCheckpointStorage", checkpoint_path, cure)
+        path = expect_text("FileSystemCheckpointStorage", checkpoint_path, cure)
+        self._path = path.rstrip("/") or "/"
         self._threshold = 20480 if file_state_size_threshold is None else file_state_size_threshold
         self._buffer = max(4096, self._threshold // 8) if write_buffer_size < 0 else write_buffer_size
 

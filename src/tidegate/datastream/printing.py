@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import datetime
-import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tidegate.common.java_numbers import double_text, float_text
 from tidegate.common.serialization import LineEncoder
 from tidegate.common.typeinfo import (
     BasicTypeInfo,
@@ -78,7 +78,7 @@ def java_text(info: TypeInformation, value: Any) -> str:
         key, item = info._key_type_info, info._value_type_info
         return f"{{{', '.join(f'{java_text(key, k)}={java_text(item, v)}' for k, v in value.items())}}}"
     if isinstance(value, float):
-        return _number_text(value, _digits_of_float(value) if info.describe() == "FLOAT" else repr(value))
+        return float_text(value) if info.describe() == "FLOAT" else double_text(value)
     return _scalar_text(value)
 
 
@@ -93,28 +93,3 @@ def _scalar_text(value: Any) -> str:
         fraction = f"{value.microsecond:06d}".rstrip("0") or "0"
         return f"{value:%Y-%m-%d %H:%M:%S}.{fraction}"
     return str(value)
-
-
-def _number_text(value: float, shortest: str) -> str:
-    """Plain from a thousandth up to ten million, else one digit before the point and an exponent. ``shortest``: as Python
-    writes the digits that tell the value from its neighbours."""
-    if value != value or value in (float("inf"), float("-inf")):
-        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        return format(value, "f") if "e" in shortest else shortest
-    digits, _, exponent = format(value, f".{_significant(shortest) - 1}e").partition("e")
-    return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
-
-
-def _significant(shortest: str) -> int:
-    mantissa = shortest.lstrip("-").partition("e")[0].replace(".", "").strip("0")
-    return max(1, len(mantissa))
-
-
-def _digits_of_float(value: float) -> str:
-    """The fewest digits that give the same four bytes."""
-    for precision in range(1, 10):
-        text = repr(float(f"{value:.{precision}g}"))
-        if struct.pack("f", float(text)) == struct.pack("f", value):
-            return text
-    return repr(value)

@@ -93,7 +93,7 @@ class SlotSharingGroup:
         return dict(self.external_resources)
 
     class Builder:
-        """Cores and heap memory go together: both or neither."""
+        """A group with resources has cores and heap memory."""
 
         def __init__(self, name: str) -> None:
             self._name = expect_text("SlotSharingGroup.builder", name, 'for example "heavy"')
@@ -112,6 +112,8 @@ class SlotSharingGroup:
 
         def set_task_heap_memory(self, task_heap_memory: MemorySize) -> SlotSharingGroup.Builder:
             """Heap memory of a slot."""
+            if task_heap_memory.get_bytes() <= 0:
+                raise ProgramError("The task heap memory should be positive.", found=str(task_heap_memory))
             self._heap = task_heap_memory
             return self
 
@@ -144,12 +146,13 @@ class SlotSharingGroup:
 
         def build(self) -> SlotSharingGroup:
             """The description as it is now."""
-            if (self._cpu_cores is None) != (self._heap is None):
+            others = [self._cpu_cores, self._heap, self._off_heap, self._managed, self._external or None]
+            if (self._cpu_cores is None or self._heap is None) and any(other is not None for other in others):
                 raise ProgramError(
-                    "A slot sharing group sets cores and heap memory together",
+                    "The cpu cores and task heap memory are required when specifying the resource of a slot sharing group",
                     where=f"slot sharing group '{self._name}'",
-                    found="only one of them",
-                    cure="call both set_cpu_cores and set_task_heap_memory, or neither",
+                    found=f"{self._cpu_cores} cores, {self._heap} of heap memory",
+                    cure="call both set_cpu_cores and set_task_heap_memory, or set no resource",
                 )
             return SlotSharingGroup(
                 self._name, self._cpu_cores, self._heap, self._off_heap, self._managed, dict(self._external)

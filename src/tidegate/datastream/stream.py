@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from tidegate.common.arguments import expect_int, wrong
+from tidegate.common.conversion import converter
 from tidegate.common.errors import ProgramError
 from tidegate.common.execution_config import ExecutionConfig
 from tidegate.common.ids import new_token
-from tidegate.common.row_conversion import converter
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TupleTypeInfo, TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.collect import CollectSink, collected
@@ -355,7 +355,7 @@ class DataStream(StreamOperatorSettings):
         return DataStream(self._env, (Input(operator.id),), type_info)
 
     def _sink(self, name: str, sink: Sink) -> DataStreamSink:
-        return DataStreamSink(self._env, self._env._add(f"Sink: {name}", SinkSpec(sink), self._inputs).id)
+        return DataStreamSink(self._env, self._env._add(f"Sink: {name}", SinkSpec(sink, self._type), self._inputs).id)
 
     def _partitioned(self, partitioning: Partitioning) -> tuple[Input, ...]:
         return tuple(Input(i.upstream, partitioning, i.tag) for i in self._inputs)

@@ -11,6 +11,7 @@ from typing import Any
 from tidegate.common import global_configuration
 from tidegate.common.arguments import expect_int, expect_text, wrong
 from tidegate.common.configuration import Configuration
+from tidegate.common.conversion import collection_converter
 from tidegate.common.errors import ProgramError
 from tidegate.common.execution_config import ExecutionConfig
 from tidegate.common.job_client import JobClient
@@ -27,11 +28,11 @@ from tidegate.common.options import (
     TARGET,
 )
 from tidegate.common.restart_strategy import RestartStrategyConfiguration
-from tidegate.common.row_conversion import converter
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.cache import drop
 from tidegate.connectors.collection import CollectionSource
+from tidegate.connectors.formats.avro_files import AvroInputFormat
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
@@ -228,12 +229,12 @@ class StreamExecutionEnvironment(JobDependencies):
     # -- sources
 
     def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
-        """The values in order, from one subtask. With a row type, tuples and dicts become rows."""
+        """The values in order, from one subtask, as values of the type: tuples and dicts become rows, integers wrap around."""
         expect_type("from_collection", type_info)
         if isinstance(collection, str | bytes) or not isinstance(collection, Iterable):
             raise wrong("from_collection", "a collection of records", collection, "for example a list")
-        convert = converter(type_info)
-        values = list(collection) if convert is None else [convert(value) for value in collection]
+        convert = collection_converter(type_info)
+        values = list(collection) if convert is None else [convert.call(value) for value in collection]
         spec = SourceSpec(CollectionSource(values, type_info))
         return self._source("Collection Source", spec, type_info).force_non_parallel()
 
@@ -253,6 +254,14 @@ class StreamExecutionEnvironment(JobDependencies):
         if type_info is None and hasattr(source, "get_produced_type"):
             type_info = source.get_produced_type()
         return self._source(source_name, SourceSpec(source, watermark_strategy), type_info)
+
+    def create_input(self, input_format: Any, type_info: TypeInformation | None = None) -> DataStream:
+        """The records of an ``AvroInputFormat``; other sources go through ``from_source``."""
+        if not isinstance(input_format, AvroInputFormat):
+            raise wrong("create_input", "an AvroInputFormat", input_format, "use from_source(...) for other sources")
+        return self.from_source(
+            input_format.source(), WatermarkStrategy.no_watermarks(), "Custom File source", type_info
+        )
 
     # -- execution
 

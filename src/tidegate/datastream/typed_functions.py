@@ -1,11 +1,11 @@
-"""Wrappers that give a function's results what its declared output type promises (see common/row_conversion.py)."""
+"""Wrappers that give a function's results what its declared output type promises (see common/conversion.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from tidegate.common.row_conversion import Converter, converter
+from tidegate.common.conversion import Conversion, Converter, converter
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.output_tag import OutputTag
 from tidegate.operators.functions import FunctionWrapper, method_of
@@ -16,10 +16,16 @@ class _Typed(FunctionWrapper):
 
     _method = ""
 
-    def __init__(self, function: Any, convert: Converter) -> None:
+    def __init__(self, function: Any, conversion: Converter) -> None:
         super().__init__(function)
-        self._convert = convert
+        self._conversion = conversion  # travels as the type it is of
+        self._convert = conversion
         self._call: Callable[..., Any] = method_of(function, self._method)
+
+    def open(self, runtime_context: Any) -> None:
+        if isinstance(self._conversion, Conversion):
+            self._convert = self._conversion.call
+        super().open(runtime_context)
 
 
 class TypedMap(_Typed):
@@ -47,8 +53,8 @@ class TypedReduce(_Typed):
 class TypedProcess(_Typed):
     """Side outputs have a type of their own and pass as they are."""
 
-    def __init__(self, function: Any, convert: Converter) -> None:
-        super().__init__(function, convert)
+    def __init__(self, function: Any, conversion: Converter) -> None:
+        super().__init__(function, conversion)
         self._call = function.process_element
 
     def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.common.arguments import wrong
+from tidegate.common.conversion import converter
 from tidegate.common.errors import ProgramError
-from tidegate.common.row_conversion import converter
 from tidegate.common.time import Duration, Time, millis_of
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation
 from tidegate.datastream.aggregations import (

@@ -126,6 +126,7 @@ class OperatorSpec:
     sink: Any
     function: Any
     value_type: Any
+    type_info: Any
     lower: int
     upper: int
     left_late: str | None
@@ -310,6 +311,8 @@ class SinkSpec(OperatorSpec):
     keeps_state = False
 
     sink: Any
+    type_info: Any = None
+    """The declared type of the records: what does not fit never reaches the sink."""
 
 
 @dataclass(frozen=True)

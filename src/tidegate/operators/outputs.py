@@ -167,7 +167,7 @@ class EdgeOutput:
         shape = batch.schema, batch.width
         if shape not in self._carried:
             self._carried[shape] = self._packer.carries(*shape)
-        return self._carried[shape]
+        return self._carried[shape] and self._packer.holds(batch)
 
     def _identified(self, keys: Column, key_field: int | None) -> tuple[Column, int | None]:
         """The keys in the engine's form, and the field that is the same, if there is one."""

@@ -13,8 +13,9 @@ from typing import Any, Optional
 
 import msgspec
 
-from tidegate.common.errors import UserCodeError
-from tidegate.common.typeinfo import BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo
+from tidegate.common.conversion import BatchConverter, Boundary, boundary
+from tidegate.common.errors import ArgumentTypeError, UserCodeError
+from tidegate.common.typeinfo import INTEGER_BITS, BasicTypeInfo, PickledBytesTypeInfo, TupleTypeInfo
 from tidegate.operators import column_batch
 from tidegate.operators.column_batch import ColumnBatch
 from tidegate.state.keys import SIMPLE_TYPES, EncodedKey, encode_keys, forms_of
@@ -25,13 +26,6 @@ _PICKLE = 0x80
 # Where texts are declared, a Decimal or UUID must not pass for one.
 _pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder(decimal_format="number", uuid_format="bytes").encode
 _unpack: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decode
-_FIELDS: dict[Any, Any] = {
-    int: int | float | bool | None,
-    float: int | float | bool | None,
-    bool: int | float | bool | None,
-    str: str | None,
-}
-"""Declared schema of a field -> what may come: a bool where an int is declared stays a bool."""
 
 
 class Packer:
@@ -39,10 +33,13 @@ class Packer:
 
     def __init__(self, declared: Any) -> None:
         self._declared = declared
-        fields = _fields(declared)
-        self._tuples: Callable[[bytes], list[Any]] | None
-        self._tuples = None if fields is None else msgspec.msgpack.Decoder(list[Optional.__getitem__(fields)]).decode  # type: ignore[misc]
-        self._packed = {tuple} if fields is not None else SIMPLE_TYPES
+        schema = _schema(declared)
+        self._typed: Callable[[bytes], list[Any]] | None
+        self._typed = None if schema is None else msgspec.msgpack.Decoder(list[schema]).decode  # type: ignore[valid-type]
+        self._packed = {tuple} if isinstance(declared, TupleTypeInfo) and schema is not None else SIMPLE_TYPES
+        self._convert = boundary(declared)
+        fields = declared.get_field_types() if isinstance(declared, TupleTypeInfo) else [declared]
+        self._narrow = [(n, INTEGER_BITS[f.describe()] - 1) for n, f in enumerate(fields) if _is_narrow(f)]
 
     def pack(self, values: list[Any]) -> bytes:
         """Raises whatever pickle raises for values that cannot be pickled."""
@@ -51,7 +48,15 @@ class Packer:
                 return _pack(values)
             except (TypeError, ValueError, OverflowError):
                 pass  # not as declared, or beyond msgpack: ints over 64 bits, lone surrogates
-        return pickle.dumps(values, 5)
+        return pickle.dumps(values if self._convert is None else self._converted(values, self._convert), 5)
+
+    def _converted(self, values: list[Any], convert: BatchConverter) -> list[Any]:
+        try:
+            return convert(values)
+        except ArgumentTypeError as error:
+            raise UserCodeError(
+                error.rule, where=f"records declared as {self._declared}", found=error.found, cure=_CURE
+            ) from error
 
     def carries(self, schema: str, width: int) -> bool:
         """Whether a column batch is as declared, or anything may come: then it travels as it is."""
@@ -61,8 +66,16 @@ class Packer:
         fields = declared.get_field_types() if isinstance(declared, TupleTypeInfo) else [declared]
         if isinstance(declared, TupleTypeInfo) != bool(width):
             return False
-        kinds = [field.to_schema() if isinstance(field, BasicTypeInfo) else None for field in fields]
+        kinds = [_PYTHON.get(field.describe()) for field in fields]
         return column_batch.is_declared(schema, width, kinds)
+
+    def holds(self, batch: ColumnBatch) -> bool:
+        """Whether a batch of the declared shape has no integer that its type cannot hold."""
+        for field, bits in self._narrow:
+            column = batch.columns[field]
+            if len(column) and not (-1 << bits <= int(column.min()) and int(column.max()) < 1 << bits):
+                return False
+        return True
 
     def unpack(self, data: bytes) -> list[Any] | ColumnBatch:
         if data[0] == column_batch.MARK:
@@ -70,36 +83,46 @@ class Packer:
         if data[0] == _PICKLE:
             values: list[Any] = pickle.loads(data)
             return values
-        if self._tuples is None:
+        if self._typed is None:
             return _unpack(data)
         try:
-            return self._tuples(data)
-        except msgspec.ValidationError as error:
-            raise UserCodeError(
-                "Records must be of the declared type",
-                where=f"records declared as {self._declared}",
-                found=str(error),
-                cure="declare what the operator before emits with output_type=..., or declare nothing",
-            ) from error
+            return self._typed(data)
+        except msgspec.ValidationError:  # of another class: a bool for an int, or of no class that fits
+            values = _tuples_in(_unpack(data)) if self._packed == {tuple} else _unpack(data)
+            return self._converted(values, Boundary(self._declared))
 
     def unpack_list(self, data: bytes) -> list[Any]:
         values = self.unpack(data)
         return values.rows() if isinstance(values, ColumnBatch) else values
 
 
-def _fields(declared: Any) -> Any:
-    """The schema of a tuple of numbers, texts and such tuples; else None."""
+_PYTHON = {**dict.fromkeys(INTEGER_BITS, int), "DOUBLE": float, "BOOLEAN": bool, "STRING": str}
+"""Declared types that columns can have."""
+_PLAIN = frozenset(["BYTE", "SHORT", "INT", "LONG", "BOOLEAN", "DOUBLE", "FLOAT", "STRING"])
+_CURE = "declare what the operator before emits with output_type=..., or declare nothing"
+
+
+def _schema(declared: Any) -> Any:
+    """The schema of numbers, texts and tuples of them, each of which may be None; None for any other type."""
+    if isinstance(declared, BasicTypeInfo):
+        return Optional.__getitem__(declared.to_schema()) if declared.describe() in _PLAIN else None
     if not isinstance(declared, TupleTypeInfo) or not declared.get_field_types():
         return None
-    schemas = [_field(info) for info in declared.get_field_types()]
-    return None if None in schemas else tuple[tuple(schemas)]  # type: ignore[misc]
+    schemas = [_schema(info) for info in declared.get_field_types()]
+    return None if None in schemas else Optional.__getitem__(tuple[tuple(schemas)])  # type: ignore[misc]
 
 
-def _field(info: Any) -> Any:
-    if isinstance(info, BasicTypeInfo):
-        return _FIELDS.get(info.to_schema())
-    fields = _fields(info)
-    return None if fields is None else Optional.__getitem__(fields)
+def _is_narrow(info: Any) -> bool:
+    return isinstance(info, BasicTypeInfo) and INTEGER_BITS.get(info.describe(), 64) < 64
+
+
+def _tuples_in(values: list[Any]) -> list[Any]:
+    """Records that were tuples of numbers, texts and tuples, before msgpack made lists of them."""
+    return [_as_tuple(value) for value in values]
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if type(value) is list else value
 
 
 PLAIN = Packer(None)

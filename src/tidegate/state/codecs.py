@@ -12,6 +12,7 @@ import msgspec
 
 from tidegate.common.arguments import shown
 from tidegate.common.errors import StateFormatError
+from tidegate.common.typeinfo import INTEGER_BITS
 from tidegate.state.keys import unpack_all
 
 _pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
@@ -34,7 +35,7 @@ class Codec:
     comparing by identity finds a change, and a value may outlive its round in a cache.
     """
 
-    __slots__ = ("_allowed", "_validate", "decode", "describe", "encode", "immutable")
+    __slots__ = ("_allowed", "_bits", "_validate", "decode", "describe", "encode", "immutable")
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Codec:
         *,
         allowed: frozenset[type] | None = None,
         validate: bool = False,
+        bits: int | None = None,
     ) -> None:
         self.describe = describe
         self.encode = encode
@@ -51,6 +53,7 @@ class Codec:
         self.immutable = allowed is not None
         self._allowed = allowed
         self._validate = validate
+        self._bits = bits
 
     def encode_all(self, values: list[Any], absent: Any = None) -> list[bytes | None]:
         """Encode many; ``absent`` becomes None. What could not be read back is refused now: later it would poison a checkpoint."""
@@ -61,6 +64,8 @@ class Codec:
                 kinds = set(map(type, values))
                 if not kinds - {type(absent)} <= self._allowed:
                     raise TypeError("another type than declared")
+                if self._bits is not None:
+                    self._check_width([value for value in values if value is not absent and value is not None])
                 if type(absent) not in kinds:
                     return list(map(encode, values))
             encoded = [None if value is absent else encode(value) for value in values]
@@ -85,10 +90,18 @@ class Codec:
         """Encode one value with the checks of ``encode_all``."""
         if self._allowed is not None and type(value) not in self._allowed:
             raise TypeError("another type than declared")
+        if self._bits is not None and value is not None:
+            self._check_width([value])
         data = self.encode(value)
         if self._validate:
             self.decode(data)
         return data
+
+    def _check_width(self, values: list[int]) -> None:
+        assert self._bits is not None
+        limit = 1 << self._bits - 1
+        if values and not (-limit <= min(values) and max(values) < limit):
+            raise OverflowError(f"it does not fit in {self._bits} bits")
 
     def _refusal(self, values: list[Any], absent: Any, error: Exception) -> StateFormatError:
         """The error for the first value that cannot be stored. Only now values are tried one by one: good ones pay nothing."""
@@ -166,7 +179,8 @@ def expiry_of(data: bytes) -> int:
 
 
 def _typed(schema: Any, describe: str) -> Codec:
-    allowed = _PRIMITIVES.get(schema)
-    if allowed is not None:
-        return Codec(describe, _pack, _unpack, allowed=allowed)
+    bits = INTEGER_BITS.get(describe)
+    allowed = _PRIMITIVES.get(int if bits else schema)
+    if allowed is not None:  # of 64 bits msgpack looks itself
+        return Codec(describe, _pack, _unpack, allowed=allowed, bits=bits if bits and bits < 64 else None)
     return Codec(describe, _pack, msgspec.msgpack.Decoder(schema).decode, validate=True)

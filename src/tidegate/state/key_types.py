@@ -6,27 +6,23 @@ key 1), for a DOUBLE whatever has a real one, for a STRING texts only; what they
 
 from __future__ import annotations
 
-import datetime
 import decimal
-import struct
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.common import row_conversion
+from tidegate.common import scalar_conversion as scalars
 from tidegate.common.arguments import shown
+from tidegate.common.conversion import fields_of
 from tidegate.common.errors import ArgumentTypeError
-from tidegate.common.time import Instant
 from tidegate.common.typeinfo import (
-    BasicTypeInfo,
-    DateTypeInfo,
+    INTEGER_BITS,
+    ElementTypeInfo,
+    ExternalTypeInfo,
     MapTypeInfo,
-    PrimitiveArrayTypeInfo,
     RowTypeInfo,
-    TimestampTypeInfo,
-    TimeTypeInfo,
     TupleTypeInfo,
     TypeInformation,
-    _ElementTypeInfo,
+    is_bytes,
 )
 from tidegate.common.types import Row
 from tidegate.state.keys import encode_key, identify
@@ -83,21 +79,21 @@ _SAFE: dict[str, frozenset[type]] = {
 
 def _converter(info: Any) -> Converter | None:
     """What turns a value into one of the type, exactly; None where any object may come. It is never called with None."""
-    if isinstance(info, BasicTypeInfo):
-        return _BASIC[info.describe()]
-    if isinstance(info, DateTypeInfo | TimeTypeInfo | TimestampTypeInfo):
-        return _TIMES[info.describe()]
+    if isinstance(info, ExternalTypeInfo):
+        return _converter(info.type_info)
     if isinstance(info, RowTypeInfo):
         return _row(info)
     if isinstance(info, TupleTypeInfo):
         parts = [_part(field) for field in info.get_field_types()]
         return lambda value: tuple(part(item) for part, item in zip(parts, value, strict=True))
-    if isinstance(info, PrimitiveArrayTypeInfo) and info.to_schema() is bytes:
-        return _bytes
-    if isinstance(info, _ElementTypeInfo):
-        element = _part(info._element_type)
+    if isinstance(info, TypeInformation) and is_bytes(info):
+        return scalars.as_bytes
+    if isinstance(info, ElementTypeInfo):
+        element = _part(info.elem_type)
         return lambda value: [element(item) for item in value]
-    return _map(info) if isinstance(info, MapTypeInfo) else None
+    if isinstance(info, MapTypeInfo):
+        return _map(info)
+    return _SCALARS.get(info.describe()) if isinstance(info, TypeInformation) else None
 
 
 def _part(info: TypeInformation) -> Converter:
@@ -109,21 +105,19 @@ def _part(info: TypeInformation) -> Converter:
 
 
 def _row(info: RowTypeInfo) -> Converter:
-    to_row = row_conversion.converter(info)
-    assert to_row is not None
-    parts = [_part(field) for field in info.get_field_types()]
+    parts, names = [_part(field) for field in info.get_field_types()], info.get_field_names()
 
     def convert(value: Any) -> Row:
-        row: Row = to_row(value)
-        made = Row.of_kind(row.get_row_kind(), *(part(item) for part, item in zip(parts, row, strict=True)))
-        made.set_field_names(info.get_field_names())
+        values, kind = fields_of(value, names, "")
+        made = Row.of_kind(kind, *(part(item) for part, item in zip(parts, values, strict=True)))
+        made.set_field_names(names)
         return made
 
     return convert
 
 
 def _map(info: MapTypeInfo) -> Converter:
-    key_part, value_part = _part(info._key_type_info), _part(info._value_type_info)
+    key_part, value_part = _part(info.key_type), _part(info.value_type)
 
     def convert(value: dict[Any, Any]) -> dict[Any, Any]:
         pairs = [(key_part(key), value_part(item)) for key, item in value.items()]
@@ -132,92 +126,38 @@ def _map(info: MapTypeInfo) -> Converter:
     return convert
 
 
-def _integer(bits: int | None) -> Converter:
-    def convert(value: Any) -> int:
-        if isinstance(value, str | bytes | bytearray):
-            raise TypeError("an integer is required")
-        number = int(value)
-        if bits is not None and not -1 << bits - 1 <= number < 1 << bits - 1:
-            raise OverflowError(f"it does not fit in {bits} bits")
-        return number
-
-    return convert
-
-
-def _boolean(value: Any) -> bool:
-    return bool(_integer(None)(value))
-
-
 def _double(value: Any) -> float:
-    if isinstance(value, str | bytes | bytearray):
-        raise TypeError("a number is required")
-    number = float(value)
-    return number if number == number else float("nan")  # of all the bit patterns of nan one
+    return _one_nan(scalars.as_double(value))
 
 
 def _float(value: Any) -> float:
-    """As four bytes hold it."""
-    try:
-        number: float = _FOUR_BYTES.unpack(_FOUR_BYTES.pack(_double(value)))[0]
-    except OverflowError:
-        number = float("inf") if value > 0 else float("-inf")
-    return number
+    return _one_nan(scalars.as_float(value))
 
 
-_FOUR_BYTES = struct.Struct("f")
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("a text is required")
-    return str.__str__(value)  # of a subclass the text alone
-
-
-def _bytes(value: Any) -> bytes:
-    if not isinstance(value, bytes | bytearray):
-        raise TypeError("bytes are required")
-    return bytes(value)
+def _one_nan(number: float) -> float:
+    return number if number == number else float("nan")  # of all the bit patterns of nan one
 
 
 def _decimal(value: Any) -> decimal.Decimal:
     """``1.0`` and ``1.00`` are two keys, as for Java's BigDecimal; a zero has no sign there."""
-    number = decimal.Decimal(str(value))
+    number = scalars.as_decimal(value)
     if not number.is_finite():
         raise ValueError("a finite number is required")
     return number if number else number.copy_abs()
 
 
-def _instant(value: Any) -> Instant:
-    if not isinstance(value, Instant):
-        raise TypeError("an Instant is required")
-    return value
-
-
-def _date(value: Any) -> datetime.date:
-    return datetime.date.fromordinal(value.toordinal())
-
-
-def _time(value: Any) -> datetime.time:
-    return datetime.time(value.hour, value.minute, value.second, value.microsecond)
-
-
-def _timestamp(value: Any) -> datetime.datetime:
-    """What the clock on the wall shows: a zone is dropped, not converted."""
-    return datetime.datetime.combine(_date(value), _time(value))
-
-
-_BASIC: dict[str, Converter] = {
-    "BYTE": _integer(8),
-    "SHORT": _integer(16),
-    "INT": _integer(32),
-    "LONG": _integer(64),
-    "BIG_INT": _integer(None),
-    "BOOLEAN": _boolean,
+_SCALARS: dict[str, Converter] = {
+    **{name: scalars.integer(bits) for name, bits in INTEGER_BITS.items()},
+    "BIG_INT": scalars.integer(None),
+    "BOOLEAN": scalars.as_boolean,
     "FLOAT": _float,
     "DOUBLE": _double,
-    "STRING": _text,
-    "CHAR": _text,
+    "STRING": scalars.as_text,
+    "CHAR": scalars.as_text,
     "BIG_DEC": _decimal,
-    "INSTANT": _instant,
+    "INSTANT": scalars.as_instant,
+    **dict.fromkeys(("SQL_DATE", "LOCAL_DATE"), scalars.as_date),
+    **dict.fromkeys(("SQL_TIME", "LOCAL_TIME"), scalars.as_time),
+    **dict.fromkeys(("SQL_TIMESTAMP", "LOCAL_DATE_TIME"), scalars.as_timestamp),
 }
-_TIMES: dict[str, Converter] = {"SQL_DATE": _date, "SQL_TIME": _time, "SQL_TIMESTAMP": _timestamp}
+"""Times keep their microseconds in keys: the bytes of a key never change."""

@@ -72,3 +72,8 @@ OutputFileConfig = _file_system.OutputFileConfig
 RollingPolicy = _file_system.RollingPolicy
 StreamFormat = _file_system.StreamFormat
 NumberSequenceSource = _number_seq.NumberSequenceSource
+
+_csv: Any = import_module(f"{ROOT}.datastream.formats.csv")
+_table: Any = import_module(f"{ROOT}.table")
+CsvBulkWriters, CsvReaderFormat, CsvSchema = _csv.CsvBulkWriters, _csv.CsvReaderFormat, _csv.CsvSchema
+DataTypes = _table.DataTypes

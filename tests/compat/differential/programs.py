@@ -7,6 +7,7 @@ from differential import (
     coercion_programs,
     container_state_programs,
     file_programs,
+    format_programs,
     function_programs,
     key_programs,
     keyed_programs,
@@ -17,6 +18,7 @@ from differential import (
     state_programs,
     stateless_programs,
     timer_programs,
+    type_programs,
     typed_programs,
     window_programs,
 )
@@ -28,6 +30,7 @@ __all__ = [
     "coercion_programs",
     "container_state_programs",
     "file_programs",
+    "format_programs",
     "function_programs",
     "key_programs",
     "keyed_programs",
@@ -38,6 +41,7 @@ __all__ = [
     "state_programs",
     "stateless_programs",
     "timer_programs",
+    "type_programs",
     "typed_programs",
     "window_programs",
 ]

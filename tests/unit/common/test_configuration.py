@@ -253,6 +253,7 @@ def test_the_class_behaves_like_pyflinks() -> None:
     assert Configuration(config) == config
     assert hash(Configuration(config)) == hash(config)
     assert Configuration.parse_list_value("a;b") == ["a", "b"]
+    assert Configuration.parse_list_value("- a\n- b") == ["a", "b"] == Configuration.parse_list_value("[a, b]")
     assert Configuration.parse_list_value("") == []
     with pytest.raises(ArgumentTypeError, match="a non-empty text as key"):
         config.set_string("", "x")

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.common import Duration, Instant, Row, RowKind, Time, TypeInformation, Types
+from tidegate.common.conversion import converter
 from tidegate.common.errors import ArgumentTypeError, ProgramError
-from tidegate.common.row_conversion import converter
 from tidegate.common.time import millis_of
 from tidegate.common.typeinfo import RowTypeInfo
 
@@ -194,7 +194,10 @@ def test_row_type_fields() -> None:
     info = RowTypeInfo([Types.INT(), Types.STRING()], ["a", "b"])
     assert info.get_field_names() == ["a", "b"]
     assert info.get_field_index("b") == 1
-    assert info.get_field_index("c") == -1
+    with pytest.raises(ValueError, match="'c' is not in list"):
+        info.get_field_index("c")
+    assert Types.ROW([Types.INT()]).get_field_index("f0") == -1
+    assert info == Types.ROW([Types.INT(), Types.STRING()]) != Types.ROW([Types.INT()])
     assert info.get_field_types() == [Types.INT(), Types.STRING()]
 
 
@@ -212,12 +215,6 @@ def test_values_become_the_rows_their_type_promises() -> None:
         convert((1, 2, 3))
     with pytest.raises(ArgumentTypeError, match="a Row, tuple, list or dict"):
         convert(5)
-
-
-def test_a_list_declared_as_a_tuple_stays_a_list() -> None:
-    convert = converter(Types.TUPLE([Types.LONG(), Types.DOUBLE()]))
-    assert convert is not None
-    assert convert([1, 2]) == [1, 2.0] and convert((1, 2)) == (1, 2.0)
 
 
 def test_rows_inside_other_types_are_found_and_the_kind_stays() -> None:

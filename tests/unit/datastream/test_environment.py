@@ -185,8 +185,13 @@ def test_storage_and_slots() -> None:
     assert str(MemorySize(5)) == "5 bytes"
     group = SlotSharingGroup.builder("g").set_cpu_cores(1.0).set_task_heap_memory_mb(5).build()
     assert group.get_task_heap_memory() == MemorySize(5 << 20)
-    with pytest.raises(ProgramError, match="cores and heap memory together"):
+    assert FileSystemCheckpointStorage("file:///tmp/c/").get_checkpoint_path() == "file:///tmp/c"
+    with pytest.raises(ProgramError, match="The cpu cores and task heap memory are required"):
         SlotSharingGroup.builder("g").set_task_heap_memory_mb(1).build()
+    with pytest.raises(ProgramError, match="The cpu cores and task heap memory are required"):
+        SlotSharingGroup.builder("g").set_task_off_heap_memory_mb(1).build()
+    with pytest.raises(ProgramError, match="The task heap memory should be positive"):
+        SlotSharingGroup.builder("g").set_task_heap_memory_mb(0)
     with pytest.raises(ProgramError, match="more than 0 cores"):
         SlotSharingGroup.builder("g").set_cpu_cores(0)
 

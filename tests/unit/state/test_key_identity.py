@@ -279,7 +279,7 @@ def test_a_declared_type_converts(declared: Any, given: Any, key: Any) -> None:
         (Types.DOUBLE(), "1", "a number is required"),
         *((Types.STRING(), value, "a text is required") for value in (1, True, b"a")),
         (Types.BIG_DEC(), decimal.Decimal("nan"), "a finite number is required"),
-        (Types.SQL_DATE(), 1, "has no attribute 'toordinal'"),
+        (Types.SQL_DATE(), 1, "a datetime.date is required"),
         (Types.TUPLE([Types.LONG()]), (1, 2), "zip()"),
         (Types.TUPLE([Types.LONG()]), ("1",), "an integer is required"),
     ],

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -34,6 +35,7 @@ from tidegate.connectors.kafka.kept_output import delete_kept, lingering_output,
 from tidegate.connectors.kafka.transactions import (
     Ended,
     NotOursError,
+    Producer,
     TransactionWriter,
     end,
     ended,
@@ -47,6 +49,7 @@ _NOTES = "rewritten"
 _AT_ONCE = 8
 _OPEN_STATES = ("Ongoing",)
 _REWRITE_MS = 60_000
+_SWEEPS_S = (3, 7, 20, 60, 300)
 
 
 class KafkaCommitter(Committer):
@@ -55,7 +58,10 @@ class KafkaCommitter(Committer):
     def __init__(self, connect: Callable[[], Cluster], base: str, context: CommitterContext) -> None:
         self._connect, self._base = connect, base
         self._files, self._check_lease = Files(context.staging), context.check_lease
+        self._lease = context.lease
         self._done: set[str] = set()
+        self._closed = threading.Event()
+        self._sweeper: threading.Thread | None = None
 
     # -- step 8 ------------------------------------------------------------------------------------------------------
 
@@ -169,26 +175,44 @@ class KafkaCommitter(Committer):
                 delete_kept(made.kept)
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
-        """Found by name, whatever the parallelism was. Those of the list are open only while they wait for their commit."""
+        """Found by name, whatever the parallelism was. An id that a committable names may have been used again since: only its
+        own producer id and epoch make an open transaction the one that waits for its commit."""
         cluster = self._connect()
         wanted = [KafkaCommittable.from_plain(data) for data in committables]
-        named = {made.producer.transactional_id for made in wanted}
         kept = {made.kept[0] for made in wanted if made.kept is not None}
         files = [name for name in lingering_output(self._files) if self._files.location(name) not in kept]
-        listed = self._open_transactions(cluster)
+        listed = open_transactions(cluster, self._base)
         faults.point("K2.kafka.listed", transactions=len(listed))
         self._check_lease()
-        for transactional_id in sorted(set(listed) - named):
-            faults.point("K2.kafka.before-abort", transaction=transactional_id)
+        for producer in listed - {made.producer for made in wanted}:
+            faults.point("K2.kafka.before-abort", transaction=producer.transactional_id)
             # Not EndTxn: a new epoch also stops a task that is still writing.
-            init_producer(cluster, transactional_id, _REWRITE_MS)
+            init_producer(cluster, producer.transactional_id, _REWRITE_MS)
         for name in files:
             self._files.delete(name)
+        if self._sweeper is None and self._lease:
+            self._sweeper = threading.Thread(target=self._sweep, daemon=True, name="tidegate-kafka-sweep")
+            self._sweeper.start()
 
-    def _open_transactions(self, cluster: Cluster) -> list[str]:
-        return open_transactions(cluster, self._base)
+    def _sweep(self) -> None:
+        """Workers of a driver that was killed live on for a moment, and may begin a transaction after it was looked for. Nobody
+        will ever end it, and readers would wait for its time-out. Whatever carries a smaller lease is of an attempt before this
+        one, so it can be aborted at any time: what this attempt was to commit of those is committed before it begins."""
+        for pause in _SWEEPS_S:
+            if self._closed.wait(pause):
+                return
+            try:
+                cluster = self._connect()
+                for producer in open_transactions(cluster, self._base):
+                    lease = producer.transactional_id.removeprefix(f"{self._base}-").partition("-")[0]
+                    if lease.isdigit() and int(lease) < self._lease:
+                        log.info("transaction %s of an earlier attempt is aborted", producer.transactional_id)
+                        init_producer(cluster, producer.transactional_id, _REWRITE_MS)
+            except Exception as error:
+                log.warning("transactions of earlier attempts could not be looked for: %s", error)
 
     def close(self) -> None:
+        self._closed.set()
         self._done.clear()
 
 
@@ -198,12 +222,20 @@ def _note(kept: str, name: str) -> tuple[Files, str]:
     return Files(staging), f"{_NOTES}/{name}"
 
 
-def open_transactions(cluster: Cluster, base: str) -> list[str]:
-    """Transactional ids below a name that have something open."""
+def open_transactions(cluster: Cluster, base: str) -> set[Producer]:
+    """What is open below a name."""
 
-    def ask() -> list[str]:
+    def ask() -> set[Producer]:
         found = cluster.admin.list_transactions(state_filters=list(_OPEN_STATES))
         every = [each.transactional_id for listing in found.values() for each in listing]
-        return sorted(name for name in every if name.startswith(f"{base}-"))
+        names = sorted(name for name in every if name.startswith(f"{base}-"))
+        if not names:
+            return set()
+        described = cluster.admin.describe_transactions(names)
+        return {
+            Producer(name, d.producer_id, d.producer_epoch)
+            for name, d in described.items()
+            if d.state.value in _OPEN_STATES
+        }
 
     return cluster.retried(f"transactions of {base}", ask)

@@ -38,7 +38,7 @@ class TransactionalIds:
 
     @classmethod
     def of(cls, base: str) -> TransactionalIds:
-        """``base``: prefix, job and sink."""
+        """``base``: prefix, job, sink and the attempt of the job."""
         key = (os.getpid(), base)
         if key not in cls._of_this_process:
             cls._of_this_process[key] = cls(base)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.common import faults
+from tidegate.common.conversion import boundary
 from tidegate.common.errors import ArgumentTypeError, UserCodeError
 from tidegate.common.plain_data import find_other
 from tidegate.common.user_code import user_line
@@ -29,6 +30,7 @@ class SinkOperator(CollectingOperator):
         super().__init__(node, site)
         self._sink: Sink = self.operator.spec.sink
         self._writer: SinkWriter | None = None
+        self._convert = boundary(self.operator.spec.type_info)
         function = checkpointed(getattr(self._sink, "function", None))
         self._own_state = None if function is None else OwnState(self.operator, site, function, None)
 
@@ -55,6 +57,7 @@ class SinkOperator(CollectingOperator):
             attempt=round.token,
             now_ms=round.now_ms(),
             staging=f"{settings.root}/taskowned/{operator.uid_hash}",
+            lease=settings.lease,
         )
 
     def settle(self) -> None:
@@ -65,7 +68,17 @@ class SinkOperator(CollectingOperator):
     def _write(self) -> None:
         if self._writer is None:
             self._writer = self._sink.create_writer(self._context, self._state)
-        self._writer.write_batch(self.values, self.timestamps or None)
+        self._writer.write_batch(self._declared(self.values), self.timestamps or None)
+
+    def _declared(self, values: list[Any]) -> list[Any]:
+        """As values of the stream's type: with the sink they leave Python in Flink, and pass its serializer."""
+        if self._convert is None:
+            return values
+        try:
+            return self._convert(values)
+        except ArgumentTypeError as error:
+            where = f"records declared as {self.operator.spec.type_info}"
+            raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error
 
     def prepare_commit(self) -> list[Any]:
         """A sink that was given nothing and keeps nothing has nothing to prepare."""

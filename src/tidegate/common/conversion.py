@@ -1,0 +1,298 @@
+"""Declared types as functions: what makes a value of the type out of what a program hands over, or says why it cannot.
+
+The rules are those of PyFlink's serializers. A DOUBLE is a float whatever number went in, a FLOAT has four bytes, an INT takes
+whatever has an integer value and refuses what 32 bits cannot hold, a ``Row`` comes out with the names of its type, times are cut
+to milliseconds. ``from_collection`` is kinder, as PyFlink is there: integers wrap around, lists become tuples.
+
+A type is written as Python source once and compiled (``Conversion``), so no record walks a tree of types: a tuple whose
+fields are of the declared classes costs one comparison a field. Types that never change a value that fits
+(``changes`` says so) are not looked at inside a chain at all, but where records leave it: ``Boundary`` checks a whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidegate.common import scalar_conversion as scalars
+from tidegate.common.arguments import shown
+from tidegate.common.errors import ArgumentTypeError
+from tidegate.common.typeinfo import (
+    INTEGER_BITS,
+    BasicTypeInfo,
+    ElementTypeInfo,
+    ExternalTypeInfo,
+    MapTypeInfo,
+    PickledBytesTypeInfo,
+    RowTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+    is_bytes,
+)
+from tidegate.common.types import Row, RowKind
+
+Converter = Callable[[Any], Any]
+BatchConverter = Callable[[list[Any]], list[Any]]
+
+
+class Conversion:
+    """The compiled form of a type. ``call`` is the function; the object pickles, as the type it was made of."""
+
+    __slots__ = ("_info", "_wrap", "call")
+
+    def __init__(self, info: TypeInformation, *, wrap: bool = False) -> None:
+        self._info, self._wrap = info, wrap
+        self.call: Converter = _Compiler(wrap).compiled(info, "")
+
+    def __call__(self, value: Any) -> Any:
+        return self.call(value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self._info, self._wrap)
+
+
+def _again(info: TypeInformation, wrap: bool) -> Conversion:
+    return Conversion(info, wrap=wrap)
+
+
+def converter(info: Any) -> Conversion | None:
+    """What a function's results go through at once; None where there is nothing a type could change in them."""
+    return Conversion(info) if isinstance(info, TypeInformation) and changes(info) else None
+
+
+def collection_converter(info: Any) -> Conversion | None:
+    """What the values of a collection go through: integers wrap around at the width of their type."""
+    return None if _takes_anything(info) else Conversion(info, wrap=True)
+
+
+def changes(info: TypeInformation) -> bool:
+    """Whether a value can fit the type and still come out as another one, integers of another class aside."""
+    if isinstance(info, BasicTypeInfo):
+        return info.describe() in ("FLOAT", "DOUBLE", "BIG_DEC")
+    if isinstance(info, TupleTypeInfo):
+        return any(map(changes, info.get_field_types()))
+    if isinstance(info, ElementTypeInfo):
+        return changes(info.elem_type)
+    if isinstance(info, MapTypeInfo):
+        return changes(info.key_type) or changes(info.value_type)
+    return not _takes_anything(info)
+
+
+def _takes_anything(info: Any) -> bool:
+    return not isinstance(info, TypeInformation) or isinstance(info, PickledBytesTypeInfo)
+
+
+def boundary(info: Any) -> BatchConverter | None:
+    """What a batch goes through where it leaves a chain; None if its records have been converted one by one already."""
+    return None if _takes_anything(info) or changes(info) else Boundary(info)
+
+
+class Boundary:
+    """Looks at the classes of a whole batch; only one with a value of another class, or a tree, is gone through one by one."""
+
+    def __init__(self, info: TypeInformation) -> None:
+        described = info.describe()
+        self._kind = int if described in INTEGER_BITS else _KINDS.get(described)
+        self._limit = 1 << INTEGER_BITS[described] - 1 if described in INTEGER_BITS else None
+        self._convert = Conversion(info).call
+
+    def __call__(self, values: list[Any]) -> list[Any]:
+        if set(map(type, values)) == {self._kind} and self._holds(values):
+            return values
+        return [self._convert(value) for value in values]
+
+    def _holds(self, values: list[Any]) -> bool:
+        limit = self._limit
+        return limit is None or (-limit <= min(values) and max(values) < limit)
+
+
+_KINDS: dict[str, type] = {"STRING": str, "BOOLEAN": bool}
+
+
+# -- the compiler
+
+
+class _Compiler:
+    """``wrap``: for collections. ``path``: the place in the record, for messages."""
+
+    def __init__(self, wrap: bool) -> None:
+        self._wrap = wrap
+
+    def compiled(self, info: TypeInformation, path: str) -> Converter:
+        if isinstance(info, ExternalTypeInfo):
+            return self.compiled(info.type_info, path)
+        if isinstance(info, TupleTypeInfo):
+            return self._tuple(info, path)
+        if isinstance(info, RowTypeInfo):
+            return self._row(info, path)
+        if is_bytes(info):
+            return _or_none(_placed(scalars.as_bytes, "bytes", path))
+        if isinstance(info, ElementTypeInfo):
+            return self._list(info, path)
+        if isinstance(info, MapTypeInfo):
+            return self._map(info, path)
+        convert = scalars.converter(info.describe(), wrap=self._wrap)
+        return _same if convert is None else _or_none(_placed(convert, info.describe(), path))
+
+    def _tuple(self, info: TupleTypeInfo, path: str) -> Converter:
+        types = info.get_field_types()
+        parts = [self.compiled(part, f"{path}[{n}]") for n, part in enumerate(types)]
+        lenient, count = self._wrap, len(types)
+
+        def opened(value: Any) -> Any:
+            kinds = tuple | list | Row if lenient else tuple
+            if not isinstance(value, kinds) or len(value) < count:
+                raise misfit(path, f"a tuple of {count} fields", value)
+            return tuple(value)[:count]
+
+        return _function(
+            types,
+            parts,
+            head="if value.__class__ is tuple and len(value) == count:",
+            fields="value",
+            otherwise="values = opened(value)",
+            result="({fields})",
+            names={"opened": opened, "count": count},
+        )
+
+    def _row(self, info: RowTypeInfo, path: str) -> Converter:
+        types, names = info.get_field_types(), info.get_field_names()
+        parts = [
+            self.compiled(part, f"{path}.{name}" if path else name) for name, part in zip(names, types, strict=True)
+        ]
+
+        def named(values: list[Any], kind: RowKind) -> Row:
+            row = Row.of_kind(kind, *values)
+            row._fields = names
+            return row
+
+        def opened(value: Any) -> tuple[list[Any], RowKind]:
+            return fields_of(value, names, path)
+
+        return _function(
+            types,
+            parts,
+            head="if value.__class__ is Row and value._fields == names and len(value._values) == count:\n"
+            "        kind = value._kind",
+            fields="value._values",
+            otherwise="values, kind = opened(value)",
+            result="named([{fields}], kind)",
+            names={"opened": opened, "named": named, "names": names, "Row": Row, "count": len(types)},
+        )
+
+    def _list(self, info: ElementTypeInfo, path: str) -> Converter:
+        element = self.compiled(info.elem_type, f"{path}[]")
+        kinds: Any = list | tuple if self._wrap else list
+
+        def convert(value: Any) -> Any:
+            if value is None:
+                return None
+            if not isinstance(value, kinds):
+                raise misfit(path, "a list", value)
+            return [element(item) for item in value]
+
+        return convert
+
+    def _map(self, info: MapTypeInfo, path: str) -> Converter:
+        key, item = self.compiled(info.key_type, f"{path}{{key}}"), self.compiled(info.value_type, f"{path}{{value}}")
+
+        def convert(value: Any) -> Any:
+            if value is None:
+                return None
+            if not isinstance(value, dict):
+                raise misfit(path, "a dict", value)
+            return {key(k): item(v) for k, v in value.items()}
+
+        return convert
+
+
+_SOURCE = """
+def convert(value):
+    {head}
+        {unpacked} = {fields}
+{fast}
+    elif value is None:
+        return None
+    else:
+        {otherwise}
+        {unpacked} = values
+    return {result}
+"""
+
+
+def _function(
+    types: list[TypeInformation],
+    parts: list[Converter],
+    *,
+    head: str,
+    fields: str,
+    otherwise: str,
+    result: str,
+    names: dict[str, Any],
+) -> Converter:
+    """The source of a record with fields. A value all of whose fields are of their classes is handed on as it is."""
+    variables = [f"v{n}" for n in range(len(types))]
+    conditions = [scalars.condition(info.describe(), name) for info, name in zip(types, variables, strict=True)]
+    fast = ""
+    if all(condition is not None for condition in conditions):
+        fast = f"        if {' and '.join(conditions) or 'True'}:\n            return value"  # type: ignore[arg-type]
+    converted = "".join(f"c{n}({name}), " for n, name in enumerate(variables))
+    source = _SOURCE.format(
+        head=head,
+        unpacked=f"[{', '.join(variables)}]",
+        fields=fields,
+        fast=fast,
+        otherwise=otherwise,
+        result=result.format(fields=converted),
+    )
+    scope: dict[str, Any] = {**scalars.NAMES, **names, **{f"c{n}": part for n, part in enumerate(parts)}}
+    exec(compile(source, f"<conversion to {len(types)} fields>", "exec"), scope)
+    made: Converter = scope["convert"]
+    return made
+
+
+def fields_of(value: Any, names: list[str], path: str) -> tuple[list[Any], RowKind]:
+    """The values in the order of the type, from whatever can stand for a row."""
+    values: list[Any] | None = None
+    kind = RowKind.INSERT
+    if isinstance(value, Row):
+        kind = value.get_row_kind()
+        by_name = value._fields is not None and sorted(value._fields) == sorted(names)
+        values = value.get_fields_by_names(names) if by_name else value._values
+    elif isinstance(value, dict):
+        values = [value.get(name) for name in names]
+    elif isinstance(value, tuple | list):
+        values = list(value)
+    if values is None or len(values) != len(names):
+        wanted = f"a Row, tuple, list or dict with one value for each of {names}"
+        raise misfit(path, wanted, value)
+    return values, kind
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _or_none(convert: Converter) -> Converter:
+    """A part may be None where PyFlink allows it only in rows: nothing is lost by that."""
+    return lambda value: None if value is None else convert(value)
+
+
+def _placed(convert: Converter, expected: str, path: str) -> Converter:
+    def placed(value: Any) -> Any:
+        try:
+            return convert(value)
+        except Exception as error:
+            raise misfit(path, expected, value, str(error)) from None
+
+    return placed
+
+
+def misfit(path: str, expected: str, value: Any, reason: str = "") -> ArgumentTypeError:
+    """The error for a value, or a part of one, that its declared type does not take."""
+    place = f"field {path.removeprefix('.')}" if path else "the record"
+    return ArgumentTypeError(
+        f"A record must be of its declared type: {place} is declared as {expected}",
+        found=shown(value) + (f": {reason}" if reason else ""),
+        cure="return such a value, or declare the type that fits",
+    )

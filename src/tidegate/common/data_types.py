@@ -1,0 +1,139 @@
+"""Table types by name, for the formats whose columns are declared with them; each stands for a type of ``Types``.
+
+A format takes ``DataTypes.ROW([DataTypes.FIELD("id", DataTypes.INT()), ...])`` as PyFlink's do, or ``Types.ROW_NAMED`` at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.common.arguments import wrong
+from tidegate.common.typeinfo import LocalTimeTypeInfo, RowTypeInfo, TypeInformation, Types
+
+__all__ = ["DataType", "DataTypes", "RowField"]
+
+
+@dataclass(frozen=True)
+class DataType:
+    """``info``: the type of its values. ``detail``: what only files can tell apart, such as the digits of a decimal."""
+
+    name: str
+    info: TypeInformation
+    nullable: bool = True
+    detail: tuple[int, ...] = ()
+
+    def not_null(self) -> DataType:
+        return DataType(self.name, self.info, False, self.detail)
+
+    def __repr__(self) -> str:
+        return self.name + ("" if self.nullable else " NOT NULL")
+
+
+@dataclass(frozen=True)
+class RowField:
+    name: str
+    data_type: DataType
+    description: str | None = None
+
+
+class DataTypes:
+    """The table types that columns of files can have."""
+
+    @staticmethod
+    def STRING(nullable: bool = True) -> DataType:
+        return DataType("STRING", Types.STRING(), nullable)
+
+    @staticmethod
+    def CHAR(length: int, nullable: bool = True) -> DataType:
+        return DataType(f"CHAR({length})", Types.STRING(), nullable)
+
+    @staticmethod
+    def VARCHAR(length: int, nullable: bool = True) -> DataType:
+        return DataType(f"VARCHAR({length})", Types.STRING(), nullable)
+
+    @staticmethod
+    def BOOLEAN(nullable: bool = True) -> DataType:
+        return DataType("BOOLEAN", Types.BOOLEAN(), nullable)
+
+    @staticmethod
+    def TINYINT(nullable: bool = True) -> DataType:
+        return DataType("TINYINT", Types.BYTE(), nullable)
+
+    @staticmethod
+    def SMALLINT(nullable: bool = True) -> DataType:
+        return DataType("SMALLINT", Types.SHORT(), nullable)
+
+    @staticmethod
+    def INT(nullable: bool = True) -> DataType:
+        return DataType("INT", Types.INT(), nullable)
+
+    @staticmethod
+    def BIGINT(nullable: bool = True) -> DataType:
+        return DataType("BIGINT", Types.LONG(), nullable)
+
+    @staticmethod
+    def FLOAT(nullable: bool = True) -> DataType:
+        return DataType("FLOAT", Types.FLOAT(), nullable)
+
+    @staticmethod
+    def DOUBLE(nullable: bool = True) -> DataType:
+        return DataType("DOUBLE", Types.DOUBLE(), nullable)
+
+    @staticmethod
+    def DECIMAL(precision: int, scale: int, nullable: bool = True) -> DataType:
+        return DataType(f"DECIMAL({precision}, {scale})", Types.BIG_DEC(), nullable, (precision, scale))
+
+    @staticmethod
+    def BYTES(nullable: bool = True) -> DataType:
+        return DataType("BYTES", Types.PRIMITIVE_ARRAY(Types.BYTE()), nullable)
+
+    @staticmethod
+    def DATE(nullable: bool = True) -> DataType:
+        return DataType("DATE", Types.SQL_DATE(), nullable)
+
+    @staticmethod
+    def TIME(precision: int = 0, nullable: bool = True) -> DataType:
+        return DataType(f"TIME({precision})", Types.SQL_TIME(), nullable)
+
+    @staticmethod
+    def TIMESTAMP(precision: int = 6, nullable: bool = True) -> DataType:
+        info = LocalTimeTypeInfo(LocalTimeTypeInfo.TimeType.LOCAL_DATE_TIME)
+        return DataType(f"TIMESTAMP({precision})", info, nullable)
+
+    @staticmethod
+    def ARRAY(element_type: DataType, nullable: bool = True) -> DataType:
+        return DataType(f"ARRAY<{element_type}>", Types.LIST(info_of("DataTypes.ARRAY", element_type)), nullable)
+
+    @staticmethod
+    def MAP(key_type: DataType, value_type: DataType, nullable: bool = True) -> DataType:
+        key, value = info_of("DataTypes.MAP", key_type), info_of("DataTypes.MAP", value_type)
+        return DataType(f"MAP<{key_type}, {value_type}>", Types.MAP(key, value), nullable)
+
+    @staticmethod
+    def FIELD(name: str, data_type: DataType, description: str | None = None) -> RowField:
+        return RowField(name, data_type, description)
+
+    @staticmethod
+    def ROW(row_fields: list[RowField] | None = None, nullable: bool = True) -> DataType:
+        fields = row_fields or []
+        info = RowTypeInfo([f.data_type.info for f in fields], [f.name for f in fields])
+        return DataType(f"ROW<{', '.join(f'`{f.name}` {f.data_type}' for f in fields)}>", info, nullable)
+
+
+def info_of(method: str, declared: Any) -> TypeInformation:
+    """The type of the values, of a table type or of a type of ``Types``."""
+    if isinstance(declared, DataType):
+        return declared.info
+    if isinstance(declared, TypeInformation):
+        return declared
+    raise wrong(method, "a type", declared, "use a type of DataTypes, for example DataTypes.STRING()")
+
+
+def row_of(method: str, declared: Any) -> RowTypeInfo:
+    """The columns of a file."""
+    info = info_of(method, declared)
+    if not isinstance(info, RowTypeInfo) or not info.get_field_types():
+        cure = 'DataTypes.ROW([DataTypes.FIELD("id", DataTypes.INT())]), or Types.ROW_NAMED(["id"], [Types.INT()])'
+        raise wrong(method, "a row type with at least one field", declared, cure)
+    return info

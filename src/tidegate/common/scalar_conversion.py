@@ -1,0 +1,172 @@
+"""Single values of a declared type: PyFlink's rules for numbers, texts, bytes and times.
+
+Its coders take for a LONG whatever has an integer value (True, 1.0, an IntEnum and numpy's ints are all 1), for a DOUBLE whatever
+has a real one, for a STRING texts only; what they cannot encode fails, and so it does here. None never comes here.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from tidegate.common.time import Instant
+from tidegate.common.typeinfo import INTEGER_BITS
+
+Converter = Callable[[Any], Any]
+
+
+def converter(described: str, *, wrap: bool = False) -> Converter | None:
+    """What makes a value of the type; it raises what is wrong with a value that fits not. None: any object may come."""
+    if wrap and described in INTEGER_BITS:
+        return _wrapping(INTEGER_BITS[described])
+    return _CONVERTERS.get(described)
+
+
+def condition(described: str, name: str) -> str | None:
+    """Source that is true only for values that are of the type as they stand; None: there is no short test."""
+    if described in INTEGER_BITS:
+        bits = INTEGER_BITS[described]
+        return f"{name}.__class__ is int and {-1 << bits - 1} <= {name} < {1 << bits - 1}"
+    if described == "pickle":
+        return "True"
+    kind = _CLASSES.get(described)
+    return None if kind is None else f"{name}.__class__ is {kind}"
+
+
+_CLASSES = {
+    "STRING": "str",
+    "BOOLEAN": "bool",
+    "DOUBLE": "float",
+    "BIG_INT": "int",
+    "BIG_DEC": "Decimal",
+    "SQL_DATE": "date",
+    "LOCAL_DATE": "date",
+    "INSTANT": "Instant",
+}
+NAMES: dict[str, Any] = {"Decimal": decimal.Decimal, "date": datetime.date, "Instant": Instant}
+"""What the conditions refer to."""
+
+
+def integer(bits: int | None) -> Converter:
+    def convert(value: Any) -> int:
+        number = _whole(value)
+        if bits is not None and not -1 << bits - 1 <= number < 1 << bits - 1:
+            raise OverflowError(f"it does not fit in {bits} bits")
+        return number
+
+    return convert
+
+
+def _wrapping(bits: int) -> Converter:
+    half, mask = 1 << bits - 1, (1 << bits) - 1
+    return lambda value: ((_whole(value) + half) & mask) - half
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, str | bytes | bytearray):
+        raise TypeError("an integer is required")
+    return int(value)
+
+
+def as_boolean(value: Any) -> bool:
+    return bool(_whole(value))
+
+
+def as_double(value: Any) -> float:
+    if isinstance(value, str | bytes | bytearray):
+        raise TypeError("a number is required")
+    return float(value)
+
+
+def as_float(value: Any) -> float:
+    """As four bytes hold it."""
+    number = as_double(value)
+    try:
+        made: float = _FOUR_BYTES.unpack(_FOUR_BYTES.pack(number))[0]
+    except OverflowError:
+        made = float("inf") if number > 0 else float("-inf")
+    return made
+
+
+_FOUR_BYTES = struct.Struct("f")
+
+
+def as_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text is required")
+    return str.__str__(value)  # of a subclass the text alone
+
+
+def as_character(value: Any) -> str:
+    if len(as_text(value)) != 1:
+        raise ValueError("one character is required")
+    return as_text(value)
+
+
+def as_bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes | bytearray):
+        raise TypeError("bytes are required")
+    return bytes(value)
+
+
+def as_decimal(value: Any) -> decimal.Decimal:
+    try:
+        return value if type(value) is decimal.Decimal else decimal.Decimal(str(value))
+    except decimal.InvalidOperation:
+        raise ValueError("a decimal number is required") from None
+
+
+def as_instant(value: Any) -> Instant:
+    if not isinstance(value, Instant):
+        raise TypeError("an Instant is required")
+    return value
+
+
+def as_date(value: Any) -> datetime.date:
+    if not isinstance(value, datetime.date):
+        raise TypeError("a datetime.date is required")
+    return datetime.date.fromordinal(value.toordinal())
+
+
+def as_time(value: Any) -> datetime.time:
+    """To the microsecond; a zone is dropped."""
+    if not isinstance(value, datetime.time | datetime.datetime):
+        raise TypeError("a datetime.time is required")
+    return datetime.time(value.hour, value.minute, value.second, value.microsecond)
+
+
+def as_timestamp(value: Any) -> datetime.datetime:
+    """What the clock on the wall shows: a zone is dropped, not converted."""
+    if not isinstance(value, datetime.datetime):
+        raise TypeError("a datetime.datetime is required")
+    return datetime.datetime.combine(as_date(value), as_time(value))
+
+
+def _to_millis(convert: Converter) -> Converter:
+    def cut(value: Any) -> Any:
+        made = convert(value)
+        return made.replace(microsecond=made.microsecond // 1000 * 1000)
+
+    return cut
+
+
+_CONVERTERS: dict[str, Converter] = {
+    **{name: integer(bits) for name, bits in INTEGER_BITS.items()},
+    "BIG_INT": integer(None),
+    "BOOLEAN": as_boolean,
+    "FLOAT": as_float,
+    "DOUBLE": as_double,
+    "STRING": as_text,
+    "CHAR": as_character,
+    "BIG_DEC": as_decimal,
+    "INSTANT": as_instant,
+    "SQL_DATE": as_date,
+    "SQL_TIME": _to_millis(as_time),
+    "SQL_TIMESTAMP": _to_millis(as_timestamp),
+    "LOCAL_DATE": as_date,
+    "LOCAL_TIME": as_time,
+    "LOCAL_DATE_TIME": as_timestamp,
+}

@@ -1,0 +1,155 @@
+"""Arrow's types for the types of a program, and values that change on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from tidegate.common.errors import ConfigurationError
+from tidegate.common.typeinfo import (
+    ElementTypeInfo,
+    MapTypeInfo,
+    RowTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+    is_bytes,
+)
+from tidegate.common.types import Row
+from tidegate.connectors.formats.avro_schemas import AvroSchema, row_type_of
+from tidegate.connectors.formats.libraries import library
+
+Converter = Callable[[Any], Any]
+
+
+def arrow_schema(row_type: RowTypeInfo) -> Any:
+    """Cached by the text of the type: rows of other names are equal."""
+    return _schema(row_type.describe(), _Keyed(row_type))
+
+
+class _Keyed:
+    """A row type for the cache: the text before it is what counts."""
+
+    def __init__(self, row_type: RowTypeInfo) -> None:
+        self.row_type = row_type
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Keyed)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@lru_cache(64)
+def _schema(text: str, keyed: _Keyed) -> Any:
+    arrow = library("pyarrow", "Parquet files")
+    fields = zip(keyed.row_type.get_field_names(), keyed.row_type.get_field_types(), strict=True)
+    return arrow.schema([(name, _arrow_type(arrow, info, name)) for name, info in fields])
+
+
+def _arrow_type(arrow: Any, info: TypeInformation, path: str) -> Any:
+    if isinstance(info, RowTypeInfo):
+        fields = zip(info.get_field_names(), info.get_field_types(), strict=True)
+        return arrow.struct([(name, _arrow_type(arrow, part, f"{path}.{name}")) for name, part in fields])
+    if isinstance(info, TupleTypeInfo):
+        parts = enumerate(info.get_field_types())
+        return arrow.struct([(f"f{n}", _arrow_type(arrow, part, f"{path}[{n}]")) for n, part in parts])
+    if is_bytes(info):
+        return arrow.binary()
+    if isinstance(info, ElementTypeInfo):
+        return arrow.list_(_arrow_type(arrow, info.elem_type, f"{path}[]"))
+    if isinstance(info, MapTypeInfo):
+        return arrow.map_(_arrow_type(arrow, info.key_type, path), _arrow_type(arrow, info.value_type, path))
+    name = _NAMES.get(info.describe())
+    if name is None:
+        raise ConfigurationError(
+            "A column of a file has a type that Arrow knows", where=f"field {path}", found=str(info), cure="map it"
+        )
+    made = getattr(arrow, name[0])
+    return made(*name[1:])
+
+
+_NAMES: dict[str, tuple[Any, ...]] = {
+    "BOOLEAN": ("bool_",),
+    "BYTE": ("int8",),
+    "SHORT": ("int16",),
+    "INT": ("int32",),
+    "LONG": ("int64",),
+    "FLOAT": ("float32",),
+    "DOUBLE": ("float64",),
+    "STRING": ("string",),
+    "CHAR": ("string",),
+    "BIG_DEC": ("decimal128", 38, 18),
+    **dict.fromkeys(("SQL_DATE", "LOCAL_DATE"), ("date32",)),
+    "SQL_TIME": ("time32", "ms"),
+    "LOCAL_TIME": ("time64", "us"),
+    "SQL_TIMESTAMP": ("timestamp", "ms"),
+    "LOCAL_DATE_TIME": ("timestamp", "us"),
+}
+
+
+def converters(row_type: RowTypeInfo) -> list[Converter | None]:
+    """For each field what makes of a value what Arrow takes; None: it takes the value."""
+    return [_to_arrow(info) for info in row_type.get_field_types()]
+
+
+def _to_arrow(info: TypeInformation) -> Converter | None:
+    if isinstance(info, RowTypeInfo):
+        names, parts = info.get_field_names(), converters(info)
+        return lambda row: None if row is None else _as_dict(names, parts, row)
+    if isinstance(info, TupleTypeInfo):
+        fields = [_to_arrow(part) for part in info.get_field_types()]
+        names_of = [f"f{n}" for n in range(len(fields))]
+        return lambda value: None if value is None else _as_dict(names_of, fields, value)
+    if isinstance(info, ElementTypeInfo) and not is_bytes(info):
+        element = _to_arrow(info.elem_type)
+        return None if element is None else lambda value: None if value is None else [element(v) for v in value]
+    if isinstance(info, MapTypeInfo):
+        item = _to_arrow(info.value_type) or _same
+        return lambda value: None if value is None else [(k, item(v)) for k, v in value.items()]
+    return None
+
+
+def _as_dict(names: list[str], parts: list[Converter | None], values: Any) -> dict[str, Any]:
+    return {n: v if part is None else part(v) for n, part, v in zip(names, parts, values, strict=True)}
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def row_values(row_type: RowTypeInfo, columns: list[Any]) -> list[list[Any]]:
+    """The values of Arrow's columns as those of the row type."""
+    made = []
+    for info, column in zip(row_type.get_field_types(), columns, strict=True):
+        convert = _from_arrow(info)
+        values = column.to_pylist()
+        made.append(values if convert is None else [convert(value) for value in values])
+    return made
+
+
+def _from_arrow(info: TypeInformation) -> Converter | None:
+    if isinstance(info, RowTypeInfo):
+        names, parts = info.get_field_names(), [_from_arrow(part) or _same for part in info.get_field_types()]
+        return lambda value: None if value is None else _as_row(names, parts, value)
+    if isinstance(info, TupleTypeInfo):
+        fields = [_from_arrow(part) or _same for part in info.get_field_types()]
+        return lambda value: None if value is None else tuple(f(value[f"f{n}"]) for n, f in enumerate(fields))
+    if isinstance(info, ElementTypeInfo) and not is_bytes(info):
+        element = _from_arrow(info.elem_type)
+        return None if element is None else lambda value: None if value is None else [element(v) for v in value]
+    if isinstance(info, MapTypeInfo):
+        item = _from_arrow(info.value_type) or _same
+        return lambda value: None if value is None else {k: item(v) for k, v in value}
+    return None
+
+
+def _as_row(names: list[str], parts: list[Converter], value: dict[str, Any]) -> Row:
+    row = Row(*[part(value[name]) for name, part in zip(names, parts, strict=True)])
+    row._fields = names
+    return row
+
+
+def schema_of_avro(schema: AvroSchema) -> Any:
+    """The columns of records of an Avro schema."""
+    return arrow_schema(row_type_of(schema))

@@ -1,0 +1,255 @@
+"""Avro schemas, records as messages, and the types they have in a program. Through fastavro."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tidegate.common.arguments import expect_text, wrong
+from tidegate.common.conversion import Conversion
+from tidegate.common.errors import ConfigurationError, UserCodeError
+from tidegate.common.serialization import DeserializationSchema, SerializationSchema
+from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from tidegate.common.types import Row
+from tidegate.connectors.formats.libraries import library
+
+
+class AvroSchema:
+    """A schema that was parsed: it is valid. ``str`` gives its text."""
+
+    def __init__(self, schema_string: str) -> None:
+        self._text = expect_text("AvroSchema", schema_string, "pass the JSON text of the schema")
+        self.parsed: Any = _parsed(self._text)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AvroSchema, (self._text,)
+
+    @staticmethod
+    def parse_string(json_schema: str) -> AvroSchema:
+        return AvroSchema(json_schema)
+
+    @staticmethod
+    def parse_file(file_path: str) -> AvroSchema:
+        with open(file_path, encoding="utf-8") as file:
+            return AvroSchema(file.read())
+
+    def is_of(self, text: str) -> bool:
+        """Whether a file with this schema needs no translation."""
+        return bool(json.loads(text) == json.loads(self._text))
+
+    def __str__(self) -> str:
+        return json.dumps(json.loads(self._text), separators=(",", ":"))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AvroSchema) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+
+def _parsed(text: str) -> Any:
+    schemas = library("fastavro.schema", "Avro")
+    try:
+        return schemas.parse_schema(json.loads(text))
+    except Exception as error:
+        raise ConfigurationError(
+            "An Avro schema must be valid",
+            where="AvroSchema",
+            found=f"{type(error).__name__}: {error}",
+            cure="correct the schema",
+        ) from None
+
+
+class GenericRecordAvroTypeInfo(TypeInformation):
+    """Records of an Avro schema: dicts, lists, texts, numbers, bytes."""
+
+    def __init__(self, schema: AvroSchema) -> None:
+        if not isinstance(schema, AvroSchema):
+            raise wrong("GenericRecordAvroTypeInfo", "an AvroSchema", schema, "AvroSchema.parse_string(...)")
+        self.schema = schema
+
+    def describe(self) -> str:
+        return f"AVRO<{self.schema}>"
+
+    def __repr__(self) -> str:
+        return f"GenericRecord({self.schema})"
+
+
+def avro_encoder(schema: AvroSchema, where: str) -> Callable[[list[Any]], list[bytes]]:
+    """What turns records into the bytes of each."""
+    writer = library("fastavro", "Avro").schemaless_writer
+
+    def encode(values: list[Any]) -> list[bytes]:
+        encoded = []
+        buffer = io.BytesIO()
+        for value in values:
+            try:
+                writer(buffer, schema.parsed, value)
+            except Exception as error:
+                raise misfit(schema, value, error, where) from None
+            encoded.append(buffer.getvalue())
+            buffer.seek(0)
+            buffer.truncate()
+        return encoded
+
+    return encode
+
+
+def misfit(schema: AvroSchema, value: Any, error: Exception, where: str) -> UserCodeError:
+    """The error for a record that a schema does not take; validation says which field it is."""
+    reason = f"{type(error).__name__}: {error}"
+    try:
+        library("fastavro.validation", "Avro").validate(value, schema.parsed)
+    except Exception as found:
+        reason = str(found).replace("\n", " ")
+    return UserCodeError(
+        "A record must fit the Avro schema",
+        where=where,
+        found=f"{value!r:.120}: {reason:.300}",
+        cure="correct the record or the schema",
+    )
+
+
+# -- rows
+
+
+def row_type_of(schema: AvroSchema) -> RowTypeInfo:
+    info = _info(schema.parsed)
+    if not isinstance(info, RowTypeInfo):
+        raise ConfigurationError("Rows have an Avro schema of a record", found=str(schema), cure="use a record")
+    return info
+
+
+def _info(node: Any) -> TypeInformation:
+    if isinstance(node, list):
+        parts = [part for part in node if part != "null"]
+        return _info(parts[0]) if len(parts) == 1 else Types.PICKLED_BYTE_ARRAY()
+    if isinstance(node, str):
+        return _PRIMITIVES.get(node, Types.PICKLED_BYTE_ARRAY)()
+    logical = _LOGICAL.get(node.get("logicalType", ""))
+    if logical is not None:
+        return logical()
+    kind = node["type"]
+    if kind in ("record", "error"):
+        return Types.ROW_NAMED([f["name"] for f in node["fields"]], [_info(f["type"]) for f in node["fields"]])
+    if kind == "array":
+        return Types.OBJECT_ARRAY(_info(node["items"]))
+    if kind == "map":
+        return Types.MAP(Types.STRING(), _info(node["values"]))
+    return _info(kind) if not isinstance(kind, str) else _PRIMITIVES.get(kind, Types.PICKLED_BYTE_ARRAY)()
+
+
+_PRIMITIVES: dict[str, Callable[[], TypeInformation]] = {
+    "boolean": Types.BOOLEAN,
+    "int": Types.INT,
+    "long": Types.LONG,
+    "float": Types.FLOAT,
+    "double": Types.DOUBLE,
+    "string": Types.STRING,
+    "enum": Types.STRING,
+    "bytes": lambda: Types.PRIMITIVE_ARRAY(Types.BYTE()),
+    "fixed": lambda: Types.PRIMITIVE_ARRAY(Types.BYTE()),
+}
+_LOGICAL: dict[str, Callable[[], TypeInformation]] = {
+    "date": Types.SQL_DATE,
+    "time-millis": Types.SQL_TIME,
+    "timestamp-millis": Types.SQL_TIMESTAMP,
+    "decimal": Types.BIG_DEC,
+}
+
+
+def _to_rows(node: Any) -> Callable[[Any], Any]:
+    """What makes rows of the dicts of records, down to the bottom."""
+    if isinstance(node, list):
+        records = [part for part in node if part != "null"]
+        inner = _to_rows(records[0]) if len(records) == 1 else _same
+        return inner
+    kind = node["type"] if isinstance(node, dict) else node
+    if kind in ("record", "error"):
+        names = [f["name"] for f in node["fields"]]
+        parts = [_to_rows(f["type"]) for f in node["fields"]]
+
+        def row(value: Any) -> Any:
+            if value is None:
+                return None
+            made = Row(*[part(value[name]) for name, part in zip(names, parts, strict=True)])
+            made._fields = names
+            return made
+
+        return row
+    if kind in ("array", "map"):
+        element = _to_rows(node["items" if kind == "array" else "values"])
+        if element is _same:
+            return _same
+        if kind == "array":
+            return lambda value: None if value is None else [element(item) for item in value]
+        return lambda value: None if value is None else {key: element(item) for key, item in value.items()}
+    return _to_rows(kind) if isinstance(kind, dict | list) else _same
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _to_dicts(value: Any) -> Any:
+    """Named rows as the dicts that fastavro takes."""
+    if isinstance(value, Row):
+        return {name: _to_dicts(item) for name, item in zip(value._fields or [], value._values, strict=True)}
+    if isinstance(value, list):
+        return [_to_dicts(item) for item in value]
+    return {key: _to_dicts(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+class AvroRowDeserializationSchema(DeserializationSchema):
+    """Avro's binary form to rows."""
+
+    def __init__(self, record_class: str | None = None, avro_schema_string: str | None = None) -> None:
+        self._schema = AvroSchema(_schema_text("AvroRowDeserializationSchema", record_class, avro_schema_string))
+        self._type = row_type_of(self._schema)
+
+    def deserialize(self, message: bytes) -> Any:
+        return self.deserialize_batch([message])[0]
+
+    def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:
+        reader, to_row = library("fastavro", "Avro").schemaless_reader, _to_rows(self._schema.parsed)
+        schema, rows = self._schema.parsed, []
+        for payload in payloads:
+            try:
+                rows.append(to_row(reader(io.BytesIO(payload), schema)))
+            except Exception as error:
+                raise UserCodeError(
+                    "A message must be a record of the Avro schema",
+                    where=f"Avro of {self._type}",
+                    found=f"{len(payload)} bytes, {bytes(payload)!r:.60}: {type(error).__name__}: {error}",
+                    cure="read it with the schema it was written with",
+                ) from None
+        return rows
+
+    def get_produced_type(self) -> TypeInformation:
+        return self._type
+
+
+class AvroRowSerializationSchema(SerializationSchema):
+    """Rows to Avro's binary form."""
+
+    def __init__(self, record_class: str | None = None, avro_schema_string: str | None = None) -> None:
+        self._schema = AvroSchema(_schema_text("AvroRowSerializationSchema", record_class, avro_schema_string))
+        self._type = row_type_of(self._schema)
+
+    def serialize(self, value: Any) -> bytes:
+        return self.serialize_batch([value])[0]
+
+    def serialize_batch(self, values: list[Any]) -> list[bytes]:
+        named = Conversion(self._type).call
+        records = [_to_dicts(named(value)) for value in values]
+        return avro_encoder(self._schema, "AvroRowSerializationSchema")(records)
+
+
+def _schema_text(method: str, record_class: str | None, text: str | None) -> str:
+    if record_class is not None:
+        raise wrong(method, "an Avro schema", record_class, "there are no Java classes here: pass avro_schema_string")
+    if text is None:
+        raise wrong(method, "an Avro schema", None, "record_class or avro_schema_string should be specified")
+    return text

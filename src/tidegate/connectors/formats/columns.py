@@ -1,0 +1,62 @@
+"""Rows to columns and back: what all formats of files share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tidegate.common.conversion import Conversion
+from tidegate.common.errors import ArgumentTypeError, UserCodeError
+from tidegate.common.typeinfo import RowTypeInfo
+from tidegate.common.types import Row, RowKind
+
+ROWS = 1024
+"""Records of a batch that is made of Python objects: while they are made they stay in the processor's cache."""
+_new_row = Row.__new__
+_INSERT = RowKind.INSERT
+
+
+def rows_of(columns: Iterable[Sequence[Any]], names: list[str]) -> list[Row]:
+    """A named row for each position of the columns."""
+    return rows_of_fields(zip(*columns, strict=True), names)
+
+
+def rows_of_fields(fields: Iterable[Sequence[Any]], names: list[str]) -> list[Row]:
+    """A named row for each record of fields."""
+    rows: list[Row] = []
+    add = rows.append
+    for values in fields:
+        row = _new_row(Row)
+        row._values, row._fields, row._kind = list(values), names, _INSERT
+        add(row)
+    return rows
+
+
+class RowColumns:
+    """Takes the records of a bulk writer apart, as values of the columns' types. What does not fit is named and refused."""
+
+    def __init__(self, row_type: RowTypeInfo, writer: str) -> None:
+        self.names = row_type.get_field_names()
+        self._writer, self._convert = writer, Conversion(row_type).call
+
+    def __call__(self, values: list[Any]) -> list[tuple[Any, ...]]:
+        """One tuple of values for each column; of no records none."""
+        return list(zip(*self.lists(values), strict=True))
+
+    def lists(self, values: list[Any]) -> list[list[Any]]:
+        """The fields of each record."""
+        convert = self._convert
+        try:
+            return [convert(value)._values for value in values]
+        except (ArgumentTypeError, AttributeError) as error:
+            raise self._refusal(values, error) from error
+
+    def _refusal(self, values: list[Any], error: Exception) -> UserCodeError:
+        if not isinstance(error, ArgumentTypeError):
+            return UserCodeError(
+                "A bulk writer takes rows",
+                where=self._writer,
+                found=f"{sum(value is None for value in values)} of {len(values)} records are None",
+                cure="filter them out before the sink",
+            )
+        return UserCodeError(error.rule, where=self._writer, found=error.found, cure=error.cure)

@@ -1,0 +1,313 @@
+"""CSV files: their schema, read as rows and written in bulk."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from tidegate.common.arguments import wrong
+from tidegate.common.data_types import DataType, info_of
+from tidegate.common.errors import CorruptFileError, ProgramError
+from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
+from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from tidegate.connectors.file_format import unchanged
+from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
+from tidegate.connectors.formats.csv_rows import BadCell, CsvCells, CsvDialect, CsvLines
+from tidegate.connectors.text_lines import StreamFormat, decompressed
+
+
+@dataclasses.dataclass(frozen=True)
+class CsvSchema:
+    """Columns and characters of a CSV file. Made by ``CsvSchema.builder()``."""
+
+    row_type: RowTypeInfo
+    separators: tuple[str, ...]
+    dialect: CsvDialect
+    use_header: bool = False
+    strict_headers: bool = False
+    skip_first: bool = False
+
+    @staticmethod
+    def builder() -> CsvSchemaBuilder:
+        return CsvSchemaBuilder()
+
+    def size(self) -> int:
+        return len(self.separators)
+
+    def __len__(self) -> int:
+        return self.size()
+
+
+class CsvSchemaBuilder:
+    """Columns in their order, then the characters. Every method but ``build`` and ``size`` returns the builder."""
+
+    def __init__(self) -> None:
+        self._columns: list[tuple[str, TypeInformation, str | None]] = []
+        self._dialect, self._separator = CsvDialect(), ";"
+        self._header, self._strict, self._skip = False, False, False
+
+    def build(self) -> CsvSchema:
+        if not self._columns:
+            raise ProgramError("A CSV schema has at least one column", where="CsvSchema.builder()", cure="add one")
+        names, types, separators = zip(*self._columns, strict=True)
+        filled = tuple(self._separator if separator is None else separator for separator in separators)
+        row_type = RowTypeInfo(list(types), list(names))
+        return CsvSchema(row_type, filled, self._dialect, self._header, self._strict, self._skip)
+
+    def _add(self, name: str, info: TypeInformation, separator: str | None = None) -> CsvSchemaBuilder:
+        if any(name == known for known, _, _ in self._columns):
+            raise ProgramError("Columns of a CSV schema have different names", found=repr(name))
+        self._columns.append((name, info, separator))
+        return self
+
+    def add_array_column(
+        self, name: str, separator: str = ";", element_type: DataType | None = None
+    ) -> CsvSchemaBuilder:
+        element = Types.STRING() if element_type is None else info_of("add_array_column", element_type)
+        return self._add(name, Types.LIST(element), separator)
+
+    def add_boolean_column(self, name: str) -> CsvSchemaBuilder:
+        return self._add(name, Types.BOOLEAN())
+
+    def add_number_column(self, name: str, number_type: DataType | None = None) -> CsvSchemaBuilder:
+        return self._add(name, Types.LONG() if number_type is None else info_of("add_number_column", number_type))
+
+    def add_string_column(self, name: str) -> CsvSchemaBuilder:
+        return self._add(name, Types.STRING())
+
+    def add_columns_from(self, schema: CsvSchema) -> CsvSchemaBuilder:
+        fields = zip(
+            schema.row_type.get_field_names(), schema.row_type.get_field_types(), schema.separators, strict=True
+        )
+        for name, info, separator in fields:
+            self._add(name, info, separator)
+        return self
+
+    def clear_columns(self) -> CsvSchemaBuilder:
+        self._columns.clear()
+        return self
+
+    def set_allow_comments(self, allow: bool = True) -> CsvSchemaBuilder:
+        """Lines that begin with ``#`` are passed over."""
+        return self._set(comments=allow)
+
+    def set_any_property_name(self, name: str) -> CsvSchemaBuilder:
+        """Refused: a line with more columns than the schema is an error here, there is no field for the rest."""
+        raise ProgramError(
+            "A CSV schema names all its columns", where="set_any_property_name", found=repr(name), cure="add columns"
+        )
+
+    def disable_array_element_separator(self) -> CsvSchemaBuilder:
+        self._separator = ""
+        return self
+
+    def remove_array_element_separator(self, index: int) -> CsvSchemaBuilder:
+        name, info, _ = self._columns[index]
+        self._columns[index] = name, info, ""
+        return self
+
+    def set_array_element_separator(self, separator: str) -> CsvSchemaBuilder:
+        self._separator = separator
+        return self
+
+    def set_column_separator(self, char: str) -> CsvSchemaBuilder:
+        return self._set(delimiter=_single("Column separator", char))
+
+    def disable_escape_char(self) -> CsvSchemaBuilder:
+        return self._set(escape=None)
+
+    def set_escape_char(self, char: str) -> CsvSchemaBuilder:
+        return self._set(escape=_single("Escape char", char))
+
+    def set_line_separator(self, separator: str) -> CsvSchemaBuilder:
+        """What ends a line that is written; all line ends are read."""
+        return self._set(line_end=separator)
+
+    def set_null_value(self, null_value: str) -> CsvSchemaBuilder:
+        return self._set(null=null_value)
+
+    def disable_quote_char(self) -> CsvSchemaBuilder:
+        """A line is a record then, and large files are read in parts."""
+        return self._set(quote=None)
+
+    def set_quote_char(self, char: str) -> CsvSchemaBuilder:
+        return self._set(quote=_single("Quote char", char))
+
+    def set_skip_first_data_row(self, skip: bool = True) -> CsvSchemaBuilder:
+        self._skip = skip
+        return self
+
+    def set_strict_headers(self, strict: bool = True) -> CsvSchemaBuilder:
+        """The names in the header must be those of the schema."""
+        self._strict = strict
+        return self
+
+    def set_use_header(self, use: bool = True) -> CsvSchemaBuilder:
+        """The first line has names: which columns a file has, in which order."""
+        self._header = use
+        return self
+
+    def _set(self, **setting: Any) -> CsvSchemaBuilder:
+        self._dialect = dataclasses.replace(self._dialect, **setting)
+        return self
+
+    def size(self) -> int:
+        return len(self._columns)
+
+    def __len__(self) -> int:
+        return self.size()
+
+
+def _single(what: str, char: str) -> str:
+    if not isinstance(char, str) or len(char) != 1:
+        raise ProgramError(f"{what} must be a single char, got {char}", cure="for example '|'")
+    return char
+
+
+class CsvReaderFormat(StreamFormat):
+    """Rows of CSV files. A quoted cell may hold a line break, so a file is read whole, by one subtask in one round, unless
+    there are no quotes or ``quoted_line_breaks=False`` promises that no cell holds one."""
+
+    def __init__(self, schema: CsvSchema, charset: str, quoted_line_breaks: bool) -> None:
+        super().__init__(charset)
+        self._schema, self._breaks = schema, quoted_line_breaks and schema.dialect.quote is not None
+
+    @staticmethod
+    def for_schema(schema: CsvSchema, *, charset: str = "UTF-8", quoted_line_breaks: bool = True) -> CsvReaderFormat:
+        if not isinstance(schema, CsvSchema):
+            raise wrong("CsvReaderFormat.for_schema", "a CsvSchema", schema, "CsvSchema.builder()...build()")
+        return CsvReaderFormat(schema, charset, quoted_line_breaks)
+
+    def produced_type(self) -> TypeInformation:
+        return self._schema.row_type
+
+    def can_cut(self, path: str) -> bool:
+        headed = self._schema.use_header or self._schema.skip_first
+        return not self._breaks and not headed and super().can_cut(path)
+
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
+        schema = self._schema
+        cells = CsvCells(schema.row_type, schema.separators, schema.dialect.null)
+        if self.can_cut(path):
+            for lines in super().read(path, size, start, end):
+                for at in range(0, len(lines), ROWS):
+                    yield self._of_lines(lines[at : at + ROWS], cells, path)
+            return
+        done = 0
+        with unchanged(path, size).open_stream("") as stream:
+            for rows in self._batches(_Counted(self._text(stream, path), schema.dialect.comments), path):
+                try:
+                    yield rows_of(cells.columns(rows), cells.names)
+                except BadCell as error:
+                    raise _bad(path, self._line_of(path, size, done + error.row), str(error)) from None
+                done += len(rows)
+
+    def _of_lines(self, lines: list[str], cells: CsvCells, path: str) -> list[Any]:
+        dialect = self._schema.dialect
+        texts = [text for text in lines if text and not (dialect.comments and text.startswith("#"))]
+        try:
+            return rows_of(cells.columns(list(dialect.cells(texts))), cells.names)
+        except BadCell as error:
+            raise _bad(path, f"line {texts[error.row]!r:.80}", str(error)) from None
+
+    def _text(self, stream: Any, path: str) -> io.TextIOWrapper:
+        return io.TextIOWrapper(decompressed(stream, path), encoding=self.charset, newline="")
+
+    def _batches(self, lines: _Counted, path: str, width: int = ROWS) -> Iterator[list[list[str]]]:
+        reader = iter(self._schema.dialect.cells(lines))
+        try:
+            order = self._header(next(reader, None), path) if self._schema.use_header else None
+            if self._schema.skip_first:
+                next(reader, None)
+            while rows := list(islice(reader, width)):
+                found = [row for row in rows if row]
+                if order is not None:
+                    found = [[row[n] for n in order] if len(row) == len(order) else row for row in found]
+                yield found
+        except UnicodeDecodeError as error:
+            raise _bad(path, f"behind line {lines.number}", str(error)) from None
+
+    def _line_of(self, path: str, size: int, record: int) -> str:
+        """Where a record ends, found by reading the file again: only a bad one is looked for."""
+        with unchanged(path, size).open_stream("") as stream:
+            lines = _Counted(self._text(stream, path), self._schema.dialect.comments)
+            for rows in self._batches(lines, path, 1):
+                record -= len(rows)
+                if record < 0:
+                    break
+            return f"line {lines.number}"
+
+    def _header(self, found: list[str] | None, path: str) -> list[int] | None:
+        """Where the columns of the schema stand in the file."""
+        names = self._schema.row_type.get_field_names()
+        if found is None:
+            return None
+        found = [name.strip() for name in found]
+        if (self._schema.strict_headers and found != names) or set(found) != set(names):
+            raise _bad(path, "line 1", f"the header has the columns {found}, the schema {names}")
+        return [found.index(name) for name in names]
+
+    def _columns(self, cells: CsvCells, rows: list[list[str]], path: str, place: Any) -> list[list[Any]]:
+        try:
+            return cells.columns(rows)
+        except BadCell as error:
+            raise _bad(path, place(error.row), str(error)) from None
+
+
+class _Counted:
+    """Lines of a file, and how many have been handed out."""
+
+    def __init__(self, text: io.TextIOWrapper, comments: bool) -> None:
+        self._text, self._comments, self.number = text, comments, 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self._text:
+            self.number += 1
+            if not (self._comments and line.startswith("#")):
+                yield line
+
+
+def _bad(path: str, place: str, found: str) -> CorruptFileError:
+    return CorruptFileError(
+        "a line of a CSV file must be as its schema says",
+        where=f"file {path}, {place}",
+        found=found,
+        cure="correct the file or the CsvSchema",
+    )
+
+
+class CsvBulkWriters:
+    """Writers of CSV files for ``FileSink.for_bulk_format``."""
+
+    @staticmethod
+    def for_schema(schema: CsvSchema) -> BulkWriterFactory:
+        return CsvBulkWriterFactory(schema)
+
+
+class CsvBulkWriterFactory(RowDataBulkWriterFactory):
+    def __init__(self, schema: CsvSchema) -> None:
+        super().__init__(schema.row_type)
+        self._schema = schema
+        self._made: tuple[RowColumns, CsvLines] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}
+
+    def pack(self, values: list[Any]) -> bytes:
+        schema = self._schema
+        if self._made is None:
+            columns = RowColumns(schema.row_type, "CSV writer")
+            self._made = columns, CsvLines(schema.row_type, schema.separators, schema.dialect)
+        columns, lines = self._made
+        end = schema.dialect.line_end
+        return (end.join(lines.lines(columns(values))) + end).encode()
+
+    def write(self, batches: Iterator[bytes], target: Any) -> None:
+        dialect = self._schema.dialect
+        if self._schema.use_header:
+            target.write((dialect.delimiter.join(self._schema.row_type.get_field_names()) + dialect.line_end).encode())
+        for batch in batches:
+            target.write(batch)

@@ -1,0 +1,245 @@
+"""Messages and lines that are JSON objects: PyFlink's schemas for them, and files of JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from tidegate.common.arguments import wrong
+from tidegate.common.errors import ConfigurationError, CorruptFileError, TidegateError, UserCodeError
+from tidegate.common.serialization import (
+    BulkWriterFactory,
+    DeserializationSchema,
+    RowDataBulkWriterFactory,
+    SerializationSchema,
+)
+from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from tidegate.connectors.formats.json_rows import JsonObjects, JsonRows
+from tidegate.connectors.text_lines import StreamFormat, text_lines
+
+
+class JsonRowDeserializationSchema(DeserializationSchema):
+    """JSON objects to rows. Made by ``builder()``."""
+
+    def __init__(self, rows: JsonRows, row_type: RowTypeInfo) -> None:
+        self._rows, self._type = rows, row_type
+
+    @staticmethod
+    def builder() -> JsonRowDeserializationSchema.Builder:
+        return JsonRowDeserializationSchema.Builder()
+
+    def deserialize(self, message: bytes) -> Any:
+        return self._rows.row(message)
+
+    def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:
+        return self._rows.rows(payloads)
+
+    def get_produced_type(self) -> TypeInformation:
+        return self._type
+
+    class Builder:
+        def __init__(self) -> None:
+            self._type: RowTypeInfo | None = None
+            self._strict, self._lenient = False, False
+
+        def type_info(self, type_info: TypeInformation) -> JsonRowDeserializationSchema.Builder:
+            """The row type; names of fields are names in the object."""
+            self._type = _row_type("JsonRowDeserializationSchema", type_info)
+            return self
+
+        def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder:
+            """The row type that a JSON schema describes."""
+            if json_schema is None:
+                raise wrong("json_schema", "a JSON schema", json_schema, "pass its text")
+            self._type = _row_type("json_schema", row_type_of_json_schema(json_schema))
+            return self
+
+        def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
+            """Without it a field that is missing is None."""
+            self._strict = True
+            return self
+
+        def ignore_parse_errors(self) -> JsonRowDeserializationSchema.Builder:
+            """Messages that do not fit are passed over."""
+            self._lenient = True
+            return self
+
+        def build(self) -> JsonRowDeserializationSchema:
+            if self._type is None:
+                raise wrong("JsonRowDeserializationSchema", "a type", None, "call type_info(Types.ROW_NAMED(...))")
+            if self._strict and self._lenient:
+                raise ConfigurationError(
+                    "JSON format doesn't support failOnMissingField and ignoreParseErrors are both enabled.",
+                    where="JsonRowDeserializationSchema",
+                    cure="choose one of them",
+                )
+            rows = JsonRows(self._type, strict=self._strict, lenient=self._lenient)
+            return JsonRowDeserializationSchema(rows, self._type)
+
+
+class JsonRowSerializationSchema(SerializationSchema):
+    """Rows to JSON objects. Made by ``builder()``."""
+
+    def __init__(self, objects: JsonObjects) -> None:
+        self._objects = objects
+
+    @staticmethod
+    def builder() -> JsonRowSerializationSchema.Builder:
+        return JsonRowSerializationSchema.Builder()
+
+    def serialize(self, value: Any) -> bytes:
+        return self._objects.messages([value])[0]
+
+    def serialize_batch(self, values: list[Any]) -> list[bytes]:
+        return self._objects.messages(values)
+
+    class Builder:
+        def __init__(self) -> None:
+            self._type: RowTypeInfo | None = None
+
+        def with_type_info(self, type_info: TypeInformation) -> JsonRowSerializationSchema.Builder:
+            self._type = _row_type("JsonRowSerializationSchema", type_info)
+            return self
+
+        def build(self) -> JsonRowSerializationSchema:
+            if self._type is None:
+                raise wrong("JsonRowSerializationSchema", "a type", None, "call with_type_info(Types.ROW_NAMED(...))")
+            return JsonRowSerializationSchema(JsonObjects(self._type))
+
+
+def _row_type(method: str, info: Any) -> RowTypeInfo:
+    if not isinstance(info, RowTypeInfo):
+        raise wrong(method, "a row type", info, "pass Types.ROW_NAMED([...], [...])")
+    return info
+
+
+# -- JSON schemas
+
+_BY_NAME = {
+    "string": Types.STRING,
+    "boolean": Types.BOOLEAN,
+    "number": Types.BIG_DEC,
+    "integer": Types.BIG_INT,
+}
+_BY_FORMAT = {"date-time": Types.SQL_TIMESTAMP, "date": Types.SQL_DATE, "time": Types.SQL_TIME}
+
+
+def row_type_of_json_schema(text: str) -> TypeInformation:
+    try:
+        root = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError("A JSON schema is a JSON object", found=str(error), cure="correct it") from None
+    return _json_type(root, root, "<root>")
+
+
+def _json_type(node: Any, root: Any, path: str) -> TypeInformation:
+    if "$ref" in node:
+        return _json_type(_referred(node["$ref"], root), root, path)
+    kinds = node.get("type")
+    kind = next((k for k in kinds if k != "null"), None) if isinstance(kinds, list) else kinds
+    if kind == "object":
+        fields = node.get("properties", {})
+        return Types.ROW_NAMED(list(fields), [_json_type(part, root, f"{path}/{n}") for n, part in fields.items()])
+    if kind == "array" and isinstance(node.get("items"), dict):
+        return Types.OBJECT_ARRAY(_json_type(node["items"], root, f"{path}/items"))
+    if kind == "array":
+        return Types.ROW([_json_type(part, root, f"{path}/items") for part in node.get("items", [])])
+    if kind == "string" and node.get("contentEncoding") == "base64":
+        return Types.PRIMITIVE_ARRAY(Types.BYTE())
+    if kind == "string" and node.get("format") in _BY_FORMAT:
+        return _BY_FORMAT[node["format"]]()
+    if kind not in _BY_NAME:
+        raise ConfigurationError(
+            "A JSON schema has types that rows can hold", where=path, found=f"{kinds!r}", cure="use type_info(...)"
+        )
+    return _BY_NAME[kind]()
+
+
+def _referred(reference: str, root: Any) -> Any:
+    for part in reference.removeprefix("#/").split("/"):
+        root = root.get(part, {})
+    return root
+
+
+# -- files
+
+
+class JsonLinesFormat(StreamFormat):
+    """Files with a JSON object a line, as rows. Large files are read in parts."""
+
+    def __init__(self, row_type: RowTypeInfo, rows: JsonRows) -> None:
+        super().__init__("UTF-8")
+        self._type, self._rows = row_type, rows
+
+    @staticmethod
+    def for_type(
+        type_info: TypeInformation, *, fail_on_missing_field: bool = False, ignore_parse_errors: bool = False
+    ) -> JsonLinesFormat:
+        row_type = _row_type("JsonLinesFormat.for_type", type_info)
+        rows = JsonRows(row_type, strict=fail_on_missing_field, lenient=ignore_parse_errors)
+        return JsonLinesFormat(row_type, rows)
+
+    def produced_type(self) -> TypeInformation:
+        return self._type
+
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
+        if not self.can_cut(path):
+            for lines in super().read(path, size, start, end):
+                yield self._looked_at(lines, path)
+            return
+        for position, data in self.blocks(path, size, start, end):
+            for at, piece in _pieces(data):
+                rows = self._rows.rows_of_lines(piece)
+                if rows is None:
+                    rows = self._looked_at(text_lines(piece, path, position + at, self.charset), path)
+                if rows:
+                    yield rows
+
+    def _looked_at(self, lines: list[str], path: str) -> list[Any]:
+        try:
+            rows = self._rows.rows([line.encode() for line in lines if line and not line.isspace()])
+        except UserCodeError as error:
+            raise CorruptFileError(
+                "a line of the file must be a JSON object of the declared type",
+                where=f"file {path}",
+                found=error.found,
+                cure="correct the file, or pass ignore_parse_errors=True",
+            ) from None
+        return [row for row in rows if row is not None]
+
+
+_PIECE = 1 << 16
+"""Bytes that are parsed together: what becomes of them stays in the processor's cache."""
+
+
+def _pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at < len(data):
+        end = data.find(b"\n", at + _PIECE) + 1 or len(data)
+        yield at, data[at:end]
+        at = end
+
+
+class JsonBulkWriters:
+    """Writers of files of JSON lines for ``FileSink.for_bulk_format``."""
+
+    @staticmethod
+    def for_type(type_info: TypeInformation) -> BulkWriterFactory:
+        return JsonBulkWriterFactory(_row_type("JsonBulkWriters.for_type", type_info))
+
+
+class JsonBulkWriterFactory(RowDataBulkWriterFactory):
+    def __init__(self, row_type: RowTypeInfo) -> None:
+        super().__init__(row_type)
+        self._objects = JsonObjects(row_type)
+
+    def pack(self, values: list[Any]) -> bytes:
+        try:
+            return b"\n".join([*self._objects.messages(values), b""])
+        except TidegateError as error:
+            raise UserCodeError(error.rule, where="JSON writer", found=error.found, cure=error.cure) from error
+
+    def write(self, batches: Iterator[bytes], target: Any) -> None:
+        for batch in batches:
+            target.write(batch)

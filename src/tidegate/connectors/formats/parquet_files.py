@@ -1,0 +1,274 @@
+"""Parquet files: read and written as columns. Through pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tidegate.common.data_types import row_of
+from tidegate.common.errors import CorruptFileError, UserCodeError
+from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
+from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from tidegate.connectors.file_format import BulkFormat, unchanged
+from tidegate.connectors.formats.arrow_types import arrow_schema, converters, row_values, schema_of_avro
+from tidegate.connectors.formats.avro_schemas import AvroSchema, GenericRecordAvroTypeInfo, misfit
+from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
+from tidegate.connectors.formats.libraries import library
+from tidegate.connectors.ranges import BATCH_SIZE
+from tidegate.operators.column_batch import ColumnBatch, Values
+
+ROW_GROUP = 1 << 17
+"""Records of a row group that is written."""
+
+
+class _ParquetFormat(BulkFormat):
+    """A row group belongs to the range its first byte is in."""
+
+    least_cut = 1 << 20
+    batch_size = 2 * ROWS  # a batch costs Arrow more than others
+
+    def can_cut(self, path: str) -> bool:
+        return True
+
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[Values]:
+        parquet = library("pyarrow.parquet", "Parquet files")
+        with unchanged(path, size).open_stream("") as stream:
+            try:
+                file = parquet.ParquetFile(stream)
+                groups = [n for n in range(file.num_row_groups) if start <= _begin(file.metadata.row_group(n)) < end]
+                columns = self._columns(file, path)
+                for batch in file.iter_batches(self.batch_size, row_groups=groups, columns=columns) if groups else ():
+                    yield self._values(batch)
+            except CorruptFileError:
+                raise
+            except Exception as error:
+                raise CorruptFileError(
+                    "a file must be a valid Parquet file with columns of the types that are asked for",
+                    where=f"file {path}",
+                    found=f"{type(error).__name__}: {error}",
+                    cure="take the file away, or correct the row type",
+                ) from error
+
+    def _columns(self, file: Any, path: str) -> list[str]:
+        raise NotImplementedError
+
+    def _values(self, batch: Any) -> Values:
+        raise NotImplementedError
+
+
+def _begin(group: Any) -> int:
+    """Where the data of a row group begins: of its first column, the dictionary if there is one."""
+    column = group.column(0)
+    dictionary = column.dictionary_page_offset
+    return int(column.data_page_offset if dictionary is None else min(dictionary, column.data_page_offset))
+
+
+def asked_columns(schema: Any, names: list[str], path: str, case_sensitive: bool) -> list[str]:
+    """The columns of the file for the names that are asked; a name that is missing is told with those there are."""
+    there = list(schema.names)
+    by_name = {name if case_sensitive else name.lower(): name for name in there}
+    missing = [name for name in names if (name if case_sensitive else name.lower()) not in by_name]
+    if missing:
+        raise CorruptFileError(
+            "a Parquet file must have the columns that are asked for",
+            where=f"file {path}",
+            found=f"no column {', '.join(missing)}; it has {', '.join(there)}",
+            cure="correct the row type, or take the file away",
+        )
+    return [by_name[name if case_sensitive else name.lower()] for name in names]
+
+
+class ParquetColumnarRowInputFormat(_ParquetFormat):
+    """Some columns of Parquet files, as rows; ``as_tuples``: as tuples, which stay columns where nothing is missing in them.
+
+    ``batch_size`` and ``is_utc_timestamp`` are PyFlink's: batches have the engine's size, and timestamps are as they stand in the
+    file, without a zone. ``hadoop_config`` has no meaning here.
+    """
+
+    def __init__(
+        self,
+        row_type: Any,
+        hadoop_config: Any = None,
+        batch_size: int = 2048,
+        is_utc_timestamp: bool = False,
+        is_case_sensitive: bool = True,
+        *,
+        as_tuples: bool = False,
+    ) -> None:
+        self._type = row_of("ParquetColumnarRowInputFormat", row_type)
+        self._case_sensitive, self._as_tuples = is_case_sensitive, as_tuples
+        self._names = self._type.get_field_names()
+        if as_tuples:
+            self.batch_size = BATCH_SIZE
+
+    def produced_type(self) -> TypeInformation:
+        return Types.TUPLE(self._type.get_field_types()) if self._as_tuples else self._type
+
+    def _columns(self, file: Any, path: str) -> list[str]:
+        return asked_columns(file.schema_arrow, self._names, path, self._case_sensitive)
+
+    def _values(self, batch: Any) -> Values:
+        wanted = arrow_schema(self._type)
+        columns = [column.cast(field.type) for column, field in zip(batch.columns, wanted, strict=True)]
+        if not self._as_tuples:
+            return rows_of(row_values(self._type, columns), self._names)
+        made = [_numbers(column) for column in columns]
+        if all(column is not None for column in made):
+            return ColumnBatch.of_tuples(*made)
+        return list(zip(*row_values(self._type, columns), strict=True))
+
+
+def _numbers(column: Any) -> Any:
+    """A column for a column batch: of numbers or texts, with nothing missing; else None."""
+    if column.null_count or str(column.type) not in ("int8", "int16", "int32", "int64", "double", "bool", "string"):
+        return None
+    return column.to_pylist() if str(column.type) == "string" else column.to_numpy(zero_copy_only=False)
+
+
+class AvroParquetFormat(_ParquetFormat):
+    """Parquet files as records of an Avro schema: dicts."""
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self._schema, self._arrow = schema, schema_of_avro(schema)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AvroParquetFormat, (self._schema,)
+
+    def produced_type(self) -> TypeInformation:
+        return GenericRecordAvroTypeInfo(self._schema)
+
+    def _columns(self, file: Any, path: str) -> list[str]:
+        return asked_columns(file.schema_arrow, list(self._arrow.names), path, True)
+
+    def _values(self, batch: Any) -> Values:
+        arrow = library("pyarrow", "Parquet files")
+        columns = [column.cast(field.type) for column, field in zip(batch.columns, self._arrow, strict=True)]
+        records: list[Any] = arrow.RecordBatch.from_arrays(columns, schema=self._arrow).to_pylist(
+            maps_as_pydicts="strict"
+        )
+        return records
+
+
+class AvroParquetReaders:
+    @staticmethod
+    def for_generic_record(schema: AvroSchema) -> AvroParquetFormat:
+        return AvroParquetFormat(schema)
+
+
+# -- writing
+
+
+class _ArrowWriterFactory(BulkWriterFactory):
+    """Packed batches are Arrow's own form of a record batch, without its schema."""
+
+    def _schema_of(self) -> Any:
+        raise NotImplementedError
+
+    def write(self, batches: Iterator[bytes], target: Any) -> None:
+        arrow, schema = library("pyarrow", "Parquet files"), self._schema_of()
+        with self._writer(target, schema) as writer:
+            for group in _groups(arrow.ipc.read_record_batch(arrow.py_buffer(batch), schema) for batch in batches):
+                writer.write_table(arrow.Table.from_batches(group, schema))
+
+    def _writer(self, target: Any, schema: Any) -> Any:
+        return library("pyarrow.parquet", "Parquet files").ParquetWriter(target, schema)
+
+
+def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
+    group: list[Any] = []
+    for batch in batches:
+        group.append(batch)
+        if sum(part.num_rows for part in group) >= ROW_GROUP:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+class RowColumnWriterFactory(RowDataBulkWriterFactory, _ArrowWriterFactory):
+    """Rows into columns."""
+
+    _what = "Parquet writer"
+
+    def __init__(self, row_type: RowTypeInfo) -> None:
+        super().__init__(row_type)
+        arrow_schema(row_type)  # a type without a column is refused now
+        self._made: tuple[RowColumns, list[Any], Any] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_made": None}
+
+    def _schema_of(self) -> Any:
+        return arrow_schema(self._row_type)
+
+    def pack(self, values: list[Any]) -> bytes:
+        arrow = library("pyarrow", "Parquet files")
+        if self._made is None:
+            self._made = RowColumns(self._row_type, self._what), converters(self._row_type), self._schema_of()
+        split, convert, schema = self._made
+        columns = []
+        for column, make, field in zip(split(values), convert, schema, strict=True):
+            try:
+                columns.append(arrow.array(column if make is None else [make(v) for v in column], field.type))
+            except Exception as error:
+                raise UserCodeError(
+                    f"A record must fit the columns of the file: {field.name} is {field.type}",
+                    where=self._what,
+                    found=f"{type(error).__name__}: {error}",
+                    cure="correct the record or the row type",
+                ) from None
+        return bytes(arrow.RecordBatch.from_arrays(columns, schema=schema).serialize())
+
+
+class ParquetBulkWriters:
+    """Writers of Parquet files for ``FileSink.for_bulk_format``. ``hadoop_config`` and ``utc_timestamp`` have no meaning here:
+    timestamps are written as they stand, without a zone."""
+
+    @staticmethod
+    def for_row_type(row_type: Any, hadoop_config: Any = None, utc_timestamp: bool = False) -> BulkWriterFactory:
+        return RowColumnWriterFactory(row_of("ParquetBulkWriters.for_row_type", row_type))
+
+
+class AvroParquetWriterFactory(_ArrowWriterFactory):
+    """Records of an Avro schema into columns."""
+
+    def __init__(self, schema: AvroSchema) -> None:
+        self._schema = schema
+        schema_of_avro(schema)
+
+    def _schema_of(self) -> Any:
+        return schema_of_avro(self._schema)
+
+    def pack(self, values: list[Any]) -> bytes:
+        arrow = library("pyarrow", "Parquet files")
+        validate = library("fastavro.validation", "Avro").validate
+        for value in values:
+            try:
+                validate(value, self._schema.parsed)
+            except Exception as error:
+                raise misfit(self._schema, value, error, "Parquet writer of Avro records") from None
+        return bytes(arrow.RecordBatch.from_pylist(values, schema=self._schema_of()).serialize())
+
+
+class AvroParquetWriters:
+    @staticmethod
+    def for_generic_record(schema: AvroSchema) -> BulkWriterFactory:
+        return AvroParquetWriterFactory(schema)
+
+
+class OrcWriterFactory(RowColumnWriterFactory):
+    _what = "ORC writer"
+
+    def write(self, batches: Iterator[bytes], target: Any) -> None:
+        arrow, schema = library("pyarrow", "ORC files"), self._schema_of()
+        with library("pyarrow.orc", "ORC files").ORCWriter(target) as writer:
+            for group in _groups(arrow.ipc.read_record_batch(arrow.py_buffer(batch), schema) for batch in batches):
+                writer.write(arrow.Table.from_batches(group, schema))
+
+
+class OrcBulkWriters:
+    """Writers of ORC files for ``FileSink.for_bulk_format``. Properties of writers and of Hadoop have no meaning here."""
+
+    @staticmethod
+    def for_row_type(row_type: Any, writer_properties: Any = None, hadoop_config: Any = None) -> BulkWriterFactory:
+        return OrcWriterFactory(row_of("OrcBulkWriters.for_row_type", row_type))

@@ -1,0 +1,139 @@
+"""Whole programs with declared types and formats, on the simulated engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow.parquet
+import pytest
+
+from tidegate.common import Configuration, Row, Types, WatermarkStrategy
+from tidegate.common.errors import TidegateError
+from tidegate.datastream import OutputTag, ProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream.connectors.file_system import FileSink, FileSource
+from tidegate.datastream.connectors.number_seq import NumberSequenceSource
+from tidegate.datastream.formats.avro import AvroBulkWriters, AvroInputFormat, AvroSchema, GenericRecordAvroTypeInfo
+from tidegate.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
+from tidegate.testing.simulated_executor import SimulatedExecutor
+
+NUMBER = Types.ROW_NAMED(["n", "text"], [Types.LONG(), Types.STRING()])
+SCHEMA = AvroSchema.parse_string('{"type": "record", "name": "N", "fields": [{"name": "n", "type": "long"}]}')
+
+
+@pytest.fixture
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
+    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=3))
+    keys = {
+        "execution.target": "simulated",
+        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+        "execution.checkpointing.interval": "10 ms",
+        "tidegate.state.local-dir": str(tmp_path / "local"),
+        "restart-strategy.type": "none",
+        "parallelism.default": "2",
+    }
+    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+
+
+def numbers(env: StreamExecutionEnvironment, count: int = 2000) -> Any:
+    return env.from_source(NumberSequenceSource(0, count - 1), WatermarkStrategy.no_watermarks(), "numbers")
+
+
+def parts(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("part-*") if path.is_file()]
+
+
+def test_parquet_out_and_in(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sink = FileSink.for_bulk_format(str(out), ParquetBulkWriters.for_row_type(NUMBER)).build()
+    numbers(env).map(lambda n: Row(n, str(n)), NUMBER).sink_to(sink)
+    env.execute()
+    written = [n for path in parts(out) for n in pyarrow.parquet.read_table(path)["n"].to_pylist()]
+    assert sorted(written) == list(range(2000))
+    source = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(NUMBER), str(out)).build()
+    rows = env.from_source(source, WatermarkStrategy.no_watermarks(), "rows")
+    assert str(rows.get_type()) == str(NUMBER)
+    with rows.map(
+        lambda row: (row.n, row.text), Types.TUPLE([Types.LONG(), Types.STRING()])
+    ).execute_and_collect() as found:  # type: ignore[union-attr]
+        assert sorted(found) == [(n, str(n)) for n in range(2000)]
+
+
+def test_columns_go_on_as_columns(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"n": list(range(1000)), "text": ["x"] * 1000}), tmp_path / "file")
+    file_format = ParquetColumnarRowInputFormat(NUMBER, as_tuples=True)
+    source = FileSource.for_bulk_file_format(file_format, str(tmp_path / "file")).build()
+    pairs = env.from_source(source, WatermarkStrategy.no_watermarks(), "pairs")
+    sums = pairs.map(lambda pair: (pair[0] % 2, pair[0]), Types.TUPLE([Types.LONG(), Types.LONG()]))
+    with sums.key_by(lambda pair: pair[0]).sum(1).execute_and_collect() as found:  # type: ignore[union-attr]
+        assert max(found) == (1, 250000)
+
+
+def test_avro_out_and_in(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    sink = FileSink.for_bulk_format(str(out), AvroBulkWriters.for_generic_record(SCHEMA)).build()
+    numbers(env).map(lambda n: {"n": n}, GenericRecordAvroTypeInfo(SCHEMA)).sink_to(sink)
+    env.execute()
+    written: list[Any] = []
+    for path in parts(out):
+        with path.open("rb") as file:
+            written += list(fastavro.reader(file))
+    assert sorted(record["n"] for record in written) == list(range(2000))
+    with env.create_input(AvroInputFormat(str(out), SCHEMA)).map(lambda r: r["n"]).execute_and_collect() as found:  # type: ignore[union-attr]
+        assert sorted(found) == list(range(2000))
+    with pytest.raises(TypeError, match="create_input takes an AvroInputFormat"):
+        env.create_input("file")
+
+
+def failure(env: StreamExecutionEnvironment) -> str:
+    with pytest.raises(TidegateError) as caught:
+        env.execute()
+    error: BaseException | None = caught.value
+    texts = []
+    while error is not None:
+        texts.append(str(error))
+        error = error.__cause__
+    return "\n".join(texts)
+
+
+def test_a_record_that_does_not_fit_the_file_names_operator_and_field(
+    env: StreamExecutionEnvironment, tmp_path: Path
+) -> None:
+    sink = FileSink.for_bulk_format(str(tmp_path / "out"), ParquetBulkWriters.for_row_type(NUMBER)).build()
+    numbers(env, 5).map(lambda n: Row(n, n)).sink_to(sink).name("to Parquet")
+    text = failure(env)
+    assert "A record must be of its declared type: field text is declared as STRING" in text
+    assert "operator 'to Parquet', Parquet writer" in text
+    assert parts(tmp_path / "out") == []
+
+
+def test_a_record_that_does_not_fit_the_declared_type_names_operator_and_line(env: StreamExecutionEnvironment) -> None:
+    numbers(env, 5).map(lambda n: Row(n, n), NUMBER).name("bad").print()
+    text = failure(env)
+    assert "field text is declared as STRING" in text
+    assert "operator 'bad'" in text
+    assert "int 0: a text is required" in text
+
+
+@pytest.mark.parametrize("through", ["a shuffle", "a sink"])
+def test_integers_that_do_not_fit_are_refused_where_they_leave(env: StreamExecutionEnvironment, through: str) -> None:
+    narrow = numbers(env, 5).map(lambda n: n + 43878, Types.SHORT())
+    (narrow.rebalance().map(lambda n: n) if through == "a shuffle" else narrow).print()
+    text = failure(env)
+    assert "the record is declared as SHORT" in text
+    assert "it does not fit in 16 bits" in text
+
+
+class Split(ProcessFunction):
+    tag = OutputTag("small", Types.TUPLE([Types.INT(), Types.DOUBLE()]))
+
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Any:
+        yield self.tag, (value, value)
+        yield value
+
+
+def test_side_outputs_have_their_type(env: StreamExecutionEnvironment) -> None:
+    side = numbers(env, 3).process(Split()).get_side_output(Split.tag)
+    with side.map(repr).execute_and_collect() as found:  # type: ignore[union-attr]
+        assert sorted(found) == ["(0, 0.0)", "(1, 1.0)", "(2, 2.0)"]
