@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check lint bench unit integration kafka crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format
+.PHONY: setup demo demo-kafka test check lint bench unit integration kafka crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format
 
 setup: $(VENV)/.setup-done
 
@@ -13,6 +13,10 @@ $(VENV)/.setup-done: pyproject.toml requirements-dev.lock scripts/setup.sh
 
 demo: setup
 	@$(BIN)/python examples/demo/demo.py
+
+# The same with Kafka: a real broker, fetched the first time; worker, driver and broker are killed.
+demo-kafka: setup
+	@$(BIN)/python examples/kafka/demo.py
 
 # Before every commit. CI runs it and then the tests that are not in it.
 check: lint unit

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kafka_tools import Broker, Topics, free_port
+from kafka_tools import Broker, Topics
 
 from tidegate.common.ids import new_token
+from tidegate.connectors.kafka.dev_broker import free_port
 from tidegate.datastream import executor
 from tidegate.testing.simulated_executor import SimulatedExecutor
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from pathlib import Path
 from typing import Any, Self
@@ -13,13 +12,6 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from tidegate.common.ids import new_token
 from tidegate.connectors.kafka.dev_broker import DevBroker
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Broker(DevBroker):

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics, free_port
+from kafka_tools import Broker, Topics
 
 from tidegate.common import Configuration, SimpleStringSchema, WatermarkStrategy
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError, ServiceError, UserCodeError
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
+from tidegate.connectors.kafka.dev_broker import free_port
 from tidegate.connectors.kafka.enumerator import commit_offsets
 from tidegate.connectors.kafka.offsets import committed
 from tidegate.connectors.kafka.properties import ClientProperties

@@ -189,7 +189,7 @@ class DevBroker:
         return self.directory / "server.properties"
 
     def _write_properties(self) -> None:
-        controller = _free_port()
+        controller = free_port()
         own = {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
@@ -244,7 +244,7 @@ def _is_alive(pid: int) -> bool:
         return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
