@@ -193,7 +193,7 @@ class Cluster:
             pause = min(pause * 2, 1.0)
 
     def _failed(self, what: str, error: Exception) -> ServiceError:
-        text = self.properties.masked(f"{type(error).__name__}: {error}"[:500])
+        text = self.properties.masked(f"{type(error).__name__}: {error}")[:500]
         if isinstance(error, errors.SaslAuthenticationFailedError):
             return self._wrong_password()
         if isinstance(error, _REFUSED):
