@@ -10,12 +10,15 @@ How a transaction is committed, whatever has happened before:
    written into it. **Its note is durable before its EndTxn.** A crash before the note leaves an open transaction that nobody
    names, which ``abort_lingering`` or the broker's time-out ends; a crash behind it finds the note at step 1. With the order
    turned round a crash in between would find the old transaction aborted and write everything a second time.
-   The note stays: an older checkpoint that names the same committable may be restored long after.
+   The note stays: an older checkpoint that names the same committable may be restored long after. **A note is never
+   overwritten**: of two drivers that write the same again, one of them taken for dead, the first to note it wins and the other
+   aborts its own. If that transaction is dropped in its turn, the next note bears its name: notes form a chain.
 5. If the log has lost the records (retention), nobody can tell: the job stops and says what is in doubt.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -34,6 +37,7 @@ from tidegate.connectors.kafka.kept_output import delete_kept, lingering_output,
 from tidegate.connectors.kafka.transactions import (
     Ended,
     NotOursError,
+    Producer,
     TransactionWriter,
     end,
     ended,
@@ -50,10 +54,13 @@ _REWRITE_MS = 60_000
 
 
 class KafkaCommitter(Committer):
-    """``base``: what the transactional ids of this job and sink start with. ``connect``: the cluster, once it is needed."""
+    """``base``: what the transactional ids of this job and sink start with. ``connect``: the cluster, once it is needed.
+    ``timeout_ms``: of the sink's transactions, which the broker is known to allow."""
 
-    def __init__(self, connect: Callable[[], Cluster], base: str, context: CommitterContext) -> None:
-        self._connect, self._base = connect, base
+    def __init__(
+        self, connect: Callable[[], Cluster], base: str, context: CommitterContext, *, timeout_ms: int
+    ) -> None:
+        self._connect, self._base, self._timeout_ms = connect, base, timeout_ms
         self._files, self._check_lease = Files(context.staging), context.check_lease
         self._done: set[str] = set()
 
@@ -88,7 +95,7 @@ class KafkaCommitter(Committer):
 
     def _commit(self, made: KafkaCommittable) -> None:
         cluster = self._connect()
-        current = self._noted(made) or made
+        current = self._current(made)
         faults.point("K3.kafka.before-commit", transaction=current.name)
         if not self._end(cluster, current):
             current = self._write_again(cluster, made, current)
@@ -133,7 +140,7 @@ class KafkaCommitter(Committer):
                 cure="raise 'transaction.timeout.ms', or let the sink keep its output (set_keep_output(True), the default)",
             )
         log.warning("%s was aborted by the broker: its %d records are written again", dropped, made.records)
-        timeout_ms = _REWRITE_MS
+        timeout_ms = max(self._timeout_ms, _REWRITE_MS)  # all of it at once takes longer than a round did
         producer = init_producer(cluster, f"{self._base}-again-{new_token()}", timeout_ms)
         writer = TransactionWriter(cluster, producer)
         for place, data in read_kept(made.kept):
@@ -142,18 +149,28 @@ class KafkaCommitter(Committer):
         again = KafkaCommittable.of(producer, writer.firsts, writer.records, None)
         faults.point("K4.kafka.written-again", transaction=again.name)
         self._check_lease()
-        files, name = _note(made.kept[0], made.name)
-        files.replace(name, json.dumps(again.plain()).encode())
+        files, name = _note(made.kept[0], dropped.name)
+        try:
+            files.publish(name, json.dumps(again.plain()).encode())
+        except FileExistsError:
+            log.warning("%s was written again by somebody else too: that counts", dropped)
+            with contextlib.suppress(NotOursError):  # aborted by the other
+                end(cluster, producer, commit=False)
+            return self._current(made)
         faults.point("K4.kafka.noted", transaction=again.name)
         return again
 
     @staticmethod
-    def _noted(made: KafkaCommittable) -> KafkaCommittable | None:
-        if made.kept is None:
-            return None
-        files, name = _note(made.kept[0], made.name)
-        content = files.read_if_exists(name)
-        return None if content is None else KafkaCommittable.from_plain(json.loads(content))
+    def _current(made: KafkaCommittable) -> KafkaCommittable:
+        """The transaction that counts: itself, or the last under which it was written again."""
+        current = made
+        while made.kept is not None:
+            files, name = _note(made.kept[0], current.name)
+            content = files.read_if_exists(name)
+            if content is None:
+                break
+            current = KafkaCommittable.from_plain(json.loads(content))
+        return current
 
     # -- what nobody will commit ---------------------------------------------------------------------------------------
 
@@ -172,21 +189,18 @@ class KafkaCommitter(Committer):
         """Found by name, whatever the parallelism was. Those of the list are open only while they wait for their commit."""
         cluster = self._connect()
         wanted = [KafkaCommittable.from_plain(data) for data in committables]
-        named = {made.producer.transactional_id for made in wanted}
         kept = {made.kept[0] for made in wanted if made.kept is not None}
         files = [name for name in lingering_output(self._files) if self._files.location(name) not in kept]
-        listed = self._open_transactions(cluster)
+        listed = open_transactions(cluster, self._base)
+        waiting = _waiting(cluster, listed, {made.producer for made in wanted})
         faults.point("K2.kafka.listed", transactions=len(listed))
         self._check_lease()
-        for transactional_id in sorted(set(listed) - named):
+        for transactional_id in sorted(set(listed) - waiting):
             faults.point("K2.kafka.before-abort", transaction=transactional_id)
             # Not EndTxn: a new epoch also stops a task that is still writing.
-            init_producer(cluster, transactional_id, _REWRITE_MS)
+            init_producer(cluster, transactional_id, self._timeout_ms)
         for name in files:
             self._files.delete(name)
-
-    def _open_transactions(self, cluster: Cluster) -> list[str]:
-        return open_transactions(cluster, self._base)
 
     def close(self) -> None:
         self._done.clear()
@@ -196,6 +210,18 @@ def _note(kept: str, name: str) -> tuple[Files, str]:
     """Where the note of a transaction lies: near the kept output, so that another job that restores the checkpoint finds it."""
     staging = kept.rpartition("/")[0].rpartition("/")[0]
     return Files(staging), f"{_NOTES}/{name}"
+
+
+def _waiting(cluster: Cluster, listed: list[str], wanted: set[Producer]) -> set[str]:
+    """Of the open ones those that are wanted. The id is not enough: a worker uses it again once its transaction is committed, so
+    under the id of one that a checkpoint names, a round behind that checkpoint may have left another."""
+    ids = sorted({producer.transactional_id for producer in wanted} & set(listed))
+
+    def ask() -> set[str]:
+        found = cluster.admin.describe_transactions(ids)
+        return {n for n, each in found.items() if Producer(n, each.producer_id, each.producer_epoch) in wanted}
+
+    return cluster.retried("open transactions", ask) if ids else set()
 
 
 def open_transactions(cluster: Cluster, base: str) -> list[str]:
