@@ -11,6 +11,7 @@ import pytest
 from kafka_tools import Broker, Topics
 from test_kafka_outages import check, crash, drop_prepared, make_sink
 
+from tidegate.common.errors import FencedError
 from tidegate.common.ids import new_token
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.committable import KafkaCommittable
@@ -82,6 +83,26 @@ def test_two_drivers_write_the_same_again(broker: Broker, topics: Topics, tmp_pa
     run.restore()
     check(topics, topic, 20)
     assert open_transactions(Cluster.of(sink.properties), topic) == []
+
+
+def test_a_driver_that_lost_its_lease_leaves_nothing_open(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new()
+    sink = make_sink(broker.bootstrap_servers, topic)
+    run = SinkRun(sink, str(tmp_path / "staging"), str, 1)
+    run.accept(run.attempt(20, checkpoint=True), 20)
+    run.complete()
+    drop_prepared(sink, run)
+
+    def lost() -> None:
+        raise FencedError("A newer attempt has the job")
+
+    old: Any = run.committer
+    old._check_lease = lost
+    with pytest.raises(FencedError):
+        old.recover(list(run.checkpoint.committables))
+    assert open_transactions(Cluster.of(sink.properties), topic) == []
+    run.restore()
+    check(topics, topic, 20)
 
 
 def test_ids_do_not_pile_up_behind_those_that_were_fenced(broker: Broker, topics: Topics) -> None:

@@ -140,25 +140,35 @@ class KafkaCommitter(Committer):
                 cure="raise 'transaction.timeout.ms', or let the sink keep its output (set_keep_output(True), the default)",
             )
         log.warning("%s was aborted by the broker: its %d records are written again", dropped, made.records)
-        timeout_ms = max(self._timeout_ms, _REWRITE_MS)  # all of it at once takes longer than a round did
-        producer = init_producer(cluster, f"{self._base}-again-{new_token()}", timeout_ms)
-        writer = TransactionWriter(cluster, producer)
-        for place, data in read_kept(made.kept):
-            writer.send([(place, data)])
-        writer.flush()
-        again = KafkaCommittable.of(producer, writer.firsts, writer.records, None)
-        faults.point("K4.kafka.written-again", transaction=again.name)
-        self._check_lease()
+        again = self._copied(cluster, made.kept)
         files, name = _note(made.kept[0], dropped.name)
         try:
             files.publish(name, json.dumps(again.plain()).encode())
         except FileExistsError:
             log.warning("%s was written again by somebody else too: that counts", dropped)
             with contextlib.suppress(NotOursError):  # aborted by the other
-                end(cluster, producer, commit=False)
+                end(cluster, again.producer, commit=False)
             return self._current(made)
         faults.point("K4.kafka.noted", transaction=again.name)
         return again
+
+    def _copied(self, cluster: Cluster, kept: tuple[str, int, str]) -> KafkaCommittable:
+        """Kept output in a new transaction, open. If that fails, or somebody else has the job by now, it does not stay in the way
+        of readers until its time is over."""
+        timeout_ms = max(self._timeout_ms, _REWRITE_MS)  # all of it at once takes longer than a round did
+        producer = init_producer(cluster, f"{self._base}-again-{new_token()}", timeout_ms)
+        writer = TransactionWriter(cluster, producer)
+        try:
+            for place, data in read_kept(kept):
+                writer.send([(place, data)])
+            writer.flush()
+            faults.point("K4.kafka.written-again", transaction=producer.transactional_id)
+            self._check_lease()
+        except Exception:
+            with contextlib.suppress(NotOursError, ServiceError):
+                end(cluster, producer, commit=False)
+            raise
+        return KafkaCommittable.of(producer, writer.firsts, writer.records, None)
 
     @staticmethod
     def _current(made: KafkaCommittable) -> KafkaCommittable:
