@@ -190,7 +190,8 @@ def test_outage_longer_than_the_time_of_a_transaction(own_broker: Callable[..., 
     broker = own_broker()
     topics = Topics(broker.bootstrap_servers)
     topic = topics.new()
-    sink = make_sink(broker.bootstrap_servers, topic, timeout_ms=1_000, request_timeout_ms="1500")
+    patience = {"request_timeout_ms": "1500", "reconnect_backoff_max_ms": "200"}
+    sink = make_sink(broker.bootstrap_servers, topic, timeout_ms=1_000, **patience)
     run = completed(sink, tmp_path)
     broker.kill()
     with pytest.raises(RetryableCommitError):

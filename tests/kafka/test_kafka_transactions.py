@@ -187,3 +187,15 @@ def test_batches_of_a_partition_keep_their_order_when_its_leader_moves(broker: B
     assert list(writer._under_way) == [node]
     writer.flush()
     assert Counter(topics.read(place.topic, committed=False)) == Counter("ab")
+
+
+def test_times_that_kafka_does_not_know_are_those_of_the_writing(
+    broker: Broker, topics: Topics, tmp_path: Path
+) -> None:
+    """As in Flink: before 1970, and none at all."""
+    topic = topics.new(1)
+    run = SinkRun(make_sink(broker.bootstrap_servers, topic), str(tmp_path / "staging"), str, 1)
+    writer = run._copy.create_writer(run.writer_context(0, 1), [])
+    writer.write_batch(["a", "b", "c"], [-(1 << 63), 1_700_000_000_000, -5])
+    run.committer.commit(writer.prepare_commit(False).committables)
+    assert topics.read(topic) == ["a", "b", "c"]

@@ -123,7 +123,7 @@ class KafkaWriter(SinkWriter):
         for topic, places in self._by_topic(values):
             partitions = self._choose(topic, values, keys, places)
             for n, partition in zip(places, partitions, strict=True):
-                moment = now if timestamps is None or timestamps[n] is None else timestamps[n]
+                moment = now if timestamps is None or timestamps[n] is None or timestamps[n] < 0 else timestamps[n]
                 self._add(
                     TopicPartition(topic, partition),
                     moment,
