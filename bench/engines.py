@@ -55,20 +55,21 @@ def _common(records: int, keys: int, directory: Path) -> list[str]:
     return [f"--records={records}", f"--keys={keys}", f"--parallelism={PARALLELISM}", f"--dir={directory}"]
 
 
-def _tidegate(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
-    program = str(BENCH / "tidegate_jobs.py")
+def _tidegate(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+    program = str(BENCH / ("interval_join.py" if scenario == "interval-join" else "tidegate_jobs.py"))
     return [sys.executable, program, *_common(records, keys, directory), f"--interval-ms={INTERVAL_MS}"]
 
 
-def _flink_java(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+def _flink_java(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+    program = "FlinkIntervalJoin" if scenario == "interval-join" else "FlinkKeyedCount"
     jars = next(iter(pyflink_venv().glob("lib/python*/site-packages/pyflink/lib")), None)
-    if jars is None or not (BENCH / "build" / "FlinkKeyedCount.class").exists():
+    if jars is None or not (BENCH / "build" / f"{program}.class").exists():
         raise RunFailed(f"not set up in {pyflink_venv()} and bench/build; run bench/setup_peers.sh")
     arguments = [str(records), str(keys), str(PARALLELISM), str(INTERVAL_MS), str(directory)]
-    return ["java", *JAVA_OPENS, "-cp", f"{BENCH / 'build'}:{jars}/*", "FlinkKeyedCount", *arguments]
+    return ["java", *JAVA_OPENS, "-cp", f"{BENCH / 'build'}:{jars}/*", program, *arguments]
 
 
-def _pyflink(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+def _pyflink(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
     python = pyflink_venv() / "bin" / "python"
     if not python.exists():
         raise RunFailed(f"no PyFlink environment at {pyflink_venv()}; run bench/setup_peers.sh")
@@ -76,7 +77,7 @@ def _pyflink(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str
     return [str(python), program, *_common(records, keys, directory), f"--interval-ms={INTERVAL_MS}"]
 
 
-def _pyspark(records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
+def _pyspark(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
     # The small run is one micro-batch, the large one several of that size. Large batches favour
     # PySpark, which reads and writes a key's state once per batch (bench/README.md has figures), and break "a checkpoint a second".
     program = str(BENCH / "peers" / "pyspark_keyed_count.py")
@@ -89,14 +90,30 @@ ENGINES = [
     Engine(
         "tidegate",
         "Tidegate, hashmap",
-        full={"keyed-count": Sizes(10_000_000, 40_000_000), "keyed-count-1m": Sizes(5_000_000, 20_000_000)},
-        quick={"keyed-count": Sizes(2_000_000, 6_000_000), "keyed-count-1m": Sizes(2_000_000, 4_000_000)},
+        full={
+            "keyed-count": Sizes(10_000_000, 40_000_000),
+            "keyed-count-1m": Sizes(5_000_000, 20_000_000),
+            "interval-join": Sizes(1_000_000, 4_000_000),
+        },
+        quick={
+            "keyed-count": Sizes(2_000_000, 6_000_000),
+            "keyed-count-1m": Sizes(2_000_000, 4_000_000),
+            "interval-join": Sizes(200_000, 800_000),
+        },
     ),
     Engine(
         "flink-java",
         "Flink 2.3 in Java, hashmap",
-        full={"keyed-count": Sizes(10_000_000, 40_000_000), "keyed-count-1m": Sizes(5_000_000, 20_000_000)},
-        quick={"keyed-count": Sizes(5_000_000, 15_000_000), "keyed-count-1m": Sizes(3_000_000, 9_000_000)},
+        full={
+            "keyed-count": Sizes(10_000_000, 40_000_000),
+            "keyed-count-1m": Sizes(5_000_000, 20_000_000),
+            "interval-join": Sizes(2_000_000, 8_000_000),
+        },
+        quick={
+            "keyed-count": Sizes(5_000_000, 15_000_000),
+            "keyed-count-1m": Sizes(3_000_000, 9_000_000),
+            "interval-join": Sizes(1_000_000, 4_000_000),
+        },
     ),
     Engine(
         "pyflink-thread",
@@ -147,10 +164,10 @@ def _end_group(group: int) -> None:
         return
 
 
-def run_keyed_count(engine: Engine, records: int, keys: int, sizes: Sizes) -> dict[str, Any]:
+def run_keyed_count(engine: Engine, scenario: str, records: int, keys: int, sizes: Sizes) -> dict[str, Any]:
     """One run at one size in a fresh process, its checkpoints in a fresh directory on disk."""
     directory = Path(tempfile.mkdtemp(prefix=f"bench-{engine.name}-"))
     try:
-        return run_program(_COMMANDS[engine.name](records, keys, directory, sizes))
+        return run_program(_COMMANDS[engine.name](scenario, records, keys, directory, sizes))
     finally:
         shutil.rmtree(directory, ignore_errors=True)

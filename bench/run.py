@@ -15,10 +15,11 @@ from engines import BENCH, ENGINES, Engine, RunFailed, run_keyed_count, run_prog
 from report import Verdict
 from rich.console import Console
 
-KEYS = {"keyed-count": 20_000, "keyed-count-1m": 1_000_000}
+KEYS = {"keyed-count": 20_000, "keyed-count-1m": 1_000_000, "interval-join": 20_000}
 RATIOS = {
     "keyed-count": [("pyspark-tws", 40.0), ("pyflink-thread", 40.0), ("flink-java", 0.5)],
     "keyed-count-1m": [("flink-java", 0.35)],
+    "interval-join": [("flink-java", 0.2)],
 }
 FEW_KEYS, MANY_KEYS = 1_000, 1_000_000
 MEBIBYTE = 2**20
@@ -58,7 +59,9 @@ def two_sizes(engine: Engine, scenario: str, repetition: int, quick: bool) -> di
     """Both sizes of one engine, one right after the other, and the pace that their difference gives."""
     sizes = engine.sizes(scenario, quick)
     progress.print(f"{scenario} {repetition + 1}: {engine.label}, {sizes.small:,} and {sizes.large:,} records")
-    small, large = (run_keyed_count(engine, size, KEYS[scenario], sizes) for size in (sizes.small, sizes.large))
+    small, large = (
+        run_keyed_count(engine, scenario, size, KEYS[scenario], sizes) for size in (sizes.small, sizes.large)
+    )
     seconds = large["seconds"] - small["seconds"]
     if seconds <= 0:
         raise RunFailed(f"the large run took no longer than the small one ({large['seconds']} s, {small['seconds']} s)")
@@ -175,6 +178,7 @@ def memory(scenario: str, repeat: int, quick: bool) -> bool:
 SCENARIOS: dict[str, Callable[[str, int, bool], bool]] = {
     "keyed-count": keyed_count,
     "keyed-count-1m": keyed_count,
+    "interval-join": keyed_count,
     "empty-round": empty_round,
     "memory": memory,
 }

@@ -35,5 +35,5 @@ fi
 
 jars="$("$pyflink/bin/python" -c 'import os, pyflink; print(os.path.join(os.path.dirname(pyflink.__file__), "lib"))')"
 mkdir -p "$repo/bench/build"
-javac -d "$repo/bench/build" -cp "$jars/*" "$repo/bench/peers/FlinkKeyedCount.java"
+javac -d "$repo/bench/build" -cp "$jars/*" "$repo"/bench/peers/*.java
 echo "bench: peers ready (PyFlink in $pyflink, Java classes in bench/build)"

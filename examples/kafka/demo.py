@@ -5,6 +5,7 @@ Then a stranger (confluent-kafka with ``read_committed``) reads both topics and 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -43,17 +44,21 @@ class Payments(threading.Thread):
         super().__init__(daemon=True)
         settings = {"bootstrap.servers": servers, "enable.idempotence": True, "message.timeout.ms": 0, "log_level": 0}
         self._producer = Producer(settings)
+        self._dice = random.Random(1)
         self.written = 0
 
+    def write(self, count: int) -> None:
+        for _ in range(count):
+            account = f"account-{self._dice.randrange(ACCOUNTS)}"
+            payment = {"id": self.written, "account": account, "amount": self._dice.randint(-80, 120)}
+            self._producer.produce(PAYMENTS, key=account, value=json.dumps(payment))
+            self.written += 1
+        self._producer.poll(0)
+
     def run(self) -> None:
-        dice, began = random.Random(1), time.monotonic()
+        began = time.monotonic()
         while self.written < PER_SECOND * SECONDS:
-            for _ in range(min(PER_SECOND // 10, PER_SECOND * SECONDS - self.written)):
-                account = f"account-{dice.randrange(ACCOUNTS)}"
-                payment = {"id": self.written, "account": account, "amount": dice.randint(-80, 120)}
-                self._producer.produce(PAYMENTS, key=account, value=json.dumps(payment))
-                self.written += 1
-            self._producer.poll(0)
+            self.write(min(PER_SECOND // 10, PER_SECOND * SECONDS - self.written))
             time.sleep(max(0.0, began + self.written / PER_SECOND - time.monotonic()))
         self._producer.flush()
 
@@ -62,7 +67,8 @@ class Job:
     """The driver's process; started again whenever it ends."""
 
     def __init__(self, servers: str, directory: Path) -> None:
-        self._command = [sys.executable, str(HERE / "payments_job.py"), servers, str(directory)]
+        run = [sys.executable, "-m", "tidegate.cli", "run", "-D", f"tidegate.round.max-records={2 * PER_SECOND}"]
+        self._command = [*run, str(HERE / "payments_job.py"), servers, str(directory)]
         self._log = directory / "job.log"
         self.starts = 0
         self.start()
@@ -83,16 +89,19 @@ class Job:
         self.process.wait()
 
     def kill_worker(self) -> bool:
-        below = psutil.Process(self.process.pid).children(recursive=True)
-        workers = [p for p in below if "pyspark" in " ".join(p.cmdline()) and "daemon" in " ".join(p.cmdline())]
-        leaves = [p for p in workers if not p.children()]
-        if leaves:
-            leaves[0].kill()
-        return bool(leaves)
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):  # it may end meanwhile
+                if "pyspark.daemon" in process.cmdline() and not process.children():
+                    process.kill()
+                    return True
+        return False
 
     def stop(self) -> None:
         self.process.terminate()
-        self.process.wait(60)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
 
 
 def committed(servers: str) -> int:
@@ -105,7 +114,8 @@ def wait_for(what: str, count: int, broker: DevBroker, job: Job) -> int:
     while time.monotonic() < deadline:
         job.keep_alive()
         found = committed(broker.bootstrap_servers)
-        show.print(f"         committed balance changes: {found:>7,}", end="\r")
+        if show.is_terminal:
+            show.print(f"         committed balance changes: {found:>7,}", end="\r")
         if found >= count:
             say(f"{found:,} balance changes are committed")
             return found
@@ -116,16 +126,20 @@ def wait_for(what: str, count: int, broker: DevBroker, job: Job) -> int:
 def run(directory: Path) -> Audit:
     broker = DevBroker(directory / "broker", free_port())
     broker.start(say)
+    job: Job | None = None
     try:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         for future in admin.create_topics([NewTopic(PAYMENTS, 2, 1), NewTopic(BALANCES, 2, 1)]).values():
             future.result(30)
         payments = Payments(broker.bootstrap_servers)
-        payments.start()
-        say(f"{PER_SECOND:,} payments a second for {SECONDS} s; the job starts, with a checkpoint every second")
+        payments.write(100)
+        say("the job starts, with a checkpoint every second")
         job = Job(broker.bootstrap_servers, directory)
         total = PER_SECOND * SECONDS
-        seen = wait_for("start", 1, broker, job)
+        wait_for("start", 100, broker, job)
+        payments.start()
+        say(f"{PER_SECOND:,} payments a second, for {SECONDS} s")
+        seen = wait_for("payments", total // 6, broker, job)
         if job.kill_worker():
             say("kill -9 of a Python worker, in mid-round", "bold red")
         seen = wait_for("worker", min(seen + total // 6, total), broker, job)
@@ -142,6 +156,8 @@ def run(directory: Path) -> Audit:
         say(f"all payments are through; the driver was started {job.starts} times")
         return audit(read_topic(broker.bootstrap_servers, PAYMENTS), read_topic(broker.bootstrap_servers, BALANCES))
     finally:
+        if job is not None and job.process.poll() is None:
+            job.stop()
         broker.delete()
 
 

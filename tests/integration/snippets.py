@@ -21,13 +21,15 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 def promised_outputs(page: Path) -> list[list[str] | None]:
     """For each Python block of a page what it says that the block prints: the block without a language right behind it. None: it
     says nothing. A line ``...`` stands for any lines; lines that begin with ``$`` are commands."""
-    found = [*blocks(page), ("", "")]
+    text = page.read_text()
+    found = list(_BLOCK.finditer(text))
     promised: list[list[str] | None] = []
-    for number, (language, _) in enumerate(found[:-1]):
-        if language == "python":
-            following, text = found[number + 1]
-            lines = [line for line in text.splitlines() if not line.startswith("$")]
-            promised.append(lines if lines and not following else None)
+    for block, following in zip(found, [*found[1:], None], strict=False):
+        if block[1] != "python":
+            continue
+        is_next = following is not None and not following[1] and not text[block.end() : following.start()].strip()
+        lines = following[2].splitlines() if following is not None and is_next else []
+        promised.append([line for line in lines if not line.startswith("$")] or None)
     return promised
 
 

@@ -92,4 +92,4 @@ class TestKafkaSink(SinkContract):
     def leftovers(self, directory: Path) -> list[str]:
         cluster = Cluster.of(self.make_sink(directory).properties)
         kept = [str(path) for path in directory.rglob("output/*")]
-        return open_transactions(cluster, self.topic(directory)) + kept
+        return [producer.transactional_id for producer in open_transactions(cluster, self.topic(directory))] + kept

@@ -15,13 +15,16 @@ from tidegate.common import faults
 from tidegate.common.errors import OutputLostError, RetryableCommitError
 from tidegate.common.serialization import SimpleStringSchema
 from tidegate.connectors.delivery import DeliveryGuarantee
+from tidegate.connectors.kafka import committer as committer_module
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committable import KafkaCommittable
 from tidegate.connectors.kafka.committer import open_transactions
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from tidegate.connectors.kafka.sink import KafkaSink
-from tidegate.connectors.kafka.transactions import Ended, ended, init_producer
+from tidegate.connectors.kafka.transactions import Ended, end, ended, init_producer
+from tidegate.operators.sink import CommitterContext, WriterContext
 from tidegate.testing.sink_run import Crash, SinkRun
+from waiting import eventually
 
 
 def make_sink(servers: str, topic: str, *, keep: bool = True, timeout_ms: int = 60_000, **properties: str) -> KafkaSink:
@@ -108,7 +111,7 @@ def test_what_the_broker_has_dropped_is_written_again(broker: Broker, topics: To
     check(topics, topic, 20)
     run.step(7, checkpoint=True)
     check(topics, topic, 27)
-    assert open_transactions(Cluster.of(sink.properties), topic) == []
+    assert open_transactions(Cluster.of(sink.properties), topic) == set()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +129,7 @@ def test_crashed_while_writing_again(point: str, times: int, broker: Broker, top
     check(topics, topic, 20)
     run.restore()
     check(topics, topic, 20)
-    assert open_transactions(Cluster.of(sink.properties), topic) == []
+    assert open_transactions(Cluster.of(sink.properties), topic) == set()
 
 
 def test_written_again_and_dropped_again(broker: Broker, topics: Topics, tmp_path: Path) -> None:
@@ -137,8 +140,8 @@ def test_written_again_and_dropped_again(broker: Broker, topics: Topics, tmp_pat
     with crash("K4.kafka.noted", 2):
         run.restore()
     cluster = Cluster.of(sink.properties)
-    for transactional_id in open_transactions(cluster, topic):
-        init_producer(cluster, transactional_id, 60_000)
+    for producer in open_transactions(cluster, topic):
+        init_producer(cluster, producer.transactional_id, 60_000)
     run.restore()
     check(topics, topic, 20)
 
@@ -167,6 +170,47 @@ def test_a_repeated_commit_after_the_id_was_used_again(broker: Broker, topics: T
     check(topics, topic, 20)
 
 
+def test_an_id_that_was_used_again_lingers_too(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    """The checkpoint names its last transaction, and the next one under it was open when the driver died: readers waited for it."""
+    topic = topics.new()
+    sink = make_sink(broker.bootstrap_servers, topic)
+    run = SinkRun(sink, str(tmp_path), str, 2)
+    run.step(6, checkpoint=True)
+    cluster = Cluster.of(sink.properties)
+    for data in run.checkpoint.committables:  # again: answered when the coordinator is through with the first
+        end(cluster, KafkaCommittable.from_plain(data).producer, commit=True)
+    run.attempt(6)
+    named = {KafkaCommittable.from_plain(data).producer.transactional_id for data in run.checkpoint.committables}
+    assert named & {producer.transactional_id for producer in open_transactions(cluster, topic)}
+    run.restore()
+    assert open_transactions(cluster, topic) == set()
+    run.step(4, checkpoint=True)
+    check(topics, topic, 10)
+
+
+def test_what_a_dead_drivers_worker_begins_late_is_swept(
+    broker: Broker, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it readers would wait until its time is over: 15 minutes."""
+    topic = topics.new()
+    sink = make_sink(broker.bootstrap_servers, topic)
+    cluster = Cluster.of(sink.properties)
+    monkeypatch.setattr(committer_module, "_SWEEPS_S", (0.2, 0.2))
+    committer = sink.create_committer(CommitterContext("job", "sink", str(tmp_path), lease=2))
+    assert committer is not None
+    committer.abort_lingering([], [])
+    for lease in (1, 2):
+        writer = sink.create_writer(
+            WriterContext("job", "sink", 0, 1, 1, None, f"a{lease}", 0, str(tmp_path), lease), []
+        )
+        writer.write_batch(["late"], None)
+        writer.prepare_commit(False)
+    eventually(lambda: len(open_transactions(cluster, topic)) == 1)
+    [left] = open_transactions(cluster, topic)
+    assert left.transactional_id.startswith(f"{topic}-job-sink-2-")
+    committer.close()
+
+
 def test_in_doubt_when_the_log_is_gone(broker: Broker, topics: Topics, tmp_path: Path) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
@@ -190,8 +234,13 @@ def test_outage_longer_than_the_time_of_a_transaction(own_broker: Callable[..., 
     broker = own_broker()
     topics = Topics(broker.bootstrap_servers)
     topic = topics.new()
-    patience = {"request_timeout_ms": "1500", "reconnect_backoff_max_ms": "200"}
-    sink = make_sink(broker.bootstrap_servers, topic, timeout_ms=1_000, **patience)
+    sink = make_sink(
+        broker.bootstrap_servers,
+        topic,
+        timeout_ms=1_000,
+        request_timeout_ms="1500",
+        reconnect_backoff_max_ms="200",
+    )
     run = completed(sink, tmp_path)
     broker.kill()
     with pytest.raises(RetryableCommitError):

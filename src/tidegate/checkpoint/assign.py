@@ -67,10 +67,10 @@ def _mismatches(state: OperatorState | None, operator: ProgramOperator) -> list[
         return []
     name = f"operator {operator.name!r} (uid {operator.uid or operator.uid_hash})"
     problems = []
-    if state.state_files() and state.max_parallelism != operator.max_parallelism:
+    if state.keyed_files() and state.max_parallelism != operator.max_parallelism:
         found = f"is stored with maximum parallelism {state.max_parallelism} and now has {operator.max_parallelism}"
         problems.append(f"{name} {found}")
-    if state.state_files() and state.key_type != operator.key_type:
+    if state.keyed_files() and state.key_type != operator.key_type:
         old, new = state.key_type or "no keyed state", operator.key_type or "no keyed state"
         problems.append(f"{name} is stored with keys of type {old} and now has {new}")
     if state.source is not None and not operator.is_source:
@@ -83,9 +83,10 @@ def _mismatches(state: OperatorState | None, operator: ProgramOperator) -> list[
 
 def _describe(state: OperatorState) -> str:
     parts = []
-    if state.state_files():
-        names = ", ".join(schema.name for schema in state.schemas) or "keyed state"
-        parts.append(f"states: {names}")
+    names = [schema.name for schema in state.schemas] or ["keyed state"] if state.keyed_files() else []
+    names += sorted({part.schema.name for snapshot in state.subtasks for part in snapshot.stored().values()})
+    if names:
+        parts.append(f"states: {', '.join(names)}")
     if state.source is not None:
         parts.append("source positions")
     writers = state.values(WRITER)

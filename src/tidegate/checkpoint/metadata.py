@@ -53,6 +53,9 @@ class OperatorState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def state_files(self) -> list[StateFile]:
         return [file for snapshot in self.subtasks for file in snapshot.files()]
 
+    def keyed_files(self) -> list[StateFile]:
+        return [file for snapshot in self.subtasks if snapshot.keyed is not None for file in snapshot.keyed.files]
+
     def values(self, name: str) -> list[Any]:
         """The items of a list part, of all subtasks."""
         return [value for snapshot in self.subtasks for value in snapshot.values(name)]

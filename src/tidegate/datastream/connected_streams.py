@@ -10,6 +10,7 @@ from tidegate.common.arguments import wrong
 from tidegate.common.errors import ProgramError
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.functions import (
+    BaseBroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
@@ -62,6 +63,9 @@ class ConnectedStreams:
         if isinstance(func, KeyedCoProcessFunction) and not keyed:
             cure = "call key_by(selector1, selector2) on the connected streams"
             raise wrong("process of connected streams that are not both keyed", "a CoProcessFunction", func, cure)
+        if isinstance(func, BaseBroadcastProcessFunction):
+            cure = "pass descriptors of the states to broadcast(...), and connect what it returns"
+            raise wrong("process of two streams none of which has broadcast state", "a CoProcessFunction", func, cure)
         expect_object("process of connected streams", func, CoProcessFunction, KeyedCoProcessFunction)
         name = "Keyed Co-Process" if keyed else "Co-Process"
         return self._then(name, CoProcessSpec(typed(TypedCoProcess, func, output_type)), output_type)

@@ -1,5 +1,7 @@
 """Streams, by PyFlink's module path."""
 
+from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
+from tidegate.datastream.cached_stream import CachedDataStream
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connected_streams import ConnectedStreams
 from tidegate.datastream.keyed_stream import KeyedStream
@@ -10,6 +12,9 @@ from tidegate.operators.windows.operation import CONTENTS as WINDOW_STATE_NAME
 __all__ = [
     "WINDOW_STATE_NAME",
     "AllWindowedStream",
+    "BroadcastConnectedStream",
+    "BroadcastStream",
+    "CachedDataStream",
     "CloseableIterator",
     "ConnectedStreams",
     "DataStream",

@@ -10,7 +10,7 @@ be called again with records it has seen if a round failed; effects of the faile
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidegate.common.metrics import MetricGroup
@@ -19,10 +19,13 @@ from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryPredica
 from tidegate.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
+    BroadcastState,
     ListState,
     ListStateDescriptor,
     MapState,
     MapStateDescriptor,
+    OperatorStateStore,
+    ReadOnlyBroadcastState,
     ReducingState,
     ReducingStateDescriptor,
     ValueState,
@@ -36,7 +39,7 @@ from tidegate.datastream.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
-from tidegate.operators.functions import FunctionObject
+from tidegate.operators.functions import CheckpointedFunction, FunctionObject
 
 __all__ = [
     "AggregateFunction",
@@ -44,13 +47,19 @@ __all__ = [
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
+    "BaseBroadcastProcessFunction",
+    "BroadcastProcessFunction",
+    "CheckpointedFunction",
     "CoFlatMapFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "FilterFunction",
     "FlatMapFunction",
     "Function",
+    "FunctionInitializationContext",
+    "FunctionSnapshotContext",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStateStore",
@@ -58,6 +67,7 @@ __all__ = [
     "Partitioner",
     "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
@@ -320,6 +330,137 @@ class KeyedCoProcessFunction(Function):
 
     def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[Any] | None:
         """A timer fired, once the watermark of both inputs has passed it. Yield as in ``process_element1``."""
+
+
+class ProcessJoinFunction(Function):
+    """Called for each pair of records that an interval join finds."""
+
+    class Context(ABC):
+        """Valid during the call only."""
+
+        @abstractmethod
+        def get_left_timestamp(self) -> int: ...
+
+        @abstractmethod
+        def get_right_timestamp(self) -> int: ...
+
+        @abstractmethod
+        def get_timestamp(self) -> int:
+            """The later one of the two: the time of what is emitted."""
+
+    @abstractmethod
+    def process_element(self, left: Any, right: Any, ctx: ProcessJoinFunction.Context) -> Iterable[Any] | None:
+        """Yield records; ``yield tag, value`` with an OutputTag goes to that side output."""
+
+
+class BaseBroadcastProcessFunction(Function):
+    """What functions with broadcast state have in common."""
+
+    class BaseContext(ABC):
+        """Valid during the call only."""
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """The record's event time in milliseconds, or the timer's; None if it has none."""
+
+        @abstractmethod
+        def current_processing_time(self) -> int: ...
+
+        @abstractmethod
+        def current_watermark(self) -> int: ...
+
+    class Context(BaseContext):
+        """On the broadcast side."""
+
+        @abstractmethod
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+            """The state, to read and to write."""
+
+    class ReadOnlyContext(BaseContext):
+        """On the other side."""
+
+        @abstractmethod
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+            """The state, to read."""
+
+
+class BroadcastProcessFunction(BaseBroadcastProcessFunction):
+    """For a stream that is not keyed and a broadcast one: what the latter says holds for all records of the former."""
+
+    class Context(BaseBroadcastProcessFunction.Context, ABC):
+        pass
+
+    class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
+        pass
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[Any] | None:
+        """A record of the stream that is not broadcast. Yield as in a ``ProcessFunction``."""
+
+    @abstractmethod
+    def process_broadcast_element(self, value: Any, ctx: BroadcastProcessFunction.Context) -> Iterable[Any] | None:
+        """A broadcast record: every subtask gets it, and has to make the same changes of the state."""
+
+
+class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction):
+    """For a keyed stream and a broadcast one. Keyed state and timers belong to the keyed side."""
+
+    class Context(BaseBroadcastProcessFunction.Context, ABC):
+        @abstractmethod
+        def apply_to_keyed_state(self, state_descriptor: Any, function: Callable[[Any, Any], Any]) -> None:
+            """Call ``function(key, state)`` for every key that has an entry in a keyed state (PyFlink has not got this)."""
+
+    class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
+        @abstractmethod
+        def timer_service(self) -> TimerService: ...
+
+        @abstractmethod
+        def get_current_key(self) -> Any: ...
+
+    class OnTimerContext(ReadOnlyContext, ABC):
+        """``timestamp`` is the time the timer was set for."""
+
+        @abstractmethod
+        def time_domain(self) -> TimeDomain: ...
+
+        @abstractmethod
+        def get_current_key(self) -> Any: ...
+
+    @abstractmethod
+    def process_element(self, value: Any, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Iterable[Any] | None:
+        """A record of the keyed stream. Yield as in a ``ProcessFunction``."""
+
+    @abstractmethod
+    def process_broadcast_element(self, value: Any, ctx: KeyedBroadcastProcessFunction.Context) -> Iterable[Any] | None:
+        """A broadcast record: every subtask gets it, and has to make the same changes of the state. There is no current key."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[Any] | None:
+        """A timer fired, with the broadcast state to read. Yield as in ``process_element``."""
+
+
+class FunctionInitializationContext(ABC):
+    """What ``CheckpointedFunction.initialize_state`` gets."""
+
+    @abstractmethod
+    def is_restored(self) -> bool:
+        """Whether there is something to take over: False only before the first round of a new job."""
+
+    @abstractmethod
+    def get_operator_state_store(self) -> OperatorStateStore: ...
+
+    @abstractmethod
+    def get_keyed_state_store(self) -> KeyedStateStore: ...
+
+
+class FunctionSnapshotContext(ABC):
+    """What ``CheckpointedFunction.snapshot_state`` gets."""
+
+    @abstractmethod
+    def get_checkpoint_id(self) -> int | None:
+        """Of the checkpoint that the round is for; None: every round is a snapshot, not every one becomes a checkpoint."""
+
+    @abstractmethod
+    def get_checkpoint_timestamp(self) -> int: ...
 
 
 class SinkFunction(Function):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tidegate.common.arguments import wrong
 from tidegate.common.errors import ProgramError
@@ -23,9 +23,12 @@ from tidegate.datastream.functions import KeyedProcessFunction, KeySelector, Red
 from tidegate.datastream.stream import DataStream, expect_function
 from tidegate.datastream.typed_functions import TypedProcess, TypedReduce, typed
 from tidegate.datastream.windowed_stream import WindowedStream
-from tidegate.graph.transformation import Input, Partitioning, ProcessSpec, ReduceSpec, Transformation
+from tidegate.graph.transformation import Input, Partitioning, ProcessSpec, ReduceSpec, Ship, Transformation
 from tidegate.operators.windows.assigner import WindowAssigner
 from tidegate.operators.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
+
+if TYPE_CHECKING:
+    from tidegate.datastream.interval_join import IntervalJoin
 
 
 class KeyedStream(DataStream):
@@ -95,6 +98,16 @@ class KeyedStream(DataStream):
     ) -> KeyedStream:
         """Another key instead of this one."""
         return self._origin_stream.key_by(key_selector, key_type)
+
+    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+        """Pairs of records of two keyed streams, with the same key, whose times lie close to each other (Java's API)."""
+        from tidegate.datastream.interval_join import IntervalJoin  # it makes streams
+
+        return IntervalJoin(self, other_stream)
+
+    def broadcast(self, *args: Any) -> NoReturn:
+        """Refused: its partitioning is its key."""
+        self._shipped(Partitioning(Ship.BROADCAST))
 
     def _accumulate(self, kind: AccumulateType, field: Field) -> DataStream:
         name = kind.name.lower()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from tidegate.common.configuration import Configuration, effective
 from tidegate.common.errors import ProgramError
 from tidegate.common.options import AUTO_UIDS, CHAINING, JOB_NAME, MAX_PARALLELISM, PARALLELISM, RUNTIME_MODE
 from tidegate.common.pickling import dumps, why_not
 from tidegate.datastream.batch import resolve_mode, with_batch_semantics
+from tidegate.datastream.cached_stream import cache_writers, with_caches
 from tidegate.graph.plan import build
 from tidegate.graph.transformation import Program, Transformation
 
@@ -21,9 +23,11 @@ def build_program(
     configuration: Configuration,
     parallelism: int,
     job_name: str | None,
+    caches: Mapping[int, str] = MappingProxyType({}),
 ) -> Program:
-    """The wanted operators and everything they read from. Raises before anything is started."""
-    transformations = _with_upstream(registry, wanted)
+    """The wanted operators and everything they read from. Raises before anything is started. ``caches``: operators whose records
+    are to be cached -> where."""
+    transformations = _with_upstream(with_caches(registry, caches), wanted)
     if not transformations:
         raise ProgramError(
             "A job needs at least one operator",
@@ -34,6 +38,7 @@ def build_program(
     settings = effective(configuration)
     settings[PARALLELISM.key] = parallelism
     settings[RUNTIME_MODE.key] = resolve_mode(settings[RUNTIME_MODE.key], transformations)
+    transformations += cache_writers(transformations, caches, settings[RUNTIME_MODE.key], len(registry) + 1)
     if settings[RUNTIME_MODE.key] == "BATCH":
         transformations = [with_batch_semantics(t) for t in transformations]
     name = job_name or settings[JOB_NAME.key] or DEFAULT_JOB_NAME

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tidegate.common.arguments import expect_int, wrong
 from tidegate.common.errors import ProgramError
@@ -36,6 +36,7 @@ from tidegate.datastream.operator_settings import OperatorSettings, StreamOperat
 from tidegate.datastream.output_tag import OutputTag
 from tidegate.datastream.printing import as_written_by_flink, formatter
 from tidegate.datastream.selectors import key_callable, partition_callable
+from tidegate.datastream.state import MapStateDescriptor
 from tidegate.datastream.typed_functions import TypedFlatMap, TypedMap, TypedProcess, typed
 from tidegate.graph.transformation import (
     FilterSpec,
@@ -53,6 +54,8 @@ from tidegate.graph.transformation import (
 from tidegate.operators.sink import Sink
 
 if TYPE_CHECKING:
+    from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
+    from tidegate.datastream.cached_stream import CachedDataStream
     from tidegate.datastream.connected_streams import ConnectedStreams
     from tidegate.datastream.keyed_stream import KeyedStream
     from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
@@ -159,10 +162,19 @@ class DataStream(StreamOperatorSettings):
         inputs = [i for stream in (self, *streams) for i in stream._unkeyed()]
         return DataStream(self._env, tuple(inputs), self._type)
 
-    def connect(self, ds: DataStream) -> ConnectedStreams:
-        """This stream and another, of records of another type maybe, for functions that tell the two apart and share state."""
-        from tidegate.datastream.connected_streams import ConnectedStreams  # it makes streams
+    @overload
+    def connect(self, ds: DataStream) -> ConnectedStreams: ...
 
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+
+    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
+        """This stream and another, of records of another type maybe, for functions that tell the two apart and share state."""
+        from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream  # they make streams
+        from tidegate.datastream.connected_streams import ConnectedStreams
+
+        if isinstance(ds, BroadcastStream):
+            return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
         return ConnectedStreams(self, ds)
 
     def key_by(
@@ -192,9 +204,28 @@ class DataStream(StreamOperatorSettings):
         """From each subtask to the same one of what follows, which has the same parallelism."""
         return self._shipped(Partitioning(Ship.FORWARD))
 
-    def broadcast(self) -> DataStream:
-        """Every record to every subtask."""
-        return self._shipped(Partitioning(Ship.BROADCAST))
+    @overload
+    def broadcast(self) -> DataStream: ...
+
+    @overload
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> BroadcastStream: ...
+
+    def broadcast(
+        self,
+        broadcast_state_descriptor: MapStateDescriptor | None = None,
+        *other_broadcast_state_descriptors: MapStateDescriptor,
+    ) -> DataStream | BroadcastStream:
+        """Every record to every subtask. With descriptors: for a stream to connect to, whose function has these states."""
+        from tidegate.datastream.broadcast_stream import BroadcastStream  # it makes streams
+
+        stream = self._shipped(Partitioning(Ship.BROADCAST))
+        if broadcast_state_descriptor is None:
+            return stream
+        return BroadcastStream(stream, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
     def global_(self) -> DataStream:
         """Everything to the first subtask (Java's ``global``, a reserved word here)."""
@@ -208,6 +239,15 @@ class DataStream(StreamOperatorSettings):
         index = partition_callable("partition_custom", partitioner)
         fixed = pickled((selector, index))
         return self._shipped(Partitioning(Ship.CUSTOM, selector=selector, partitioner=index, pickled=fixed))
+
+    def interval_join(self, other_stream: Any) -> Any:
+        """Of keyed streams only."""
+        raise ProgramError(
+            "Records of an interval join meet by key",
+            where="interval_join",
+            found="a stream without key",
+            cure="call key_by(...) on both streams first",
+        )
 
     # -- sinks
 
@@ -256,6 +296,12 @@ class DataStream(StreamOperatorSettings):
             return iterator
         with iterator:
             return [value for _, value in zip(range(limit), iterator, strict=False)]
+
+    def cache(self) -> CachedDataStream:
+        """This stream, computed by the first job that needs it, read from files by later ones of this environment. BATCH mode."""
+        from tidegate.datastream.cached_stream import cached  # it extends this class
+
+        return cached(self)
 
     # -- inside
 

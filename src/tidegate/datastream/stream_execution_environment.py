@@ -30,6 +30,7 @@ from tidegate.common.restart_strategy import RestartStrategyConfiguration
 from tidegate.common.row_conversion import converter
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.common.watermark_strategy import WatermarkStrategy
+from tidegate.connectors.cache import drop
 from tidegate.connectors.collection import CollectionSource
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
@@ -61,6 +62,8 @@ class StreamExecutionEnvironment:
         self._configuration = Configuration()
         self._registry: dict[int, Transformation] = {}
         self._pending: list[int] = []
+        self._caches: dict[int, str] = {}
+        """Operators whose records are to be cached -> where."""
         self._slot_sharing_groups: dict[str, SlotSharingGroup] = {}
         self._default_local_parallelism = os.cpu_count() or 1
         if configuration is not None:
@@ -262,8 +265,10 @@ class StreamExecutionEnvironment:
         return execution_plan(self._program(None))
 
     def close(self) -> None:
-        """Forget the program that was not executed."""
+        """Forget the program that was not executed, and what is cached."""
         self._pending.clear()
+        for directory in self._caches.values():
+            drop(directory)
 
     # -- inside
 
@@ -273,7 +278,8 @@ class StreamExecutionEnvironment:
         return find_executor(program.configuration[TARGET.key]).execute_async(program)
 
     def _program(self, job_name: str | None) -> Program:
-        return build_program(self._registry, self._pending, self._configuration, self.get_parallelism(), job_name)
+        degree = self.get_parallelism()
+        return build_program(self._registry, self._pending, self._configuration, degree, job_name, self._caches)
 
     def _source(self, name: str, spec: SourceSpec, type_info: TypeInformation | None) -> DataStream:
         operator = self._add(name, spec, (), output_type=type_info)

@@ -106,6 +106,32 @@ class TypedCoProcess(FunctionWrapper):
         return converted(self.wrapped.on_timer(timestamp, ctx), self._convert)
 
 
+class TypedBroadcast(FunctionWrapper):
+    """As ``TypedProcess``, for both sides."""
+
+    def __init__(self, function: Any, convert: Converter) -> None:
+        super().__init__(function)
+        self._convert = convert
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        return converted(self.wrapped.process_element(value, ctx), self._convert)
+
+    def process_broadcast_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+        return converted(self.wrapped.process_broadcast_element(value, ctx), self._convert)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        return converted(self.wrapped.on_timer(timestamp, ctx), self._convert)
+
+
+class TypedJoin(FunctionWrapper):
+    def __init__(self, function: Any, convert: Converter) -> None:
+        super().__init__(function)
+        self._convert = convert
+
+    def process_element(self, left: Any, right: Any, ctx: Any) -> Iterator[Any]:
+        return converted(self.wrapped.process_element(left, right, ctx), self._convert)
+
+
 def converted(results: Iterable[Any] | None, convert: Converter) -> Iterator[Any]:
     """What a process function emits, as its type. Side outputs have a type of their own."""
     for result in results or ():

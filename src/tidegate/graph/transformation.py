@@ -117,12 +117,19 @@ class OperatorSpec:
     is_rolling: ClassVar[bool] = False
     """Emits a result for each record where in batch mode there is one, the last."""
 
+    broadcast_states: tuple[Any, ...] = ()
+    """Descriptors of the maps that all its subtasks hold alike."""
+
     # of those kinds that have them
     source: Any
     watermarks: Any
     sink: Any
     function: Any
     value_type: Any
+    lower: int
+    upper: int
+    left_late: str | None
+    right_late: str | None
 
     @property
     def kind(self) -> str:
@@ -207,6 +214,36 @@ class CoProcessSpec(OperatorSpec):
     emits_tagged = True
 
     function: Any
+
+
+@dataclass(frozen=True)
+class BroadcastProcessSpec(OperatorSpec):
+    """As ``ProcessSpec``; of the second input, which is broadcast, ``process_broadcast_element`` makes the broadcast states."""
+
+    inputs = 2
+    method, second_method = "process_element", "process_broadcast_element"
+    takes_callables = False
+    emits_tagged = True
+
+    function: Any
+    broadcast_states: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True)
+class IntervalJoinSpec(OperatorSpec):
+    """``function``: object with ``process_element(left, right, ctx)``. A right record joins a left one from ``lower`` to ``upper``
+    milliseconds behind it, both included. ``left_late``, ``right_late``: ids of the side outputs for late records, or None."""
+
+    inputs = 2
+    method = "process_element"
+    takes_callables = False
+    emits_tagged = True
+
+    function: Any
+    lower: int
+    upper: int
+    left_late: str | None = None
+    right_late: str | None = None
 
 
 @dataclass(frozen=True)

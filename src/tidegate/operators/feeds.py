@@ -127,9 +127,9 @@ class SplitFeed:
         self._ack.records_in += len(batch[0])
         for values, timestamps in self._source.pieces(current.split, batch):
             self._subtask.process(0, values, timestamps, None, self._round.now_ms())
-            self._source.advance()
-            self._subtask.advance(self._round.now_ms())
             if self._source.cuts_batches:
+                self._source.advance()
+                self._subtask.advance(self._round.now_ms())
                 self._subtask.announce()
         self._source.seen(current.split)
         self._subtask.advance(self._round.now_ms())

@@ -9,8 +9,9 @@ from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Ship
 from tidegate.operators.blame import user_error
 from tidegate.operators.contexts import ProcessContext, SubtaskTimerService
-from tidegate.operators.functions import callables_of
+from tidegate.operators.functions import callables_of, checkpointed
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
+from tidegate.operators.own_state import OwnState
 from tidegate.operators.ownership import own
 from tidegate.operators.rows import MAX_WATERMARK
 from tidegate.operators.state_by_key import StateByKey
@@ -27,7 +28,7 @@ _FIRED_BATCH = 4096
 
 class FunctionOperator(StreamOperator):
     """``functions``: what is called for a record of each input; ``function``: of the first. ``by_key``: state and timers, if an
-    input is keyed.
+    input is keyed. ``own_state``: what belongs to no key, if there is any.
 
     Where there are timers, the watermark behind advances only after those it makes due have fired: what they emit is late for
     nobody.
@@ -47,16 +48,23 @@ class FunctionOperator(StreamOperator):
         )
         self._on_timer = getattr(spec.function, "on_timer", None)
         self.hooks.insert(0, self._hooks(spec.function, f"operator '{self.operator.name}'", backend))
+        self.own_state = self._own_state(None if backend is None else self.hooks[0].context)
         if self.operator.keyed is not None and self.operator.keyed.ship is Ship.FORWARD:  # keys are made in this chain
             self.hooks.extend(self._hooks_of(self.operator.keyed, "before"))
+
+    def _own_state(self, keyed_store: Any) -> OwnState | None:
+        function = checkpointed(self.operator.spec.function)
+        if function is None and not self.operator.spec.broadcast_states:
+            return None
+        return OwnState(self.operator, self.site, function, keyed_store)
 
     @property
     def key_context(self) -> Any:
         return None if self.by_key is None else self.by_key.backend.context
 
-    def write_time(self, source: LoopSource, value: str, depth: int) -> str:
+    def write_time(self, source: LoopSource, value: str, depth: int, told: Any = None) -> str:
         """Write the code that tells the context the record's time; returns the variable of the context."""
-        context = source.bind(f"c{self.id}", self.context)
+        context = source.bind(f"c{self.id}", told or self.context)
         if source.timed:
             source.line(depth, f"{context}.ts = tg_t", source.owner(self.node, value))
         else:
@@ -77,6 +85,11 @@ class FunctionOperator(StreamOperator):
         super().restore(snapshot, round)
         if self.by_key is not None:
             self.by_key.restore(snapshot, round)
+        if self.own_state is not None:
+            self.own_state.restore(snapshot, round)
+
+    def fits(self, snapshot: OperatorSnapshot) -> bool:
+        return self.own_state is None or self.own_state.fits(snapshot)
 
     def begin(self) -> None:
         if self.by_key is not None:
@@ -126,7 +139,10 @@ class FunctionOperator(StreamOperator):
         return self.by_key.backend.processing_timers.next_time()
 
     def parts(self) -> dict[str, Part]:
-        return {} if self.by_key is None else {KEYED: self.by_key.part()}
+        if self.own_state is not None:
+            self.own_state.snapshot()
+        parts: dict[str, Part] = {} if self.by_key is None else {KEYED: self.by_key.part()}
+        return parts if self.own_state is None else {**parts, **self.own_state.parts()}
 
     def end(self, *, abort: bool) -> None:
         if self.by_key is not None:

@@ -29,6 +29,29 @@ class FunctionObject:
         """The checkpoint was given up; a later one will cover its changes. Best effort as above."""
 
 
+class CheckpointedFunction:
+    """A function with state of its own beside that of keys: lists that are dealt out anew when the parallelism changes.
+
+    Mix it into any function class, sinks too. Fields may hold what belongs to the state between the two calls: a copy of the
+    function whose fields are not what the last round left is thrown away, and a new one is given the state.
+    """
+
+    def initialize_state(self, context: Any) -> None:
+        """Once per copy, before ``open``: ask for states, take over what they hold. ``context``: FunctionInitializationContext."""
+        raise NotImplementedError
+
+    def snapshot_state(self, context: Any) -> None:
+        """At the end of every round, behind its last record: bring the states up to date. ``context``: FunctionSnapshotContext."""
+        raise NotImplementedError
+
+
+def checkpointed(function: Any) -> CheckpointedFunction | None:
+    """The user's function, if it has state of its own."""
+    while isinstance(function, FunctionWrapper):
+        function = function.wrapped
+    return function if isinstance(function, CheckpointedFunction) else None
+
+
 class FunctionWrapper(FunctionObject):
     """A function object of ours around one of the user's: passes the life cycle on to ``wrapped``."""
 
@@ -100,7 +123,7 @@ class Hooks:
 
     def __init__(self, function: Any, where: str, context: Any) -> None:
         """``context``: what ``open`` is given."""
-        self._function, self._where, self._context = function, where, context
+        self._function, self._where, self.context = function, where, context
         self._is_open = False
         self.listens = is_notified(function)
         """Whether it wants to hear of checkpoints: then it is closed when it has heard of the last one."""
@@ -109,7 +132,7 @@ class Hooks:
         """Does nothing if it is open."""
         if not self._is_open:
             self._is_open = True
-            self._call("open", self._context)
+            self._call("open", self.context)
 
     def close(self) -> None:
         if self._is_open:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import sys
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.common import pyflink_imports
-from tidegate.common.errors import ProgramError
+from tidegate.common.errors import ProgramError, TidegateError
 from tidegate.common.pickling import dumps, why_not
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators import rewrites
@@ -23,6 +24,8 @@ from tidegate.operators.rows import ACK, RoundContext, Row, TaskPlan
 from tidegate.operators.settings import Settings
 from tidegate.operators.subtask import Subtask
 from tidegate.operators.tagging import tagging_operators
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -123,13 +126,23 @@ class Job:
             if getattr(main, name, cls).__module__ == "__main__":  # never what the worker's own program has imported
                 setattr(main, name, cls)
 
-    def subtask(self, chain: int, index: int) -> Subtask:
+    def subtask(self, chain: int, index: int, plan: TaskPlan) -> Subtask:
+        kept = self._subtasks.get((chain, index))
+        if kept is not None and not kept.fits(plan):
+            self._drop(self._subtasks.pop((chain, index)))
         if (chain, index) not in self._subtasks:
             s, shipped = self.spec, pickle.loads(self.spec.chains[chain])
             self._subtasks[chain, index] = Subtask(
                 shipped.chain, index, s.settings, s.senders, s.targets, shipped.rewrites, shipped.tagging
             )
         return self._subtasks[chain, index]
+
+    def _drop(self, subtask: Subtask) -> None:
+        """It was not the one that ran the last round. What goes wrong when it is closed is no failure of the next."""
+        try:
+            subtask.close()
+        except TidegateError as error:
+            log.warning("chain '%s': %s", subtask.chain.name, error)
 
     def close(self) -> None:
         for subtask in self._subtasks.values():
@@ -142,7 +155,7 @@ class Job:
         """Yields ``(partition of the next level, row)``; behind the last level ``(0, pickled Ack)``."""
         chain, index = self.spec.partitions[level][partition]
         relayed: list[Row] = []
-        subtask = self.subtask(chain, index)
+        subtask = self.subtask(chain, index, plan)
         for row in subtask.run(context, plan, _own_rows(rows, level, relayed)):
             yield self._address(row, level)
             if relayed:

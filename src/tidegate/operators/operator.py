@@ -160,6 +160,10 @@ class StreamOperator:
 
     # -- a round -----------------------------------------------------------------------------------------------------
 
+    def fits(self, snapshot: OperatorSnapshot) -> bool:
+        """Whether its functions may go on from there. If not, the subtask is made anew before the round."""
+        return True
+
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         """A round begins on what the last accepted one has left. Functions may not be open yet."""
         self.round, self.declined = round, None

@@ -5,11 +5,13 @@ from __future__ import annotations
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import (
     AsyncSpec,
+    BroadcastProcessSpec,
     CoFlatMapSpec,
     CoMapSpec,
     CoProcessSpec,
     FilterSpec,
     FlatMapSpec,
+    IntervalJoinSpec,
     MapSpec,
     OperatorSpec,
     ProcessSpec,
@@ -21,11 +23,13 @@ from tidegate.graph.transformation import (
     WindowSpec,
 )
 from tidegate.operators.kinds.async_io import AsyncOperator
+from tidegate.operators.kinds.broadcast_process import BroadcastProcessOperator
 from tidegate.operators.kinds.co_flat_map import CoFlatMapOperator
 from tidegate.operators.kinds.co_map import CoMapOperator
 from tidegate.operators.kinds.co_process import CoProcessOperator
 from tidegate.operators.kinds.filter import FilterOperator
 from tidegate.operators.kinds.flat_map import FlatMapOperator
+from tidegate.operators.kinds.interval_join import IntervalJoinOperator
 from tidegate.operators.kinds.map import MapOperator
 from tidegate.operators.kinds.process import ProcessOperator
 from tidegate.operators.kinds.reduce import ReduceOperator
@@ -45,6 +49,8 @@ KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     CoMapSpec: CoMapOperator,
     CoFlatMapSpec: CoFlatMapOperator,
     CoProcessSpec: CoProcessOperator,
+    BroadcastProcessSpec: BroadcastProcessOperator,
+    IntervalJoinSpec: IntervalJoinOperator,
     ReduceSpec: ReduceOperator,
     AsyncSpec: AsyncOperator,
     TimestampsSpec: TimestampsOperator,

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from tidegate.common import options
 
 
+NO_LEASE = 0
+"""Of subtasks outside of a job; tokens begin with 1."""
+
+
 def _system_now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -33,4 +37,6 @@ class Settings:
     """No watermark before the one at the end of input, where the timers of both kinds fire."""
     watermark_interval_ms: int = options.AUTO_WATERMARK_INTERVAL.default
     """How often generators of watermarks are asked while no record comes; 0: watermarks are emitted by ``on_event`` only."""
+    lease: int = NO_LEASE
+    """The token of the job attempt: it grows from attempt to attempt."""
     now_ms: Callable[[], int] = _system_now_ms

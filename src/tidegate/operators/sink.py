@@ -52,6 +52,8 @@ class WriterContext:
     now_ms: int
     staging: str
     """Directory on checkpoint storage for files of this sink (``taskowned/<sink_id>``); create it before use."""
+    lease: int = 0
+    """The token of the job attempt, which grows: what carries a smaller one than the committer's is of an attempt before it."""
 
 
 def _always_ours() -> None:
@@ -67,6 +69,8 @@ class CommitterContext:
     """Raises FencedError if a newer attempt has taken the job over."""
     root: str | None = None
     """The job's directory on checkpoint storage; None outside of a job."""
+    lease: int = 0
+    """As in ``WriterContext``."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +129,8 @@ class Sink(ABC):
 
     publication: Publication = Publication.CHECKPOINT
     guarantee: SinkGuarantee = SinkGuarantee.NONE
+    function: Any = None
+    """The user's function, of a sink that calls one. It may be a ``CheckpointedFunction``."""
 
     @abstractmethod
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:

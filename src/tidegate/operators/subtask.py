@@ -25,6 +25,7 @@ from tidegate.operators.rows import Ack, RoundContext, Row, TaskPlan
 from tidegate.operators.settings import Settings
 from tidegate.operators.sorted_feed import KeyedBatchFeed
 from tidegate.operators.watermarks import Domain
+from tidegate.state.snapshot import EMPTY
 
 
 class Subtask:
@@ -122,6 +123,10 @@ class Subtask:
         if self.settings.batch_mode and self.head.key_context is not None:
             return KeyedBatchFeed(self, round, ack)
         return ChannelFeed(self, round, ack)
+
+    def fits(self, plan: TaskPlan) -> bool:
+        """Whether its functions are as the last accepted round has left them."""
+        return all(operator.fits(plan.snapshots.get(n, EMPTY)) for n, operator in self.operators.items())
 
     def begin(self) -> None:
         """A new round: whatever a failed one left is dropped."""

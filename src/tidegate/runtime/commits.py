@@ -35,13 +35,14 @@ class SinkCommitters:
         clock: Clock,
         attempts: int,
         backoff_ms: int,
+        lease: int = 0,
     ) -> None:
         self._names = {operator.id: operator.name for operator in sinks}
         self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks}
         self._committers: dict[int, Committer] = {}
         for operator in sinks:
             staging = f"{root}/taskowned/{operator.uid_hash}"
-            context = CommitterContext(job_id, operator.uid_hash, staging, check_lease, root)
+            context = CommitterContext(job_id, operator.uid_hash, staging, check_lease, root, lease)
             committer = self._sinks[operator.id].create_committer(context)
             if committer is not None:
                 self._committers[operator.id] = committer

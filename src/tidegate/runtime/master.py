@@ -335,6 +335,7 @@ class JobMaster:
             inline=settings.inline_functions,
             batch_mode=settings.batch_mode,
             watermark_interval_ms=settings.watermark_interval_ms,
+            lease=0 if self._current is None else self._current.claimed.lease.token,
             now_ms=self._clock.now_ms,
         )
 

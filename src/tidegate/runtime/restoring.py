@@ -184,6 +184,7 @@ class Restoring:
             clock=job.clock,
             attempts=job.settings.commit_attempts,
             backoff_ms=job.settings.commit_backoff_ms,
+            lease=lease.token,
         )
 
     def _new_coordinator(self, lease: Lease, completed: CompletedCheckpoints) -> CheckpointCoordinator | None:

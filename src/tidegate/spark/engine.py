@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,9 +22,13 @@ from tidegate.runtime.engine import RoundPlan
 from tidegate.spark.lost import is_lost
 from tidegate.spark.task import ForgetJob, LevelTask, identity
 
+log = logging.getLogger(__name__)
+
 _COLLECT_EVERY = 50
 _SPARK_ERRORS = (Py4JError, PySparkException, OSError)
 """OSError: the connection to a JVM that is gone."""
+_TASKS_PER_CORE = 2
+"""Of a level: enough to even out subtasks of different length. A task costs Spark and its worker about 10 ms, used or not."""
 _STARTS = 3
 """Spark that has not come up this often in a row will not: the restart strategy alone might try for ever."""
 
@@ -43,6 +49,8 @@ class SparkEngine:
         self._group = ""
         self._runs = 0
         self._failed_starts = 0
+        self._most_tasks = 1
+        self._told = False
 
     @property
     def _sc(self) -> SparkContext:
@@ -59,7 +67,9 @@ class SparkEngine:
             self._forget_program()
             self._program = self._sc.broadcast(pickle.dumps(spec, 5))
             # Level 0 reads no rows; one RDD of empty partitions serves all rounds (a new one costs some milliseconds).
-            self._seed = self._sc.parallelize([], spec.widths[0])
+            self._most_tasks = _most_tasks(self._sc)
+            self._seed = self._sc.parallelize([], self._tasks(spec.widths[0]))
+        self._tell_of_shared_tasks(max(spec.widths))
         self._group = f"tidegate-{spec.settings.job_id}-{spec.attempt}"
 
     def run(self, plan: RoundPlan) -> list[Ack]:
@@ -129,10 +139,26 @@ class SparkEngine:
         rdd: RDD[Any] = self._seed
         for level, tasks in enumerate(plan.tasks):
             if level:
-                rdd = rdd.partitionBy(spec.widths[level], identity)
+                rdd = rdd.partitionBy(self._tasks(spec.widths[level]), identity)
             plans = [pickle.dumps(task, 5) for task in tasks]
-            rdd = rdd.mapPartitionsWithIndex(LevelTask(spec.attempt, self._program, level, context, plans))
+            number = self._tasks(len(plans))
+            rdd = rdd.mapPartitionsWithIndex(LevelTask(spec.attempt, self._program, level, context, plans, number))
         return rdd
+
+    def _tasks(self, width: int) -> int:
+        """How many Spark tasks run a level: beyond some for each core more of them only cost their start."""
+        return min(width, self._most_tasks)
+
+    def _tell_of_shared_tasks(self, width: int) -> None:
+        if width > self._most_tasks and not self._told:
+            self._told = True
+            log.warning(
+                "a level has %d subtasks and Spark %d cores: %d tasks share them. More parallelism than cores does not run "
+                "faster, and every subtask costs a round some milliseconds, whether it has records or not",
+                width,
+                self._sc.defaultParallelism,
+                self._most_tasks,
+            )
 
     def _release_shuffles(self, rdd: RDD[Any]) -> None:
         """Shuffle files of past rounds stay until a garbage collection of the driver's JVM: release them now."""
@@ -159,6 +185,12 @@ class SparkEngine:
         if self._program is not None:
             self._program.destroy()
             self._program = None
+
+
+def _most_tasks(context: SparkContext) -> int:
+    """Of a level. A cluster's cores come and go, and are not all known when a job starts: there every subtask has its task."""
+    local = (context.master or "").partition("[")[0] == "local"
+    return _TASKS_PER_CORE * max(1, context.defaultParallelism) if local else sys.maxsize
 
 
 def _cause(error: Exception) -> str:

@@ -31,6 +31,7 @@ _NO_NEWS = (
     b"Picked up JDK_JAVA_OPTIONS",
 )
 """Beginnings of lines a JVM writes about itself, with no switch to turn them off."""
+_starting = threading.Lock()
 _QUIET_S, _MOST_LAST_WORDS = 0.05, 40
 
 
@@ -47,11 +48,12 @@ def log_settings(settings: Mapping[str, str], level: str) -> dict[str, str]:
 def start_jvm(conf: SparkConf) -> None:
     """Before the first context of the process; does nothing if there is a JVM already. What it and the Python workers write to
     their standard error comes out of ours, line by line."""
-    if SparkContext._gateway is not None:
-        return
-    with _own_stderr() as stderr:
-        gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
-        SparkContext._ensure_initialized(gateway=gateway)
+    with _starting:  # jobs may be started at once
+        if SparkContext._gateway is not None:
+            return
+        with _own_stderr() as stderr:
+            gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+            SparkContext._ensure_initialized(gateway=gateway)
 
 
 @contextlib.contextmanager

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import pickle
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
-from tidegate.operators.level import JobSpec, close_job, job_in_this_worker
+from tidegate.operators.level import Job, JobSpec, close_job, job_in_this_worker
 from tidegate.operators.rows import RoundContext, TaskPlan
 from tidegate.state.local_dir import remove_job
 from tidegate.state.stores import close_removed_stores
@@ -22,21 +23,33 @@ class LevelTask:
     """The function handed to ``mapPartitionsWithIndex``: pickled with every round, so it holds little.
 
     ``program`` is the broadcast of the pickled JobSpec; plans are pickled one by one so that a task reads only its own.
+
+    A level with more subtasks than ``tasks`` has several in each: partition p of the level is in task p modulo ``tasks``, where
+    Spark's partitioner sends its rows too. They run one after the other, each as if it were alone: with its own token, rows,
+    barriers and ack. If the task is tried again, all of them run again, with new tokens, as any task that is tried again.
     """
 
-    def __init__(self, attempt: str, program: Any, level: int, context: bytes, plans: list[bytes]) -> None:
+    def __init__(self, attempt: str, program: Any, level: int, context: bytes, plans: list[bytes], tasks: int) -> None:
         self.attempt, self.program, self.level = attempt, program, level
-        self.context, self.plans = context, plans
+        self.context, self.plans, self.tasks = context, plans, tasks
 
-    def __call__(self, partition: int, rows: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    def __call__(self, task: int, rows: Iterable[Any]) -> Iterator[tuple[int, Any]]:
         # Records are plain data that reference counting frees; the collector's default of every 700 allocations costs
         # a tenth of the loop. Cycles of user code are still found, later.
         gc.set_threshold(200_000, 20, 50)
         job = job_in_this_worker(self.attempt, self._load)
         context: RoundContext = pickle.loads(self.context)
+        partitions = range(task, len(self.plans), self.tasks)
+        if len(partitions) == 1:
+            return self._run(job, task, context, (row for _, row in rows))
+        waiting: dict[int, list[Any]] = {partition: [] for partition in partitions}
+        for partition, row in rows:
+            waiting[partition].append(row)
+        return chain.from_iterable(self._run(job, p, context, iter(waiting.pop(p))) for p in partitions)
+
+    def _run(self, job: Job, partition: int, context: RoundContext, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
         plan: TaskPlan = pickle.loads(self.plans[partition])
-        incoming = (row for _, row in rows)
-        return job.run_partition(self.level, partition, context, plan, incoming)
+        return job.run_partition(self.level, partition, context, plan, rows)
 
     def _load(self) -> JobSpec:
         close_removed_stores()  # of jobs whose end did not reach this worker

@@ -97,6 +97,7 @@ class KeyedBackend:
         "processing_timers",
         "scan",
         "stored",
+        "unbroken",
     )
 
     get: Callable[[bytes], bytes | None]
@@ -130,6 +131,8 @@ class KeyedBackend:
         self._begun: list[StateFile] = []
         self._held: list[StateFile] | None = None
         self._chunks = 0
+        self.unbroken = False
+        """Whether the round goes on from where this object has left the one before: who keeps more in memory may go on too."""
         self.event_timers = TimerQueue(self, EVENT)
         self.processing_timers = TimerQueue(self, PROCESSING)
         self._detach()
@@ -200,6 +203,7 @@ class KeyedBackend:
         self.max_key = self._store.max_key
         self.get, self.get_long, self.scan = self._first_get, self._first_get_long, self._first_scan
         start = 0 if held is None else applied_to(held, files, replaced, self.groups)
+        self.unbroken = held is not None and start == len(files) and (start > 0 or not held)
         self._timerless = self._catch_up(files[start:], start == 0) and (start == 0 or self._timerless)
         if not self._timerless:
             self._timerless = not self._opened().timers(b"\x00", 1)[0]

@@ -141,3 +141,84 @@ class MapState(State, Generic[K, V]):
 
     def __iter__(self) -> Iterator[K]:
         return iter(self.keys())
+
+
+class ReadOnlyBroadcastState(State, Generic[K, V]):
+    """A map that all subtasks hold alike, where it may only be read: on the side that is not broadcast."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def get(self, key: K) -> V | None:
+        """The value of a key; None if there is none."""
+
+    @abstractmethod
+    def contains(self, key: K) -> bool:
+        """Whether there is such a key."""
+
+    @abstractmethod
+    def items(self) -> Iterable[tuple[K, V]]:
+        """All entries, in no particular order."""
+
+    @abstractmethod
+    def keys(self) -> Iterable[K]:
+        """All keys."""
+
+    @abstractmethod
+    def values(self) -> Iterable[V]:
+        """All values."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether there is no entry."""
+
+    def __getitem__(self, key: K) -> V | None:
+        return self.get(key)
+
+    def __contains__(self, key: Any) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())
+
+
+class BroadcastState(ReadOnlyBroadcastState[K, V]):
+    """The same map, where it may be changed: on the broadcast side. Every subtask sees the same records there and has to come to
+    the same changes: do not let them depend on the subtask, on time or on chance."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def put(self, key: K, value: V) -> None:
+        """Set the value of a key."""
+
+    @abstractmethod
+    def put_all(self, dict_value: dict[K, V]) -> None:
+        """Set many."""
+
+    @abstractmethod
+    def remove(self, key: K) -> None:
+        """Remove a key; a missing one is fine."""
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        self.remove(key)
+
+
+class OperatorStateStore(ABC):
+    """Gives out the states of the operator itself by descriptor. Asked in ``initialize_state``."""
+
+    @abstractmethod
+    def get_broadcast_state(self, state_descriptor: Any) -> BroadcastState[Any, Any]:
+        """A map that all subtasks hold alike, and each new one gets a copy of. It is on the function to make the same changes in
+        all of them."""
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: Any) -> ListState[Any]:
+        """A list. When the parallelism changes the elements of all subtasks are dealt out anew, one by one."""
+
+    @abstractmethod
+    def get_union_list_state(self, state_descriptor: Any) -> ListState[Any]:
+        """A list. When the job is restored every subtask gets the elements of all."""

@@ -119,6 +119,9 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         self._maps, self._old = {}, {**changed, **self._maps}
         self._measure_at = _SAMPLE
 
+    def _touched(self) -> list[Any]:
+        return [*self._old, *self._maps]
+
     def _known(self) -> list[CachedMap]:
         return [*self._old.values(), *self._maps.values()]
 

@@ -146,6 +146,20 @@ class KeyedState(State):
         """The younger generation of the cache becomes the older one, which is forgotten. Changes of the round never are."""
         raise NotImplementedError
 
+    def all_keys(self) -> list[Any]:
+        """All keys that may have an entry in no namespace, in the engine's form: those in the store, and those of this round."""
+        found: dict[Any, None] = {}
+        for prefix in self._prefixes:
+            for path, _ in self._backend.scan(prefix) if prefix is not None else ():
+                length, start = read_varint(path, len(prefix or b""))
+                found[form_of(path[start : start + length])] = None
+        found.update(dict.fromkeys(slot for slot in self._touched() if type(slot) is not Scoped))
+        return list(found)
+
+    def _touched(self) -> Iterable[Any]:
+        """The slots that may have changed in this round."""
+        raise NotImplementedError
+
     def _path(self, slot: Any) -> bytes:
         """The canonical key of a slot's entry; a prefix of it for maps."""
         if type(slot) is Scoped:
@@ -311,6 +325,9 @@ class SingleState(KeyedState):
         return list(map(b"".join, zip(heads, lengths, encoded, strict=True))), groups
 
     # -- the end of the round --
+
+    def _touched(self) -> Iterable[Any]:
+        return self._written()[0]
 
     def _written(self) -> tuple[list[Any], list[Any]]:
         """Slots and values of the entries to flush."""

@@ -7,7 +7,7 @@ changes, so whoever adds a new kind of state touches neither the driver nor the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -65,7 +65,20 @@ class ListPart(msgspec.Struct, frozen=True, tag="list", tag_field="part", omit_d
         return list(map(_unpack, self.items))
 
 
-Part = KeyedPart | ListPart
+class StoredPart(msgspec.Struct, frozen=True, tag="stored", tag_field="part", omit_defaults=True):
+    """A state of the operator itself, not of a key (``operator_state.py``): entries in files, then others; later ones win.
+
+    ``share``: of a list's entries in files, counted over all of them, only those whose number is the first modulo the second.
+    """
+
+    redistribution: Redistribution
+    schema: StateSchema
+    files: tuple[StateFile, ...] = ()
+    items: tuple[bytes, ...] = ()
+    share: tuple[int, int] = (0, 1)
+
+
+Part = KeyedPart | ListPart | StoredPart
 
 
 class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -89,15 +102,23 @@ class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         return OperatorSnapshot({**self.parts, name: part}, self.watermark, self.idle)
 
     def files(self) -> list[StateFile]:
-        return [file for part in self.parts.values() if isinstance(part, KeyedPart) for file in part.files]
+        return [file for part in self.parts.values() if not isinstance(part, ListPart) for file in part.files]
+
+    def stored(self) -> dict[str, StoredPart]:
+        """The states of the operator itself, by name of the part."""
+        return {name: part for name, part in self.parts.items() if isinstance(part, StoredPart)}
 
     @property
     def has_state(self) -> bool:
         """Whether a program without the operator would lose something. What is of no use to others is not missed."""
-        return bool(self.files()) or any(
-            part.items and part.redistribution is not Redistribution.SUBTASK
-            for name, part in self.parts.items()
-            if isinstance(part, ListPart) and name != SPLITS  # their positions are the enumerator's
+        return (
+            bool(self.files())
+            or any(part.items for part in self.stored().values())
+            or any(
+                part.items and part.redistribution is not Redistribution.SUBTASK
+                for name, part in self.parts.items()
+                if isinstance(part, ListPart) and name != SPLITS  # their positions are the enumerator's
+            )
         )
 
 
@@ -117,7 +138,7 @@ def redistribute(
     ``root``: where the files are, if not in the job's own directory.
     """
     names = dict.fromkeys(name for snapshot in snapshots for name in snapshot.parts)
-    columns = {name: _redistributed([s.parts.get(name) for s in snapshots], parallelism) for name in names}
+    columns = {name: _redistributed([s.parts.get(name) for s in snapshots], parallelism, root) for name in names}
     if KEYED in columns:
         held = [snapshot.keyed for snapshot in snapshots if snapshot.keyed is not None]
         columns[KEYED] = [_clipped(held, range_for(n, parallelism, max_parallelism), root) for n in range(parallelism)]
@@ -128,7 +149,10 @@ def redistribute(
     ]
 
 
-def _redistributed(parts: Sequence[Part | None], parallelism: int) -> list[Part | None]:
+def _redistributed(parts: Sequence[Part | None], parallelism: int, root: str) -> list[Part | None]:
+    stored = [part if isinstance(part, StoredPart) else None for part in parts]
+    if any(stored):
+        return list(_redistributed_states(stored, parallelism, root))
     lists = [part if isinstance(part, ListPart) else None for part in parts]
     how = next((part.redistribution for part in lists if part is not None), Redistribution.SUBTASK)
     items = [part.items if part is not None else () for part in lists]
@@ -145,6 +169,32 @@ def _redistributed(parts: Sequence[Part | None], parallelism: int) -> list[Part 
     else:
         dealt = [()] * parallelism
     return [ListPart(how, kept) if (kept := tuple(own)) else None for own in dealt]
+
+
+def _redistributed_states(
+    parts: Sequence[StoredPart | None], parallelism: int, root: str
+) -> Iterator[StoredPart | None]:
+    """Files are handed on by reference: whoever gets a share of one writes it down as its own in its first round."""
+    held = [_moved(part, root) for part in parts if part is not None]
+    files = tuple(file for part in held for file in part.files)
+    items = tuple(item for part in held for item in part.items)
+    how, whole = held[-1].redistribution, msgspec.structs.replace(held[-1], files=files, items=items, share=(0, 1))
+    for n in range(parallelism):
+        if how is Redistribution.UNION:
+            yield whole
+        elif how is Redistribution.BROADCAST:
+            yield held[n % len(held)]
+        elif len(parts) == parallelism:
+            own = parts[n]
+            yield None if own is None else _moved(own, root)
+        else:
+            yield msgspec.structs.replace(whole, items=items[n::parallelism], share=(n, parallelism))
+
+
+def _moved(part: StoredPart, root: str) -> StoredPart:
+    if not root:
+        return part
+    return msgspec.structs.replace(part, files=tuple(msgspec.structs.replace(f, root=root) for f in part.files))
 
 
 def _clipped(held: Sequence[KeyedPart], groups: KeyGroupRange, root: str) -> KeyedPart:

@@ -251,7 +251,7 @@ def _check_state(located: Located, probe: StateProbe) -> None:
             open_store=opener(map_size=1 << 20),
         )
         state = backend.state(probe.descriptor)
-        backend.begin(operator.state_files())
+        backend.begin(operator.keyed_files())
         found = {}
         for key in expected:
             backend.context.key = backend.identity(key)

@@ -14,6 +14,7 @@ ROOT = os.environ.get("DIFFERENTIAL_API", "tidegate")
 _common: Any = import_module(f"{ROOT}.common")
 _watermark_strategy: Any = import_module(f"{ROOT}.common.watermark_strategy")
 _datastream: Any = import_module(f"{ROOT}.datastream")
+_async_retry_predicates: Any = import_module(f"{ROOT}.datastream.async_retry_predicates")
 _state: Any = import_module(f"{ROOT}.datastream.state")
 _file_system: Any = import_module(f"{ROOT}.datastream.connectors.file_system")
 _number_seq: Any = import_module(f"{ROOT}.datastream.connectors.number_seq")
@@ -30,6 +31,9 @@ WatermarkStrategy = _common.WatermarkStrategy
 TimestampAssigner = _watermark_strategy.TimestampAssigner
 
 AggregateFunction = _datastream.AggregateFunction
+AsyncDataStream = _datastream.AsyncDataStream
+AsyncFunction = _datastream.AsyncFunction
+AsyncRetryStrategy = _datastream.AsyncRetryStrategy
 CheckpointingMode = _datastream.CheckpointingMode
 DataStream = _datastream.DataStream
 ExternalizedCheckpointRetention = _datastream.ExternalizedCheckpointRetention
@@ -44,6 +48,9 @@ ProcessFunction = _datastream.ProcessFunction
 ReduceFunction = _datastream.ReduceFunction
 RuntimeExecutionMode = _datastream.RuntimeExecutionMode
 StreamExecutionEnvironment = _datastream.StreamExecutionEnvironment
+
+empty_result_predicate = _async_retry_predicates.empty_result_predicate
+has_exception_predicate = _async_retry_predicates.has_exception_predicate
 
 AggregatingStateDescriptor = _state.AggregatingStateDescriptor
 ListStateDescriptor = _state.ListStateDescriptor

@@ -2,6 +2,8 @@
 
 from differential import (
     api_programs,
+    async_programs,
+    batch_programs,
     coercion_programs,
     container_state_programs,
     file_programs,
@@ -20,6 +22,8 @@ from differential import (
 
 __all__ = [
     "api_programs",
+    "async_programs",
+    "batch_programs",
     "coercion_programs",
     "container_state_programs",
     "file_programs",

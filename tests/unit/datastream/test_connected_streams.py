@@ -264,7 +264,7 @@ def test_streams_of_two_environments_are_refused(env: StreamExecutionEnvironment
 
 def test_only_streams_are_connected(env: StreamExecutionEnvironment) -> None:
     with pytest.raises(ArgumentTypeError, match=r"connect takes streams\n  found: list \[1\]"):
-        env.from_collection([1]).connect([1])  # type: ignore[arg-type]
+        env.from_collection([1]).connect([1])  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("function", [lambda value: value, Where(), Tell, None])

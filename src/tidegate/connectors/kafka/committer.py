@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -51,6 +52,7 @@ _NOTES = "rewritten"
 _AT_ONCE = 8
 _OPEN_STATES = ("Ongoing",)
 _REWRITE_MS = 60_000
+_SWEEPS_S = (3, 7, 20, 60, 300)
 
 
 class KafkaCommitter(Committer):
@@ -62,7 +64,10 @@ class KafkaCommitter(Committer):
     ) -> None:
         self._connect, self._base, self._timeout_ms = connect, base, timeout_ms
         self._files, self._check_lease = Files(context.staging), context.check_lease
+        self._lease = context.lease
         self._done: set[str] = set()
+        self._closed = threading.Event()
+        self._sweeper: threading.Thread | None = None
 
     # -- step 8 ------------------------------------------------------------------------------------------------------
 
@@ -196,23 +201,44 @@ class KafkaCommitter(Committer):
                 delete_kept(made.kept)
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
-        """Found by name, whatever the parallelism was. Those of the list are open only while they wait for their commit."""
+        """Found by name, whatever the parallelism was. An id that a committable names may have been used again since: only its
+        own producer id and epoch make an open transaction the one that waits for its commit."""
         cluster = self._connect()
         wanted = [KafkaCommittable.from_plain(data) for data in committables]
         kept = {made.kept[0] for made in wanted if made.kept is not None}
         files = [name for name in lingering_output(self._files) if self._files.location(name) not in kept]
         listed = open_transactions(cluster, self._base)
-        waiting = _waiting(cluster, listed, {made.producer for made in wanted})
         faults.point("K2.kafka.listed", transactions=len(listed))
         self._check_lease()
-        for transactional_id in sorted(set(listed) - waiting):
-            faults.point("K2.kafka.before-abort", transaction=transactional_id)
+        for producer in listed - {made.producer for made in wanted}:
+            faults.point("K2.kafka.before-abort", transaction=producer.transactional_id)
             # Not EndTxn: a new epoch also stops a task that is still writing.
-            init_producer(cluster, transactional_id, self._timeout_ms)
+            init_producer(cluster, producer.transactional_id, self._timeout_ms)
         for name in files:
             self._files.delete(name)
+        if self._sweeper is None and self._lease:
+            self._sweeper = threading.Thread(target=self._sweep, daemon=True, name="tidegate-kafka-sweep")
+            self._sweeper.start()
+
+    def _sweep(self) -> None:
+        """Workers of a driver that was killed live on for a moment, and may begin a transaction after it was looked for. Nobody
+        will ever end it, and readers would wait for its time-out. Whatever carries a smaller lease is of an attempt before this
+        one, so it can be aborted at any time: what this attempt was to commit of those is committed before it begins."""
+        for pause in _SWEEPS_S:
+            if self._closed.wait(pause):
+                return
+            try:
+                cluster = self._connect()
+                for producer in open_transactions(cluster, self._base):
+                    lease = producer.transactional_id.removeprefix(f"{self._base}-").partition("-")[0]
+                    if lease.isdigit() and int(lease) < self._lease:
+                        log.info("transaction %s of an earlier attempt is aborted", producer.transactional_id)
+                        init_producer(cluster, producer.transactional_id, self._timeout_ms)
+            except Exception as error:
+                log.warning("transactions of earlier attempts could not be looked for: %s", error)
 
     def close(self) -> None:
+        self._closed.set()
         self._done.clear()
 
 
@@ -222,24 +248,20 @@ def _note(kept: str, name: str) -> tuple[Files, str]:
     return Files(staging), f"{_NOTES}/{name}"
 
 
-def _waiting(cluster: Cluster, listed: list[str], wanted: set[Producer]) -> set[str]:
-    """Of the open ones those that are wanted. The id is not enough: a worker uses it again once its transaction is committed, so
-    under the id of one that a checkpoint names, a round behind that checkpoint may have left another."""
-    ids = sorted({producer.transactional_id for producer in wanted} & set(listed))
+def open_transactions(cluster: Cluster, base: str) -> set[Producer]:
+    """What is open below a name."""
 
-    def ask() -> set[str]:
-        found = cluster.admin.describe_transactions(ids)
-        return {n for n, each in found.items() if Producer(n, each.producer_id, each.producer_epoch) in wanted}
-
-    return cluster.retried("open transactions", ask) if ids else set()
-
-
-def open_transactions(cluster: Cluster, base: str) -> list[str]:
-    """Transactional ids below a name that have something open."""
-
-    def ask() -> list[str]:
+    def ask() -> set[Producer]:
         found = cluster.admin.list_transactions(state_filters=list(_OPEN_STATES))
         every = [each.transactional_id for listing in found.values() for each in listing]
-        return sorted(name for name in every if name.startswith(f"{base}-"))
+        names = sorted(name for name in every if name.startswith(f"{base}-"))
+        if not names:
+            return set()
+        described = cluster.admin.describe_transactions(names)
+        return {
+            Producer(name, d.producer_id, d.producer_epoch)
+            for name, d in described.items()
+            if d.state.value in _OPEN_STATES
+        }
 
     return cluster.retried(f"transactions of {base}", ask)

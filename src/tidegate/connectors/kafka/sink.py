@@ -106,7 +106,7 @@ class KafkaSink(Sink):
             Cluster.of(self.properties),
             self.serializer,
             context,
-            base=self._base(context.job_id, context.sink_id) if exactly_once else None,
+            base=f"{self._base(context.job_id, context.sink_id)}-{context.lease}" if exactly_once else None,
             timeout_ms=self.timeout_ms,
             codec=self.codec,
             batch_bytes=self.batch_bytes,

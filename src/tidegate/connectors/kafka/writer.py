@@ -41,7 +41,7 @@ class TransactionalIds:
 
     @classmethod
     def of(cls, base: str) -> TransactionalIds:
-        """``base``: prefix, job and sink."""
+        """``base``: prefix, job, sink and the attempt of the job."""
         return cls._of_this_process.setdefault((os.getpid(), base), cls(base))
 
     def __init__(self, base: str) -> None:

@@ -13,7 +13,9 @@ from tidegate.common.user_code import user_line
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.blame import is_for_good, not_encodable, user_error
 from tidegate.operators.collecting import CollectingOperator
+from tidegate.operators.functions import checkpointed
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site
+from tidegate.operators.own_state import OwnState
 from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
 from tidegate.state.snapshot import WRITER, ListPart, OperatorSnapshot, Part, Redistribution
 
@@ -27,12 +29,19 @@ class SinkOperator(CollectingOperator):
         super().__init__(node, site)
         self._sink: Sink = self.operator.spec.sink
         self._writer: SinkWriter | None = None
+        function = checkpointed(getattr(self._sink, "function", None))
+        self._own_state = None if function is None else OwnState(self.operator, site, function, None)
+
+    def fits(self, snapshot: OperatorSnapshot) -> bool:
+        return self._own_state is None or self._own_state.fits(snapshot)
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
         self._context = self._writer_context(round)
         self._state = snapshot.values(WRITER)
         self._prepared = Prepared()
+        if self._own_state is not None:
+            self._own_state.restore(snapshot, round)
 
     def _writer_context(self, round: OperatorRound) -> WriterContext:
         settings, operator = self.site.settings, self.operator
@@ -46,6 +55,7 @@ class SinkOperator(CollectingOperator):
             attempt=round.token,
             now_ms=round.now_ms(),
             staging=f"{settings.root}/taskowned/{operator.uid_hash}",
+            lease=settings.lease,
         )
 
     def settle(self) -> None:
@@ -60,6 +70,8 @@ class SinkOperator(CollectingOperator):
 
     def prepare_commit(self) -> list[Any]:
         """A sink that was given nothing and keeps nothing has nothing to prepare."""
+        if self._own_state is not None:
+            self._own_state.snapshot()  # before its function is closed
         if self.declined is None:
             self._attempt(self._prepare)
         problem = _not_plain(self._prepared)
@@ -99,7 +111,8 @@ class SinkOperator(CollectingOperator):
 
     def parts(self) -> dict[str, Part]:
         state = self._prepared.state
-        return {WRITER: ListPart.of(Redistribution.EVEN_SPLIT, state)} if state else {}
+        parts: dict[str, Part] = {WRITER: ListPart.of(Redistribution.EVEN_SPLIT, state)} if state else {}
+        return parts if self._own_state is None else {**parts, **self._own_state.parts()}
 
     def end(self, *, abort: bool) -> None:
         """What fails here is left to ``abort_lingering``, and must not kill the task behind it."""

@@ -1,0 +1,77 @@
+"""Cached streams: what an operator emits is computed once, by the first job that needs it, and read by later ones."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from tidegate.common.errors import ProgramError
+from tidegate.common.ids import new_token
+from tidegate.common.options import CHECKPOINT_DIR
+from tidegate.connectors import cache
+from tidegate.datastream.stream import DataStream
+from tidegate.graph.transformation import Input, SinkSpec, SourceSpec, Transformation
+
+
+class CachedDataStream(DataStream):
+    """What ``cache`` returns. In BATCH mode only: of a stream that goes on there is no end to be cached."""
+
+    def invalidate(self) -> None:
+        """Delete what is cached. The next job that needs it computes it again."""
+        (only,) = self._inputs
+        cache.drop(self._env._caches[only.upstream])
+
+    def _operator(self, method: str) -> NoReturn:
+        raise ProgramError(
+            f"{method}() belongs to an operator, and cache() is none",
+            where="CachedDataStream",
+            cure=f"call {method}() before cache(), or on the stream the next operator returns",
+        )
+
+
+def cached(stream: DataStream) -> CachedDataStream:
+    operator, env = stream._operator("cache"), stream._env
+    if operator.id not in env._caches:
+        env._caches[operator.id] = _directory(env._configuration.read(CHECKPOINT_DIR))
+    return CachedDataStream(env, (Input(operator.id),), stream._type)
+
+
+def _directory(shared: str | None) -> str:
+    """Beside the checkpoints, which all workers can reach; a program without checkpoints runs on one machine."""
+    name = f"cache-{new_token()}"
+    return f"{shared.rstrip('/')}/{name}" if shared else f"{tempfile.gettempdir()}/tidegate-{name}"
+
+
+def with_caches(registry: Mapping[int, Transformation], caches: Mapping[int, str]) -> dict[int, Transformation]:
+    """The registry with sources in the place of operators whose records are cached."""
+    changed = dict(registry)
+    for operator_id, directory in caches.items():
+        files = cache.cached_files(directory)
+        if files is not None:
+            spec: Any = SourceSpec(cache.CachedSource(directory, files))
+            changed[operator_id] = replace(registry[operator_id], spec=spec, inputs=(), pickled_spec=None)
+    return changed
+
+
+def cache_writers(
+    transformations: Iterable[Transformation], caches: Mapping[int, str], mode: str, first_id: int
+) -> list[Transformation]:
+    """Sinks for the operators of a program that are to be cached and are not yet."""
+    writers: list[Transformation] = []
+    for t in transformations:
+        directory = caches.get(t.id)
+        if directory is None or cache.cached_files(directory) is not None:
+            continue
+        if mode != "BATCH":
+            raise ProgramError(
+                "cache() needs BATCH mode",
+                where=f"operator '{t.name}'",
+                found=f"the program runs in {mode} mode",
+                cure="env.set_runtime_mode(RuntimeExecutionMode.BATCH), with bounded sources; or leave cache() out",
+            )
+        sink = SinkSpec(cache.CacheSink(directory))
+        number = first_id + len(writers)
+        writers.append(Transformation(number, "Sink: Cache", sink, (Input(t.id),), parallelism=t.parallelism))
+    return writers

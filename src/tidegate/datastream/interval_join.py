@@ -1,0 +1,111 @@
+"""Interval joins: Java's shape, spelled as PyFlink would (which has none)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidegate.common.arguments import wrong
+from tidegate.common.errors import ProgramError
+from tidegate.common.time import Duration, Time
+from tidegate.common.typeinfo import TypeInformation
+from tidegate.datastream.connected_streams import check_connected, expect_object, two_inputs
+from tidegate.datastream.functions import ProcessJoinFunction
+from tidegate.datastream.keyed_stream import KeyedStream
+from tidegate.datastream.output_tag import OutputTag
+from tidegate.datastream.stream import DataStream, expect_type
+from tidegate.datastream.typed_functions import TypedJoin, typed
+from tidegate.graph.transformation import IntervalJoinSpec
+
+
+class IntervalJoin:
+    """What ``interval_join`` returns: say how far apart in time two records may be."""
+
+    def __init__(self, stream1: KeyedStream, stream2: KeyedStream) -> None:
+        check_connected("interval_join", stream1, stream2)
+        for stream in (stream1, stream2):
+            if not isinstance(stream, KeyedStream):
+                raise wrong(
+                    "interval_join", "keyed streams", stream, "call key_by(...) on both, by keys that are to be equal"
+                )
+        self._streams = stream1, stream2
+
+    def in_event_time(self) -> IntervalJoin:
+        """As it is anyway."""
+        return self
+
+    def in_processing_time(self) -> IntervalJoin:
+        """Refused, as in Flink."""
+        raise ProgramError("Interval joins are in event time only", where="interval_join", found="in_processing_time()")
+
+    def between(self, lower_bound: Time | Duration, upper_bound: Time | Duration) -> IntervalJoined:
+        """A right record joins a left one if it lies from ``lower_bound`` to ``upper_bound`` behind it; either may be negative."""
+        lower, upper = _millis(lower_bound), _millis(upper_bound)
+        if lower > upper:
+            raise ProgramError(
+                "The lower bound of an interval join is not above the upper one",
+                where="between",
+                found=f"{lower} ms and {upper} ms",
+                cure="swap them; a right record before the left one has a negative bound",
+            )
+        return IntervalJoined(*self._streams, lower, upper)
+
+
+@dataclass(frozen=True)
+class IntervalJoined:
+    """What ``between`` returns. Its methods give a new one."""
+
+    _left: KeyedStream
+    _right: KeyedStream
+    _lower: int
+    _upper: int
+    _left_late: OutputTag | None = None
+    _right_late: OutputTag | None = None
+
+    def lower_bound_exclusive(self) -> IntervalJoined:
+        """Without the lower bound itself."""
+        return replace(self, _lower=self._lower + 1)
+
+    def upper_bound_exclusive(self) -> IntervalJoined:
+        """Without the upper bound itself."""
+        return replace(self, _upper=self._upper - 1)
+
+    def side_output_left_late_data(self, output_tag: OutputTag) -> IntervalJoined:
+        """Where left records go that come behind the watermark. Without: nowhere."""
+        return replace(self, _left_late=_expect_tag("side_output_left_late_data", output_tag))
+
+    def side_output_right_late_data(self, output_tag: OutputTag) -> IntervalJoined:
+        """Where right records go that come behind the watermark. Without: nowhere."""
+        return replace(self, _right_late=_expect_tag("side_output_right_late_data", output_tag))
+
+    def process(
+        self, process_join_function: ProcessJoinFunction, output_type: TypeInformation | None = None
+    ) -> DataStream:
+        """Called for every pair; what it emits has the later one of the two times."""
+        expect_object("process of an interval join", process_join_function, ProcessJoinFunction)
+        expect_type("process", output_type)
+        if self._lower > self._upper:
+            raise ProgramError(
+                "An interval join needs an interval with something in it",
+                where="interval_join",
+                found=f"from {self._lower} to {self._upper} ms, exclusive bounds taken off",
+                cure="make it wider, or leave its bounds in it",
+            )
+        function = typed(TypedJoin, process_join_function, output_type)
+        late = (tag.tag_id if tag is not None else None for tag in (self._left_late, self._right_late))
+        spec = IntervalJoinSpec(function, self._lower, self._upper, *late)
+        return two_inputs("Interval Join", spec, self._left, self._right, output_type)
+
+
+def _millis(bound: Any) -> int:
+    if isinstance(bound, Duration):
+        return bound.to_millis()
+    if isinstance(bound, Time):
+        return bound.to_milliseconds()
+    raise wrong("between", "times", bound, "for example Time.seconds(-5) and Time.seconds(5)")
+
+
+def _expect_tag(method: str, tag: Any) -> OutputTag:
+    if not isinstance(tag, OutputTag):
+        raise wrong(method, "an OutputTag", tag, 'OutputTag("late", Types.STRING())')
+    return tag

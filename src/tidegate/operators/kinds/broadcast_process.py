@@ -1,0 +1,27 @@
+"""Process functions with a second input that every subtask sees all of, and with the state that is made of it."""
+
+from __future__ import annotations
+
+from tidegate.graph.plan import ChainNode
+from tidegate.operators.broadcast_contexts import BroadcastContext, ReadOnlyContext
+from tidegate.operators.codegen import LoopSource
+from tidegate.operators.function_operator import FunctionOperator
+from tidegate.operators.operator import Site
+
+
+class BroadcastProcessOperator(FunctionOperator):
+    """The first input may be keyed; then the second has no current key, and timers belong to the first."""
+
+    def __init__(self, node: ChainNode, site: Site) -> None:
+        super().__init__(node, site)
+        assert self.own_state is not None
+        states, declared = self.own_state.states, self.operator.spec.broadcast_states
+        backend = None if self.by_key is None else self.by_key.backend
+        timers = self.context.timer_service()
+        self.context = ReadOnlyContext(timers, backend, states, declared)
+        self._broadcast_context = BroadcastContext(timers, backend, states, declared)
+
+    def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
+        context = self.write_time(source, value, depth, self._broadcast_context if input else self.context)
+        function, owner = self.functions[input], source.owner(self.node, value)
+        source.call_each(f"{self.id}", function, [value, context], depth, owner, keyed, source.emitter(self))

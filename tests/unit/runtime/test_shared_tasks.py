@@ -1,0 +1,111 @@
+"""Several subtasks of a level in one Spark task: the same results, acks and files as with a task for each.
+
+Spark's part is played here: partitions by the number of tasks, rows in any order, tasks tried again.
+"""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.common import Configuration, Types
+from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream.state import ValueStateDescriptor
+from tidegate.graph.transformation import Program
+from tidegate.operators.level import JobSpec, close_job
+from tidegate.operators.rows import Ack
+from tidegate.runtime.engine import RoundPlan
+from tidegate.runtime.handle import StartedJob
+from tidegate.runtime.master import JobMaster
+from tidegate.spark.task import LevelTask
+
+
+class Broadcast:
+    def __init__(self, value: bytes) -> None:
+        self.value = value
+
+
+class TaskEngine:
+    """Levels of ``most`` tasks each, in this process. Every third task is run twice, and its first result thrown away."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._random = most, random.Random(1)
+        self.acks: list[Ack] = []
+
+    def start(self, spec: JobSpec) -> None:
+        self._spec, self._program = spec, Broadcast(pickle.dumps(spec, 5))
+
+    def run(self, plan: RoundPlan) -> list[Ack]:
+        context = pickle.dumps(plan.context, 5)
+        rows: list[Any] = []
+        for level, plans in enumerate(plan.tasks):
+            tasks = min(len(plans), self._most)
+            task = LevelTask(
+                self._spec.attempt, self._program, level, context, [pickle.dumps(one, 5) for one in plans], tasks
+            )
+            self._random.shuffle(rows)
+            arriving = [[pair for pair in rows if pair[0] % tasks == number] for number in range(tasks)]
+            rows = [row for number in range(tasks) for row in self._run(task, number, arriving[number])]
+        acks = [pickle.loads(payload) for _, payload in rows]
+        self.acks += acks
+        return acks
+
+    def _run(self, task: LevelTask, number: int, rows: list[Any]) -> list[Any]:
+        if number % 3 == 0:
+            list(task(number, iter(rows)))
+        return list(task(number, iter(rows)))
+
+    def cancel(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        close_job(self._spec.settings.job_id)
+
+
+class Counts(KeyedProcessFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Any:
+        self.count.update((self.count.value() or 0) + 1)
+        ctx.timer_service().register_event_time_timer(1)
+        return ()
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Any:
+        yield ctx.get_current_key(), self.count.value()
+
+
+@pytest.mark.parametrize("most", [1, 3, 4, 100])
+def test_the_results_do_not_depend_on_how_many_share_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    engine = TaskEngine(most)
+
+    class Executor:
+        def execute_async(self, program: Program) -> StartedJob:
+            return StartedJob(JobMaster(program, engine, local_root=str(tmp_path / "local")), [])
+
+    monkeypatch.setitem(executor._registered, "tasks", Executor)
+    keys = {
+        "execution.target": "tasks",
+        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+        "execution.checkpointing.interval": "10 ms",
+        "tidegate.round.max-records": 100,
+        "tidegate.chunk.records": 7,
+        "parallelism.default": 8,
+        "pipeline.max-parallelism": 32,
+        "restart-strategy.type": "none",
+    }
+    env = StreamExecutionEnvironment(Configuration.from_dict(keys))
+    numbers = env.from_collection(list(range(500))).rebalance().map(lambda v: v, Types.LONG())
+    counted = numbers.key_by(lambda v: v % 20, Types.LONG()).process(Counts())
+    united = counted.union(numbers.filter(lambda v: v < 5).map(lambda v: (v, "seen")))  # rows that pass a level
+    assert Counter(united.execute_and_collect()) == Counter(
+        [(k, 25) for k in range(20)] + [(v, "seen") for v in range(5)]
+    )
+    assert len({(ack.chain, ack.subtask) for ack in engine.acks}) >= 17

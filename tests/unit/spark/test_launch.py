@@ -1,0 +1,62 @@
+"""What a JVM writes to its standard error comes out of ours, but for what it says of itself. Without a JVM."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidegate.spark import launch
+
+SAYS = """
+import os, subprocess, sys
+from tidegate.spark.launch import _own_stderr
+
+with _own_stderr() as stderr:
+    subprocess.run([sys.executable, "-c", sys.argv[1]], stderr=stderr)
+    if sys.argv[2:]:
+        raise RuntimeError("not started")
+"""
+
+
+def heard(program: str, *failing: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", SAYS, program, *failing], capture_output=True, text=True, check=False)
+    return done.stderr.splitlines()
+
+
+def test_what_java_says_of_itself_is_left_out_and_all_else_is_shown_whole() -> None:
+    program = """
+import sys
+print("WARNING: Using incubator modules: jdk.incubator.vector", file=sys.stderr)
+print("WARNING: something of the user's", file=sys.stderr)
+print("Picked up JAVA_TOOL_OPTIONS: -Xmx1g", file=sys.stderr)
+for n in range(2000): print("line", n, "\\u00e4" * 50, file=sys.stderr)
+sys.stderr.write("no line feed at the end")
+"""
+    lines = heard(program)
+    assert lines[0] == "WARNING: something of the user's"
+    assert [line.split()[1] for line in lines[1:-1]] == [str(n) for n in range(2000)]
+    assert lines[-1] == "no line feed at the end"
+
+
+def test_why_it_did_not_start_comes_before_the_error() -> None:
+    lines = heard("import sys; print('java: not found', file=sys.stderr)", "fail")
+    assert lines[0] == "java: not found"
+    assert lines[-1] == "RuntimeError: not started"
+
+
+def test_the_level_holds_from_the_first_line_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    settings = launch.log_settings({"spark.driver.defaultJavaOptions": "-Dmine=1"}, "WARN")
+    options = settings["spark.driver.defaultJavaOptions"].split()
+    file = options[0].removeprefix("-Dlog4j2.configurationFile=file://")
+    assert os.path.exists(file) and options[1:] == ["-Dtidegate.spark.log-level=WARN", "-Dmine=1"]
+
+
+def test_a_configuration_of_the_users_wins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "log4j2.properties").touch()
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert launch.log_settings({}, "WARN") == {}
