@@ -8,8 +8,8 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from tidegate.common.errors import ConfigurationError
 from tidegate.connectors.kafka.cluster import Cluster
 
-_LEAST_VERSION = (2, 5)
-"""Since then a producer's epoch can be told apart from that of its successor in every answer (KIP-360)."""
+_LEAST_VERSION = (3, 0)
+"""Since then transactions can be listed and described: without that nobody finds what a crash has left."""
 _MAXIMUM = "transaction.max.timeout.ms"
 
 
@@ -19,7 +19,7 @@ def check_transactions(cluster: Cluster, timeout_ms: int) -> None:
     version = admin._manager.broker_version
     if version < _LEAST_VERSION:
         raise ConfigurationError(
-            "Transactions that another process commits need Kafka 2.5 or later",
+            "Transactions that another process commits need Kafka 3.0 or later",
             where=f"bootstrap servers {cluster.servers}",
             found=f"version {'.'.join(map(str, version))}",
             cure="upgrade the brokers, or use DeliveryGuarantee.AT_LEAST_ONCE",

@@ -36,6 +36,8 @@ T = TypeVar("T")
 EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 DEFAULT_TIMEOUT_MS = 30_000
+_BACKOFF_MS = 1_000
+"""As in Kafka's own client. This one's 30 s are as long as a request is tried: behind an outage it would fail once more."""
 
 _PASSING = (errors.RetriableError, errors.UnknownBrokerIdError, errors.BrokerNotAvailableError)
 """What may be over in a moment: brokers restart, leaders and coordinators move."""
@@ -74,7 +76,7 @@ class Cluster:
 
     def __init__(self, properties: ClientProperties) -> None:
         self.properties = properties
-        self._arguments = {"client_id": "tidegate", **properties.client()}
+        self._arguments = {"client_id": "tidegate", "reconnect_backoff_max_ms": _BACKOFF_MS, **properties.client()}
         self.servers = str(self._arguments.get("bootstrap_servers", ""))
         self.timeout_s = properties.number("request.timeout.ms", DEFAULT_TIMEOUT_MS) / 1000
         self._admin: KafkaAdminClient | None = None
@@ -193,7 +195,7 @@ class Cluster:
             pause = min(pause * 2, 1.0)
 
     def _failed(self, what: str, error: Exception) -> ServiceError:
-        text = self.properties.masked(f"{type(error).__name__}: {error}"[:500])
+        text = self.properties.masked(f"{type(error).__name__}: {error}")[:500]
         if isinstance(error, errors.SaslAuthenticationFailedError):
             return self._wrong_password()
         if isinstance(error, _REFUSED):

@@ -10,12 +10,15 @@ How a transaction is committed, whatever has happened before:
    written into it. **Its note is durable before its EndTxn.** A crash before the note leaves an open transaction that nobody
    names, which ``abort_lingering`` or the broker's time-out ends; a crash behind it finds the note at step 1. With the order
    turned round a crash in between would find the old transaction aborted and write everything a second time.
-   The note stays: an older checkpoint that names the same committable may be restored long after.
+   The note stays: an older checkpoint that names the same committable may be restored long after. **A note is never
+   overwritten**: of two drivers that write the same again, one of them taken for dead, the first to note it wins and the other
+   aborts its own. If that transaction is dropped in its turn, the next note bears its name: notes form a chain.
 5. If the log has lost the records (retention), nobody can tell: the job stops and says what is in doubt.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
@@ -53,10 +56,13 @@ _SWEEPS_S = (3, 7, 20, 60, 300)
 
 
 class KafkaCommitter(Committer):
-    """``base``: what the transactional ids of this job and sink start with. ``connect``: the cluster, once it is needed."""
+    """``base``: what the transactional ids of this job and sink start with. ``connect``: the cluster, once it is needed.
+    ``timeout_ms``: of the sink's transactions, which the broker is known to allow."""
 
-    def __init__(self, connect: Callable[[], Cluster], base: str, context: CommitterContext) -> None:
-        self._connect, self._base = connect, base
+    def __init__(
+        self, connect: Callable[[], Cluster], base: str, context: CommitterContext, *, timeout_ms: int
+    ) -> None:
+        self._connect, self._base, self._timeout_ms = connect, base, timeout_ms
         self._files, self._check_lease = Files(context.staging), context.check_lease
         self._lease = context.lease
         self._done: set[str] = set()
@@ -94,7 +100,7 @@ class KafkaCommitter(Committer):
 
     def _commit(self, made: KafkaCommittable) -> None:
         cluster = self._connect()
-        current = self._noted(made) or made
+        current = self._current(made)
         faults.point("K3.kafka.before-commit", transaction=current.name)
         if not self._end(cluster, current):
             current = self._write_again(cluster, made, current)
@@ -139,27 +145,47 @@ class KafkaCommitter(Committer):
                 cure="raise 'transaction.timeout.ms', or let the sink keep its output (set_keep_output(True), the default)",
             )
         log.warning("%s was aborted by the broker: its %d records are written again", dropped, made.records)
-        timeout_ms = _REWRITE_MS
-        producer = init_producer(cluster, f"{self._base}-again-{new_token()}", timeout_ms)
-        writer = TransactionWriter(cluster, producer)
-        for place, data in read_kept(made.kept):
-            writer.send([(place, data)])
-        writer.flush()
-        again = KafkaCommittable.of(producer, writer.firsts, writer.records, None)
-        faults.point("K4.kafka.written-again", transaction=again.name)
-        self._check_lease()
-        files, name = _note(made.kept[0], made.name)
-        files.replace(name, json.dumps(again.plain()).encode())
+        again = self._copied(cluster, made.kept)
+        files, name = _note(made.kept[0], dropped.name)
+        try:
+            files.publish(name, json.dumps(again.plain()).encode())
+        except FileExistsError:
+            log.warning("%s was written again by somebody else too: that counts", dropped)
+            with contextlib.suppress(NotOursError):  # aborted by the other
+                end(cluster, again.producer, commit=False)
+            return self._current(made)
         faults.point("K4.kafka.noted", transaction=again.name)
         return again
 
+    def _copied(self, cluster: Cluster, kept: tuple[str, int, str]) -> KafkaCommittable:
+        """Kept output in a new transaction, open. If that fails, or somebody else has the job by now, it does not stay in the way
+        of readers until its time is over."""
+        timeout_ms = max(self._timeout_ms, _REWRITE_MS)  # all of it at once takes longer than a round did
+        producer = init_producer(cluster, f"{self._base}-again-{new_token()}", timeout_ms)
+        writer = TransactionWriter(cluster, producer)
+        try:
+            for place, data in read_kept(kept):
+                writer.send([(place, data)])
+            writer.flush()
+            faults.point("K4.kafka.written-again", transaction=producer.transactional_id)
+            self._check_lease()
+        except Exception:
+            with contextlib.suppress(NotOursError, ServiceError):
+                end(cluster, producer, commit=False)
+            raise
+        return KafkaCommittable.of(producer, writer.firsts, writer.records, None)
+
     @staticmethod
-    def _noted(made: KafkaCommittable) -> KafkaCommittable | None:
-        if made.kept is None:
-            return None
-        files, name = _note(made.kept[0], made.name)
-        content = files.read_if_exists(name)
-        return None if content is None else KafkaCommittable.from_plain(json.loads(content))
+    def _current(made: KafkaCommittable) -> KafkaCommittable:
+        """The transaction that counts: itself, or the last under which it was written again."""
+        current = made
+        while made.kept is not None:
+            files, name = _note(made.kept[0], current.name)
+            content = files.read_if_exists(name)
+            if content is None:
+                break
+            current = KafkaCommittable.from_plain(json.loads(content))
+        return current
 
     # -- what nobody will commit ---------------------------------------------------------------------------------------
 
@@ -187,7 +213,7 @@ class KafkaCommitter(Committer):
         for producer in listed - {made.producer for made in wanted}:
             faults.point("K2.kafka.before-abort", transaction=producer.transactional_id)
             # Not EndTxn: a new epoch also stops a task that is still writing.
-            init_producer(cluster, producer.transactional_id, _REWRITE_MS)
+            init_producer(cluster, producer.transactional_id, self._timeout_ms)
         for name in files:
             self._files.delete(name)
         if self._sweeper is None and self._lease:
@@ -207,7 +233,7 @@ class KafkaCommitter(Committer):
                     lease = producer.transactional_id.removeprefix(f"{self._base}-").partition("-")[0]
                     if lease.isdigit() and int(lease) < self._lease:
                         log.info("transaction %s of an earlier attempt is aborted", producer.transactional_id)
-                        init_producer(cluster, producer.transactional_id, _REWRITE_MS)
+                        init_producer(cluster, producer.transactional_id, self._timeout_ms)
             except Exception as error:
                 log.warning("transactions of earlier attempts could not be looked for: %s", error)
 

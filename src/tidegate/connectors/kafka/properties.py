@@ -78,8 +78,10 @@ class ClientProperties(dict[str, str]):
     def secrets(self) -> list[str]:
         """Texts that may appear in no log and no error."""
         found = [value for key, value in self.items() if _SECRET.search(key) and value]
-        jaas = _JAAS.findall(self.get("sasl.jaas.config", ""))
-        return [*found, *(value for name, value in jaas if name == "password" and value)]
+        jaas = [
+            value for name, value in _JAAS.findall(self.get("sasl.jaas.config", "")) if name == "password" and value
+        ]
+        return [*found, *jaas, *(value.replace('\\"', '"') for value in jaas)]
 
     def masked(self, text: object) -> str:
         """The text without any of the secrets."""

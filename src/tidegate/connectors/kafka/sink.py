@@ -117,7 +117,12 @@ class KafkaSink(Sink):
     def create_committer(self, context: CommitterContext) -> Committer | None:
         if self.delivery is not DeliveryGuarantee.EXACTLY_ONCE:
             return None
-        return KafkaCommitter(lambda: Cluster.of(self.properties), self._base(context.job_id, context.sink_id), context)
+        return KafkaCommitter(
+            lambda: Cluster.of(self.properties),
+            self._base(context.job_id, context.sink_id),
+            context,
+            timeout_ms=self.timeout_ms,
+        )
 
 
 class KafkaSinkBuilder:

@@ -91,10 +91,16 @@ class TransactionWriter:
         for place, data in made:
             by_leader.setdefault(self._leader(place), []).append((place, data))
         for node, group in by_leader.items():
-            self._wait(node)
+            self._wait_for({place for place, _ in group})
             for turn in _turns(group):
                 self._wait(node)
                 self._begin(node, turn)
+
+    def _wait_for(self, places: set[TopicPartition]) -> None:
+        """The order of a partition holds when its leader moves: what is under way to the old one comes first."""
+        for node, (_, group) in list(self._under_way.items()):
+            if any(place in places for place, _ in group):
+                self._wait(node)
 
     def flush(self) -> None:
         """Everything sent is written, on all replicas in sync."""
@@ -275,26 +281,25 @@ def ended(cluster: Cluster, producer: Producer, firsts: dict[TopicPartition, int
 
 
 def _in_log(cluster: Cluster, producer: Producer, place: TopicPartition, first: int) -> Ended:
-    """Reads from the transaction's first record to the first end of its producer's.
+    """Reads from the transaction's first record to its end.
 
-    The record itself must be there: retention and compaction may have taken it, and with it maybe the end, and then the first
-    end that is found may be that of a later transaction.
+    A producer id and an epoch have one transaction, so an end with both is its own. One with a higher epoch is (the broker has
+    fenced the producer) if a record of the transaction comes before it. Retention and compaction may have taken all of them,
+    and the end too: then what is found may be of a later transaction, and nobody can tell.
     """
-    if cluster.offsets([place], EARLIEST)[place] > first:
-        return Ended.UNKNOWN
     request = partial(fetch_request, place, isolation=READ_UNCOMMITTED, wait_ms=10, partition_bytes=1 << 20)
-    at, seen = first, False
+    at, seen = max(first, cluster.offsets([place], EARLIEST)[place]), False
     while True:
         partition = cluster.send(request(at), cluster.leader(place)).responses[0].partitions[0]
         raise_code(partition.error_code, f"log of {place}")
         for batch in batches(bytes(partition.records or b"")):
-            own = batch.producer_id == producer.producer_id
-            if own and not batch.is_control_batch and batch.producer_epoch == producer.epoch:
-                seen = seen or batch.base_offset <= first < end_of(batch)
-            if own and batch.is_control_batch and batch.base_offset > first:
-                if not seen:
-                    return Ended.UNKNOWN
-                return Ended.COMMITTED if marker(batch).committed else Ended.ABORTED
             at = max(at, end_of(batch))
+            if batch.producer_id != producer.producer_id or batch.producer_epoch < producer.epoch:
+                continue
+            seen = seen or batch.producer_epoch == producer.epoch
+            if not seen:
+                return Ended.UNKNOWN
+            if batch.is_control_batch:
+                return Ended.COMMITTED if marker(batch).committed else Ended.ABORTED
         if at >= partition.high_watermark:
             return Ended.OPEN if seen else Ended.UNKNOWN

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -34,40 +35,55 @@ class TransactionalIds:
     there are workers times transactions that are open at once, however long the job runs.
     """
 
+    _LOOKED_AT: ClassVar = 8
+
     _of_this_process: ClassVar[dict[tuple[int, str], TransactionalIds]] = {}
 
     @classmethod
     def of(cls, base: str) -> TransactionalIds:
         """``base``: prefix, job, sink and the attempt of the job."""
-        key = (os.getpid(), base)
-        if key not in cls._of_this_process:
-            cls._of_this_process[key] = cls(base)
-        return cls._of_this_process[key]
+        return cls._of_this_process.setdefault((os.getpid(), base), cls(base))
 
     def __init__(self, base: str) -> None:
         self._base, self._made = f"{base}-{new_token()}", 0
-        self._used: list[str] = []
+        self._used: dict[str, Producer] = {}
+        """The last transaction of each id, the longest unused first."""
+        self._choosing = threading.Lock()
 
-    def take(self, cluster: Cluster) -> str:
-        """An id with nothing open under it. It is the caller's until its transaction ends."""
-        chosen = self._ended(cluster)
-        if chosen is None:
-            self._made += 1
-            chosen = f"{self._base}-{self._made}"
-        else:
-            self._used.remove(chosen)
-        self._used.append(chosen)
-        return chosen
+    def begin(self, cluster: Cluster, timeout_ms: int) -> Producer:
+        """A new transaction, under an id with nothing open. The id is the caller's until the transaction ends; if this fails, it is
+        not used again: the broker may yet act on what was asked."""
+        with self._choosing:
+            chosen = self._ended(cluster)
+            if chosen is None:
+                self._made += 1
+                chosen = f"{self._base}-{self._made}"
+            producer = init_producer(cluster, chosen, timeout_ms)
+            self._used[chosen] = producer
+            return producer
 
     def _ended(self, cluster: Cluster) -> str | None:
-        oldest = self._used[:8]
-        if not oldest:
-            return None
+        """Takes one out. Those that cannot end any more (nothing was written, or the broker has forgotten the id) are forgotten,
+        or they would stand in front of the others for ever."""
+        oldest = list(self._used)[: self._LOOKED_AT]
         try:
             found = cluster.admin.describe_transactions(oldest)
+        except errors.TransactionalIdNotFoundError:
+            self._used = {name: last for name, last in self._used.items() if name not in oldest}
+            return None
         except errors.KafkaError:
             return None  # one more id does no harm
-        return next((n for n in oldest if n in found and str(found[n].state.value).startswith("Complete")), None)
+        for name in oldest:
+            state, last = str(found[name].state.value), self._used[name]
+            known = (found[name].producer_id, found[name].producer_epoch)
+            if known < (last.producer_id, last.epoch):
+                continue  # a coordinator that was replaced and does not know it tells of the transaction before
+            if state.startswith("Complete"):
+                del self._used[name]
+                return name
+            if state == "Empty":
+                del self._used[name]
+        return None
 
 
 class KafkaWriter(SinkWriter):
@@ -107,7 +123,7 @@ class KafkaWriter(SinkWriter):
         for topic, places in self._by_topic(values):
             partitions = self._choose(topic, values, keys, places)
             for n, partition in zip(places, partitions, strict=True):
-                moment = now if timestamps is None or timestamps[n] is None else timestamps[n]
+                moment = now if timestamps is None or timestamps[n] is None or timestamps[n] < 0 else timestamps[n]
                 self._add(
                     TopicPartition(topic, partition),
                     moment,
@@ -213,9 +229,8 @@ class KafkaWriter(SinkWriter):
 
     def _begin(self) -> None:
         if self._base is not None:
-            chosen = TransactionalIds.of(self._base).take(self._cluster)
-            self._producer = init_producer(self._cluster, chosen, self._timeout_ms)
-            faults.point("K1.kafka.begun", transaction=chosen)
+            self._producer = TransactionalIds.of(self._base).begin(self._cluster, self._timeout_ms)
+            faults.point("K1.kafka.begun", transaction=self._producer.transactional_id)
             if self._keep:
                 self._kept = KeptOutput.create(self._context)
         self._writer = TransactionWriter(self._cluster, self._producer, self._acks)
