@@ -233,6 +233,8 @@ class LocalTimeTypeInfo(TypeInformation):
     """``datetime.date``, ``time`` and ``datetime`` to the microsecond (Java's ``LocalDate`` and its sisters)."""
 
     class TimeType(Enum):
+        """Which of the three it is."""
+
         LOCAL_DATE = 0
         LOCAL_TIME = 1
         LOCAL_DATE_TIME = 2
@@ -289,6 +291,7 @@ class ElementTypeInfo(TypeInformation):
 
     @property
     def elem_type(self) -> TypeInformation:
+        """The type of every element."""
         return self._element_type
 
     def describe(self) -> str:
@@ -358,10 +361,12 @@ class MapTypeInfo(TypeInformation):
 
     @property
     def key_type(self) -> TypeInformation:
+        """The type of every key."""
         return self._key_type_info
 
     @property
     def value_type(self) -> TypeInformation:
+        """The type of every value."""
         return self._value_type_info
 
     def describe(self) -> str:

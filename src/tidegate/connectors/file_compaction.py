@@ -23,13 +23,17 @@ class FileCompactStrategy:
 
     @staticmethod
     def builder() -> FileCompactStrategy.Builder:
+        """Begin a strategy; it needs a size or a number of checkpoints."""
         return FileCompactStrategy.Builder()
 
     def is_enough(self, size: int, checkpoints: int) -> bool:
+        """Whether so many bytes, or so many checkpoints since the first of them, make a file."""
         by_size = self.size_threshold is not None and size >= self.size_threshold
         return by_size or (self.num_checkpoints is not None and checkpoints >= self.num_checkpoints)
 
     class Builder:
+        """Describes a strategy."""
+
         def __init__(self) -> None:
             self._size: int | None = None
             self._checkpoints: int | None = None
@@ -53,6 +57,7 @@ class FileCompactStrategy:
             return self
 
         def build(self) -> FileCompactStrategy:
+            """The strategy; ProgramError without any condition."""
             if self._size is None and self._checkpoints is None:
                 raise ProgramError(
                     "At least one of conditions to be configured",

@@ -121,6 +121,8 @@ class FileSink(Sink):
         files.make_directory()
 
     class BaseBuilder:
+        """Describes a sink: what both kinds of formats share."""
+
         def __init__(self, base_path: str, encoder: Any, policy: RollingPolicy) -> None:
             self._base_path, self._encoder, self._policy = full_path(base_path), encoder, policy
             self._assigner = BucketAssigner.date_time_bucket_assigner()
@@ -143,6 +145,7 @@ class FileSink(Sink):
             return self
 
         def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
+            """When a new file begins."""
             self._policy = rolling_policy
             return self
 
@@ -154,6 +157,7 @@ class FileSink(Sink):
             return self
 
         def with_output_file_config(self, output_file_config: OutputFileConfig) -> Self:
+            """How part files are called."""
             self._names = output_file_config
             return self
 
@@ -174,6 +178,8 @@ class FileSink(Sink):
             return FileSink(settings)
 
     class RowFormatBuilder(BaseBuilder):
+        """Describes a sink that encodes records one by one."""
+
         def __init__(self, base_path: str, encoder: Any) -> None:
             if isinstance(encoder, str) or not (hasattr(encoder, "encode_batch") or hasattr(encoder, "encode")):
                 raise ArgumentTypeError(
@@ -185,6 +191,8 @@ class FileSink(Sink):
             super().__init__(base_path, encoder, RollingPolicy.default_rolling_policy())
 
     class BulkFormatBuilder(BaseBuilder):
+        """Describes a sink that writes files as a whole."""
+
         def __init__(self, base_path: str, writer_factory: BulkWriterFactory) -> None:
             if not isinstance(writer_factory, BulkWriterFactory):
                 raise wrong(
