@@ -67,6 +67,7 @@ def test_every_point_in_the_code_is_passed() -> None:
     texts = [path.read_text() for path in root.rglob("*.py") if path.parent.name != "testing" or path.stem == "sinks"]
     names = {name for text in texts for name in re.findall(r'faults\.point\(\s*"([^"]+)"', text)}
     passed = {name for scenario in SCENARIOS for name in second_life(scenario).passed}
+    names -= {name for name in names if ".kafka." in name}  # on a real broker: tests/kafka
     assert len(names) > 50
     assert names - passed == set(NOT_PASSED)
 

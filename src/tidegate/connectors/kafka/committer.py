@@ -41,6 +41,7 @@ from tidegate.connectors.kafka.transactions import (
     Producer,
     TransactionWriter,
     end,
+    end_hanging,
     ended,
     init_producer,
 )
@@ -121,6 +122,8 @@ class KafkaCommitter(Committer):
             refusal = str(error)
         answer = ended(cluster, made.producer, made.firsts)
         log.info("%s: EndTxn answered %s, the log says %s", made, refusal, answer.value)
+        if answer is Ended.OPEN and end_hanging(cluster, made.producer, made.firsts):
+            answer = ended(cluster, made.producer, made.firsts)
         if answer is Ended.OPEN:
             raise RetryableCommitError(
                 "a transaction must have ended", where=str(made), found="the log has no end of it"

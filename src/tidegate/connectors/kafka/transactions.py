@@ -11,6 +11,7 @@ would commit the second. Each transaction begins with an InitProducerId, which r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -18,6 +19,7 @@ from functools import partial
 from typing import Any
 
 import kafka.errors as errors
+from kafka.admin import AbortTransactionSpec
 from kafka.protocol.producer import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
@@ -25,6 +27,7 @@ from kafka.protocol.producer import (
     ProduceRequest,
 )
 
+from kafka import TopicPartition as ClientPartition
 from tidegate.common.errors import ProgramError
 from tidegate.connectors.kafka.cluster import (
     EARLIEST,
@@ -35,6 +38,8 @@ from tidegate.connectors.kafka.cluster import (
     raise_code,
 )
 from tidegate.connectors.kafka.records import batches, count_of, end_of, marker, stamped
+
+log = logging.getLogger(__name__)
 
 _INIT, _ADD, _PRODUCE, _END = 4, 3, 9, 4
 """Versions of the messages. EndTxn 5 raises the epoch by itself: not to be mixed with those below."""
@@ -303,3 +308,24 @@ def _in_log(cluster: Cluster, producer: Producer, place: TopicPartition, first: 
                 return Ended.COMMITTED if marker(batch).committed else Ended.ABORTED
         if at >= partition.high_watermark:
             return Ended.OPEN if seen else Ended.UNKNOWN
+
+
+def end_hanging(cluster: Cluster, producer: Producer, places: Iterable[TopicPartition]) -> bool:
+    """Write the end of an aborted transaction into partitions that lack it; False: it has not ended, or not so.
+
+    A broker that restarts and aborts what timed out before it has loaded its topics takes the partitions for deleted. Its
+    coordinator is through then, and readers would wait behind the transaction for ever.
+    """
+    try:
+        found = cluster.admin.describe_transactions([producer.transactional_id])[producer.transactional_id]
+        ours = found.producer_id == producer.producer_id and 0 <= found.producer_epoch - producer.epoch <= 1
+        if not ours or found.state.value != "CompleteAbort":
+            return False
+        for topic, partition in places:
+            place = ClientPartition(topic, partition)
+            cluster.admin.abort_transaction(AbortTransactionSpec(place, producer.producer_id, found.producer_epoch))
+    except errors.KafkaError as error:
+        log.warning("transaction %s hangs in the log: %s", producer.transactional_id, cluster.properties.masked(error))
+        return False
+    log.warning("transaction %s had no end in the log, though the broker has aborted it", producer.transactional_id)
+    return True
