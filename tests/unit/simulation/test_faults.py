@@ -24,6 +24,7 @@ NOT_PASSED = {
     "C2.aborted": "only when a checkpoint fails",
     "C5.publish-failed": "only when a publish fails",
     "T5.partly-rebuilt": "only for state files of many blocks",
+    "spark.opening": "only where there is a JVM: tests/crash/test_workers_killed.py",
 }
 
 
