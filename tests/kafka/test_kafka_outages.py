@@ -248,7 +248,15 @@ def test_outage_longer_than_the_time_of_a_transaction(own_broker: Callable[..., 
     broker.start()
     broker.wait_until_ready()
     _wait_for_abort(sink, run)
-    run.restore()
+
+    def restored() -> bool:
+        try:
+            run.restore()
+        except RetryableCommitError:  # the runtime tries again, too
+            return False
+        return True
+
+    eventually(restored)
     check(topics, topic, 20)
 
 

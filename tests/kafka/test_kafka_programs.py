@@ -13,6 +13,7 @@ from kafka_tools import Broker, Topics
 
 from tidegate.common import Configuration, SimpleStringSchema, WatermarkStrategy
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError, ServiceError, UserCodeError
+from tidegate.common.serialization import for_many
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.dev_broker import free_port
 from tidegate.connectors.kafka.enumerator import commit_offsets
@@ -292,3 +293,16 @@ def test_from_topic_to_topic_in_one_process(broker: Broker, topics: Topics, tmp_
     numbers.map(lambda text: f"{int(text) * 2}").sink_to(_sink(broker.bootstrap_servers, end))
     env.execute()
     assert sorted(map(int, topics.read(end))) == [2 * n for n in range(200)]
+
+
+def test_a_way_for_one_record_wins_over_the_inherited_way_for_many() -> None:
+    class Upper(SimpleStringSchema):
+        def deserialize(self, message: bytes) -> str:
+            return message.decode().upper()
+
+        def serialize(self, value: Any) -> bytes:
+            return str(value).upper().encode()
+
+    assert for_many(Upper(), "deserialize")([b"a"]) == ["A"]
+    assert for_many(Upper(), "serialize")(["a"]) == [b"A"]
+    assert for_many(SimpleStringSchema(), "deserialize")([b"a"]) == ["a"]

@@ -7,7 +7,7 @@ one overrides them. A schema of a user's needs ``serialize`` or ``deserialize`` 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tidegate.common.arguments import expect_int, shown, wrong
@@ -25,6 +25,22 @@ __all__ = [
     "SerializationSchema",
     "SimpleStringSchema",
 ]
+
+
+def for_many(schema: Any, one: str) -> Callable[[list[Any]], list[Any]]:
+    """A schema's way for many records (``serialize_batch``, ``deserialize_batch``), unless a subclass of it has written its own way
+    for ``one`` (``serialize``, ``deserialize``): then that is called for each."""
+    order = type(schema).__mro__
+
+    def depth(name: str) -> int:
+        return next((n for n, each in enumerate(order) if name in vars(each)), len(order))
+
+    many: Callable[[list[Any]], list[Any]]
+    if depth(f"{one}_batch") <= depth(one):
+        many = getattr(schema, f"{one}_batch")
+        return many
+    single = getattr(schema, one)
+    return lambda values: [single(value) for value in values]
 
 
 class SerializationSchema(ABC):

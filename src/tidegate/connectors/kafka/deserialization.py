@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from tidegate.common.arguments import wrong
-from tidegate.common.serialization import DeserializationSchema, SimpleStringSchema
+from tidegate.common.serialization import DeserializationSchema, for_many
 from tidegate.connectors.kafka.cluster import TopicPartition
 from tidegate.connectors.kafka.records import ConsumerRecord
 from tidegate.operators.source import Batch
@@ -63,15 +63,7 @@ class ValueOnly(KafkaRecordDeserializationSchema):
         if any(payload is None for payload in payloads):
             kept = [n for n, payload in enumerate(payloads) if payload is not None]
             payloads, times = [payloads[n] for n in kept], [times[n] for n in kept]
-        many = getattr(self._schema, "deserialize_batch", None)
-        if many is not None:
-            values = many(payloads)
-        elif type(self._schema) is SimpleStringSchema:
-            charset = self._schema.charset
-            values = [payload.decode(charset) for payload in payloads]
-        else:
-            one = self._schema.deserialize
-            values = [one(payload) for payload in payloads]
+        values = for_many(self._schema, "deserialize")(payloads)
         if any(value is None for value in values):
             kept = [n for n, value in enumerate(values) if value is not None]
             values, times = [values[n] for n in kept], [times[n] for n in kept]

@@ -10,7 +10,7 @@ import numpy as np
 
 from tidegate.common.arguments import wrong
 from tidegate.common.errors import ProgramError
-from tidegate.common.serialization import SerializationSchema
+from tidegate.common.serialization import SerializationSchema, for_many
 
 Bytes = bytes | None
 
@@ -51,12 +51,7 @@ class KafkaRecordSerializationSchema:
 
 
 def _serialized(schema: SerializationSchema, values: list[Any]) -> list[Bytes]:
-    many = getattr(schema, "serialize_batch", None)
-    if many is not None:
-        result: list[Bytes] = many(values)
-        return result
-    one = schema.serialize
-    return [one(value) for value in values]
+    return for_many(schema, "serialize")(values)
 
 
 class KafkaRecordSerializationSchemaBuilder:
