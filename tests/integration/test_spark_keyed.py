@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -282,7 +283,10 @@ def test_open_comes_before_the_records_and_close_when_the_job_ends(make_env: Any
     assert {"open 0", "open 1"} <= set(opened)
     assert len(opened) <= 4  # one copy for each subtask and worker, however many rounds there were
     assert sorted(closed) == sorted(line.replace("open", "close") for line in opened)
-    assert lines == opened + closed
+    balance = itertools.accumulate((1 if line[:4] == "open" else -1) for line in lines)
+    assert (
+        min(balance) >= 0
+    )  # nothing is closed that is not open; in the last round one copy may close before another opens
 
 
 class Sale(NamedTuple):
