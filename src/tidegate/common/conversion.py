@@ -11,7 +11,7 @@ fields are of the declared classes costs one comparison a field. Types that neve
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tidegate.common import scalar_conversion as scalars
@@ -94,14 +94,24 @@ class Boundary:
         described = info.describe()
         self._kind = int if described in INTEGER_BITS else _KINDS.get(described)
         self._limit = 1 << INTEGER_BITS[described] - 1 if described in INTEGER_BITS else None
+        fields = [Boundary(field) for field in info.get_field_types()] if isinstance(info, TupleTypeInfo) else []
+        # Of a tuple with a field whose class does not tell, every record is gone through: looking at the others is in vain.
+        self._fields: list[Boundary] | None = fields if fields and all(f._kind or f._fields for f in fields) else None
         self._convert = Conversion(info).call
 
     def __call__(self, values: list[Any]) -> list[Any]:
-        if set(map(type, values)) == {self._kind} and self._holds(values):
-            return values
-        return [self._convert(value) for value in values]
+        return values if self._is_declared(values) else [self._convert(value) for value in values]
 
-    def _holds(self, values: list[Any]) -> bool:
+    def _is_declared(self, values: Collection[Any]) -> bool:
+        """Whether all are just as declared, so that converting them would change nothing. Tuples are looked at field by field."""
+        kinds = set(map(type, values))
+        if self._fields is None:
+            return kinds == {self._kind} and self._holds(values)
+        if kinds != {tuple} or set(map(len, values)) != {len(self._fields)}:
+            return False
+        return all(f._is_declared(column) for f, column in zip(self._fields, zip(*values, strict=True), strict=True))
+
+    def _holds(self, values: Collection[Any]) -> bool:
         limit = self._limit
         return limit is None or (-limit <= min(values) and max(values) < limit)
 

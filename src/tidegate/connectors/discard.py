@@ -9,6 +9,7 @@ from tidegate.operators.sink import Prepared, Sink, SinkGuarantee, SinkWriter, W
 
 class DiscardingSink(Sink):
     guarantee = SinkGuarantee.IDEMPOTENT
+    reads_records = False
 
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
         return _DiscardingWriter()

@@ -129,6 +129,8 @@ class Sink(ABC):
 
     publication: Publication = Publication.CHECKPOINT
     guarantee: SinkGuarantee = SinkGuarantee.NONE
+    reads_records: bool = True
+    """False: nobody ever sees the records, so they need not be checked against the declared type of their stream."""
     function: Any = None
     """The user's function, of a sink that calls one. It may be a ``CheckpointedFunction``."""
 

@@ -158,3 +158,13 @@ values = st.tuples(
 def test_values_of_the_type_come_out_equal(batch: list[Any]) -> None:
     assert repr(Boundary(EXACT)(batch)) == repr(batch)
     assert [Decimal(value[1]) for value in Boundary(EXACT)(batch)] == [Decimal(value[1]) for value in batch]
+
+
+def test_a_batch_of_tuples_as_declared_passes_as_it_is_and_one_other_record_is_found() -> None:
+    through = boundary(Types.TUPLE([Types.LONG(), Types.STRING()]))
+    assert through is not None
+    values = [(1, "a"), (2, "b")]
+    assert through(values) is values
+    for wrong in ((1 << 63, "a"), (1, 2), ("1", "a")):
+        with pytest.raises(ArgumentTypeError):
+            through([*values, wrong])

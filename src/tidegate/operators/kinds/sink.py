@@ -30,7 +30,7 @@ class SinkOperator(CollectingOperator):
         super().__init__(node, site)
         self._sink: Sink = self.operator.spec.sink
         self._writer: SinkWriter | None = None
-        self._convert = boundary(self.operator.spec.type_info)
+        self._convert = boundary(self.operator.spec.type_info) if self._sink.reads_records else None
         function = checkpointed(getattr(self._sink, "function", None))
         self._own_state = None if function is None else OwnState(self.operator, site, function, None)
 
