@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tidegate.connectors.discard import DiscardingSink
 from tidegate.graph.plan import ChainNode, Operator
 from tidegate.operators import registry
 from tidegate.operators.collecting import CollectingOperator
@@ -15,6 +16,8 @@ from tidegate.operators.rewrites import prepare
 from tidegate.operators.rewrites.rewrite import Rewrites
 from tidegate.operators.settings import Settings
 from tidegate.operators.watermarks import Domain
+
+SINK = DiscardingSink()
 
 
 class Bindings:

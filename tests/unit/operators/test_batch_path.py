@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loop_bindings import Bindings, node
+from loop_bindings import SINK, Bindings, node
 from written_functions import exact, written
 
 from tidegate.common import Types
@@ -283,7 +283,7 @@ def collect(root: ChainNode, batches: list[Batch], inline: bool) -> tuple[list[A
 
 
 def test_what_is_behind_gets_records_as_ever() -> None:
-    sink = node(9, SinkSpec(None))
+    sink = node(9, SinkSpec(SINK))
     root = node(3, FlatMapSpec(lambda r: [r, (r[1], str(r[0]))]), sink)
     root = node(0, SourceSpec(None), node(1, MapSpec(lambda x: (x % 7, x)), node(2, FilterSpec(lambda r: r[0]), root)))
     batches: list[Batch] = [(range(200), list(range(200))), (list(range(3)), [1, 2, 3]), (range(100), [None] * 100)]
@@ -309,9 +309,9 @@ def test_what_a_function_behind_changes_is_seen_at_the_next_record() -> None:
         add = written("lambda x: x + total", {"total": 0})
         counted = written("def f(x):\n    global total\n    total += x\n    return x")
         counted = FunctionType(counted.__code__, add.__globals__)
-        one, both = node(9, SinkSpec(None)), Adds()
+        one, both = node(9, SinkSpec(SINK)), Adds()
         root = node(0, SourceSpec(None), node(1, MapSpec(add), node(2, MapSpec(counted), one)))
-        other = node(1, MapSpec(both.add), node(2, MapSpec(both.grow), node(9, SinkSpec(None))))
+        other = node(1, MapSpec(both.add), node(2, MapSpec(both.grow), node(9, SinkSpec(SINK))))
         batches: list[Batch] = [(range(1, 70), None)]
         return collect(root, batches, inline), collect(node(0, SourceSpec(None), other), batches, inline)
 

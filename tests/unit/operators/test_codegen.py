@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from loop_bindings import Bindings, node
+from loop_bindings import SINK, Bindings, node
 
 from tidegate.common.errors import StateAccessError, UserCodeError
 from tidegate.graph.output_tag import OutputTag
@@ -28,7 +28,7 @@ def test_a_chain_of_all_kinds_computes_what_it_says() -> None:
             yield value
             yield value + ctx.ts
 
-    sink = node(5, SinkSpec(None))
+    sink = node(5, SinkSpec(SINK))
     chain = node(4, ProcessSpec(Twice()), sink)
     chain = node(3, FlatMapSpec(lambda v: range(v)), chain)
     chain = node(2, FilterSpec(lambda v: v % 2 == 0), chain)
@@ -39,13 +39,13 @@ def test_a_chain_of_all_kinds_computes_what_it_says() -> None:
 
 
 def test_a_stream_without_timestamps_has_none() -> None:
-    root = node(0, SourceSpec(None), node(1, SinkSpec(None)))
+    root = node(0, SourceSpec(None), node(1, SinkSpec(SINK)))
     got = run(root, [1, 2])
     assert (got.values[1], got.times[1]) == ([1, 2], [])
 
 
 def test_a_fan_out_gives_every_branch_all_records() -> None:
-    root = node(0, SourceSpec(None), node(1, SinkSpec(None)), node(2, MapSpec(str), node(3, SinkSpec(None))))
+    root = node(0, SourceSpec(None), node(1, SinkSpec(SINK)), node(2, MapSpec(str), node(3, SinkSpec(SINK))))
     got = run(root, [1, 2])
     assert (got.values[1], got.values[3]) == ([1, 2], ["1", "2"])
 
@@ -62,7 +62,7 @@ def test_a_record_stays_as_it_was_emitted() -> None:
         value.append("changed")
         return value
 
-    chain = node(2, MapSpec(keep), node(3, SinkSpec(None)), node(4, MapSpec(change), node(5, SinkSpec(None))))
+    chain = node(2, MapSpec(keep), node(3, SinkSpec(SINK)), node(4, MapSpec(change), node(5, SinkSpec(SINK))))
     result = run(node(1, SourceSpec(None), chain), [1, 2])
     assert result.values[3] == [[1], [1, 2]]
     assert result.values[5] == [[1, "changed"], [1, 2, "changed"]]
@@ -87,7 +87,7 @@ def test_side_outputs_go_to_their_readers_and_are_dropped_without_one() -> None:
             if value > 2:
                 yield value
 
-    process = node(1, ProcessSpec(Split()), node(2, SinkSpec(None)), ("late", node(3, SinkSpec(None))))
+    process = node(1, ProcessSpec(Split()), node(2, SinkSpec(SINK)), ("late", node(3, SinkSpec(SINK))))
     got = run(node(0, SourceSpec(None), process), [1, 2, 3, 4])
     assert (got.values[2], got.values[3]) == ([3, 4], [1, 3])
 
@@ -97,7 +97,7 @@ def test_a_process_function_may_return_nothing() -> None:
         def process_element(self, value: int, ctx: Any) -> None:
             return None
 
-    root = node(0, SourceSpec(None), node(1, ProcessSpec(Silent()), node(2, SinkSpec(None))))
+    root = node(0, SourceSpec(None), node(1, ProcessSpec(Silent()), node(2, SinkSpec(SINK))))
     assert run(root, [1]).values[2] == []
 
 
@@ -105,7 +105,7 @@ def test_an_error_names_operator_user_line_and_record() -> None:
     def boom(value: dict[str, int]) -> int:
         return value["missing"]
 
-    root = node(0, SourceSpec(None), node(1, MapSpec(boom), node(2, SinkSpec(None)), name="enrich"))
+    root = node(0, SourceSpec(None), node(1, MapSpec(boom), node(2, SinkSpec(SINK)), name="enrich"))
     with pytest.raises(UserCodeError) as caught:
         run(root, [{"present": 1}])
     message = str(caught.value)
@@ -155,7 +155,7 @@ def test_a_tag_made_on_the_way_works_like_any_other() -> None:
         def process_element(self, value: int, ctx: Any) -> Any:
             yield OutputTag("made here"), value
 
-    unread = node(0, SourceSpec(None), node(1, ProcessSpec(Sneaky()), node(2, SinkSpec(None))))
+    unread = node(0, SourceSpec(None), node(1, ProcessSpec(Sneaky()), node(2, SinkSpec(SINK))))
     assert run(unread, [1]).values[2] == []
-    read = node(1, ProcessSpec(Sneaky()), node(2, SinkSpec(None)), ("made here", node(3, SinkSpec(None))))
+    read = node(1, ProcessSpec(Sneaky()), node(2, SinkSpec(SINK)), ("made here", node(3, SinkSpec(SINK))))
     assert run(node(0, SourceSpec(None), read), [1]).values[3] == [1]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from loop_bindings import Bindings, node
+from loop_bindings import SINK, Bindings, node
 from written_functions import is_inlined
 
 from tidegate.common.errors import UserCodeError
@@ -27,7 +27,7 @@ LATE = OutputTag("late")
 
 def outcome(specs: list[Any], values: list[Any], inline: bool) -> tuple[list[Any], str]:
     """What reaches the sink, and the message of the error if there is one."""
-    chain = node(len(specs) + 1, SinkSpec(None))
+    chain = node(len(specs) + 1, SinkSpec(SINK))
     for n in range(len(specs), 0, -1):
         chain = node(n, specs[n - 1], chain)
     root = node(0, SourceSpec(None), chain)
@@ -480,7 +480,7 @@ def test_an_error_deep_in_a_chain_is_still_located() -> None:
 
 def test_an_error_deep_in_a_chain_keeps_its_cause() -> None:
     specs = [*[FlatMapSpec(nested_loops)] * 30, MapSpec(lambda v: 1 // v)]
-    chain = node(len(specs) + 1, SinkSpec(None))
+    chain = node(len(specs) + 1, SinkSpec(SINK))
     for n in range(len(specs), 0, -1):
         chain = node(n, specs[n - 1], chain)
     root = node(0, SourceSpec(None), chain)

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from loop_bindings import Bindings, node
+from loop_bindings import SINK, Bindings, node
 from written_functions import is_inlined, written
 
 from tidegate.common.errors import UserCodeError
@@ -39,7 +39,7 @@ class Noisy:
 
 
 def chain_of(specs: list[Any]) -> ChainNode:
-    chain = node(len(specs) + 1, SinkSpec(None))
+    chain = node(len(specs) + 1, SinkSpec(SINK))
     for n in range(len(specs), 0, -1):
         chain = node(n, specs[n - 1], chain)
     return node(0, SourceSpec(None), chain)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
-from loop_bindings import Bindings, node
+from loop_bindings import SINK, Bindings, node
 from written_functions import is_inlined, written
 
 from tidegate.common.errors import UserCodeError
@@ -125,7 +125,7 @@ def records() -> list[Any]:
 
 
 def outcome(specs: list[Any], value: Any, inline: bool) -> tuple[list[str], str, list[Any]]:
-    chain = node(len(specs) + 1, SinkSpec(None))
+    chain = node(len(specs) + 1, SinkSpec(SINK))
     for n in range(len(specs), 0, -1):
         chain = node(n, specs[n - 1], chain)
     root = node(0, SourceSpec(None), chain)

@@ -9,7 +9,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from loop_bindings import Bindings, node
+from loop_bindings import SINK, Bindings, node
 
 from tidegate.common import Types
 from tidegate.connectors.collection import CollectionSource
@@ -191,9 +191,9 @@ def job_of(root: ChainNode) -> JobGraph:
 
 def test_operators_whose_side_outputs_are_read_and_no_others(script: Callable[[str], Any]) -> None:
     plain = script(PLAIN)
-    read = node(2, ProcessSpec(plain()), ("late", node(3, SinkSpec(None))))
+    read = node(2, ProcessSpec(plain()), ("late", node(3, SinkSpec(SINK))))
     root = node(
-        0, SourceSpec(None), node(1, MapSpec(str), read), node(4, ProcessSpec(plain()), node(5, SinkSpec(None)))
+        0, SourceSpec(None), node(1, MapSpec(str), read), node(4, ProcessSpec(plain()), node(5, SinkSpec(SINK)))
     )
     assert tagging_operators(job_of(root)) == {2}
 
@@ -215,7 +215,7 @@ def test_a_loop_looks_for_tags_only_where_there_may_be_some() -> None:
         def process_element(self, value: Any, ctx: Any) -> Any:
             yield OutputTag("late"), value
 
-    root = node(0, SourceSpec(None), node(1, ProcessSpec(Splits()), node(2, SinkSpec(None))))
+    root = node(0, SourceSpec(None), node(1, ProcessSpec(Splits()), node(2, SinkSpec(SINK))))
     for tags, expected in ((True, []), (False, [(OutputTag("late"), 1)])):
         parts = Bindings(root, tags=tags)
         Loop(root, parts, into=False)([1], None)
