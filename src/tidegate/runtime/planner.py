@@ -71,11 +71,15 @@ class SourcePlanner:
         for s in self._sources:
             if not s.is_before:
                 s.before = s.enumerator.snapshot()
-            s.plan = (
-                self._aligned(s, now_ms) if s.operator.id in self._alignment else s.enumerator.plan(s.limit, now_ms)
-            )
+            s.plan = self._next(s, now_ms)
             s.is_before = not s.plan.intervals and not s.plan.finished
         return {s.operator.id: s.plan for s in self._sources if s.plan is not None}
+
+    def _next(self, s: _PlannedSource, now_ms: int) -> SourcePlan:
+        """A source that has told its end is not asked again, however long others, or the last checkpoint, take."""
+        if s.finished:
+            return SourcePlan(finished=True)
+        return self._aligned(s, now_ms) if s.operator.id in self._alignment else s.enumerator.plan(s.limit, now_ms)
 
     def _plan_whole(self, now_ms: int) -> dict[int, SourcePlan]:
         """Nothing, until every source has told its end."""
@@ -97,7 +101,7 @@ class SourcePlanner:
         alignment, operator_id = self._alignment, s.operator.id
         if s.enumerator.can_hold:
             s.enumerator.hold(alignment.held(operator_id))
-        elif alignment.is_held(operator_id) and not s.finished:
+        elif alignment.is_held(operator_id):
             return SourcePlan(wake_up_ms=alignment.next_look_ms(operator_id))
         plan = s.enumerator.plan(alignment.limit(operator_id, s.limit), now_ms)
         alignment.planned(operator_id, plan.intervals)

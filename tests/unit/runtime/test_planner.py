@@ -143,3 +143,27 @@ def test_a_throttled_source_does_not_drive_the_limit_up_for_ever(known: bool, mo
         p.plan(0)
         p.accept(0.01)
     assert enumerator.limit == most
+
+
+class ForgetfulEnumerator(SplitEnumerator):
+    """Tells its end once; asked again, it would begin anew."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def plan(self, limit: int, now_ms: int) -> SourcePlan:
+        self.asked += 1
+        return SourcePlan([SplitInterval("0", 0, 0, 1, 1, True)], finished=self.asked == 1)
+
+    def snapshot(self) -> int:
+        return self.asked
+
+
+def test_a_source_that_has_told_its_end_is_not_asked_again() -> None:
+    source = ScriptedSource()
+    source.create_enumerator = lambda parallelism, restored: ForgetfulEnumerator()  # type: ignore[method-assign]
+    p = SourcePlanner([Operator(1, "numbers", None, "hash", SourceSpec(source), 1, 128, None)], 1000, {})
+    assert len(p.plan(0)[1].intervals) == 1
+    p.accept(0.01)
+    assert p.plan(0)[1] == SourcePlan(finished=True)
+    assert p.finished
