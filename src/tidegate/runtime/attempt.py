@@ -284,9 +284,17 @@ class Attempt:
         self.progress = accepted.with_pending(later)
         if at_once:
             self._lane.publish(at_once)
+        if any(ack.run.attempt > 0 and self._has_sink(ack) for ack in event.acks):
+            log.info(
+                "round %d: tasks were tried more than once; what the first tries left is looked for", context.round
+            )
+            self._lane.sweep(self.progress.committables, self.progress.writer_states())
         if running.pending is not None:
             self._checkpoints.cut(running.pending, event.acks, self.progress, self._planner, context.round)
         self._report(event, context)
+
+    def _has_sink(self, ack: Ack) -> bool:
+        return any(operator.spec.is_sink for operator in self.progress.graph.chains[ack.chain].operators)
 
     def _report(self, event: RoundEnded, context: RoundContext) -> None:
         statistics = statistics_of(context, event.seconds, event.acks, self.progress.graph, self._lane.seconds)
