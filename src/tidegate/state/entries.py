@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
+
+import msgspec
 
 from tidegate.common.arguments import shown
 from tidegate.common.errors import StateFormatError
@@ -27,8 +30,12 @@ from tidegate.state.layout import (
 )
 from tidegate.state.namespaces import SLICES, read_namespace, write_namespace
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
-from tidegate.state.segments import SegmentWriter
-from tidegate.state.snapshot import KeyedPart
+from tidegate.state.segments import SegmentWriter, read
+from tidegate.state.snapshot import KeyedPart, Redistribution, StoredPart
+
+_unpack_change: Callable[[bytes], tuple[bytes, bytes | None]] = msgspec.msgpack.Decoder(
+    tuple[bytes, bytes | None]
+).decode
 
 ENTRIES_PER_FILE = 200_000
 """So many rows are in memory while state is written."""
@@ -96,6 +103,9 @@ class StateEntries:
         self._is_map, self._expires = schema.kind == "map", bool(schema.ttl_ms)
         self._decode = _codec(schema.kind, parse_type(schema.type), self._expires).decode
 
+    def __reduce__(self) -> tuple[Any, ...]:  # it travels to who reads a part of the state
+        return StateEntries, (self.schema, self._windows, self._now_ms)
+
     def of(self, entries: dict[bytes, bytes | None]) -> Iterator[tuple[bytes, bytes]]:
         """Those of this state that are not deleted, as bytes: behind the group and the name, and the value."""
         head, start = self._head, 2 + len(self._head)
@@ -147,6 +157,35 @@ def timers_in(entries: Iterable[bytes], windows: str = "") -> Iterator[TimerRow]
         time = int.from_bytes(path[3:11], "big") - TIME_SHIFT
         domain = "processing" if path[2] else "event"
         yield TimerRow(readable(path[start:]), time, domain, read_namespace(windows, path[12:start]))
+
+
+def own_entries(files: Files, part: StoredPart) -> Iterator[tuple[bytes, bytes]]:
+    """Of a state of the operator itself: the elements of a list, with empty keys, or the entries of a broadcast map."""
+    filed = ((key[2:], data) for file in part.files for key, data in _pairs(files, file))
+    if part.redistribution is not Redistribution.BROADCAST:
+        share, of = part.share
+        yield from ((b"", data) for _, data in islice(filed, share, None, of) if data is not None)
+        yield from ((b"", data) for data in part.items)
+        return
+    entries = dict(filed)
+    entries.update(map(_unpack_change, part.items))
+    yield from ((key, data) for key, data in entries.items() if data is not None)
+
+
+def own_rows(files: Files, part: StoredPart) -> Iterator[StateRow]:
+    """The same as rows: elements have neither key nor map key, entries of a broadcast map a map key."""
+    decode = codec_for(parse_type(part.schema.type)).decode
+    for key, data in own_entries(files, part):
+        try:
+            value = decode(data)
+        except Exception as error:
+            value = Unreadable(data, f"{type(error).__name__}: {error}")
+        yield StateRow(None, value, None, readable(key) if key else None)
+
+
+def _pairs(files: Files, file: StateFile) -> Iterator[tuple[bytes, bytes | None]]:
+    for batch in read(files, file):
+        yield from zip(batch.flat[::2], batch.flat[1::2], strict=True)
 
 
 def split_place(place: bytes) -> tuple[bytes, bytes, bytes]:
@@ -281,4 +320,3 @@ def write_groups(
             if entries:
                 writer.add(table, sorted_flat(entries), deletes=None in entries.values())
         return writer.finish(version=f"written-{token}", groups=groups)
-
