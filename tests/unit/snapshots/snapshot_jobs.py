@@ -33,7 +33,7 @@ from tidegate.datastream.window import EventTimeSessionWindows, SlidingEventTime
 from tidegate.state_reader import SavepointReader
 from tidegate.testing.simulated_executor import SimulatedExecutor
 
-RECORDS, FAILS_FROM = 2000, 150
+RECORDS, FAILS_FROM = 20_000, 150
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
 Build = Callable[[StreamExecutionEnvironment, Any], Any]
 
@@ -69,7 +69,7 @@ def run(
         "execution.checkpointing.interval": "10 ms",
         "execution.checkpointing.dir": str(directory),
         "execution.state-recovery.path": restore,
-        "tidegate.round.max-records": "20",
+        "tidegate.round.max-records": "20" if fails else "4000",
         "restart-strategy.type": "none",
         "pipeline.global-job-parameters": f"fails:{'yes' if fails else 'no'}",
         "parallelism.default": str(parallelism),
