@@ -19,6 +19,7 @@ class Broker(DevBroker):
 
     def __init__(self, directory: Path, port: int, properties: dict[str, str] | None = None) -> None:
         swept = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+        swept |= {"group.min.session.timeout.ms": "500"}
         super().__init__(directory, port, properties={**swept, **(properties or {})})
 
     def __enter__(self) -> Self:

@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import tidegate
-from tidegate.cli import dev
+from tidegate.cli import dev, kafka
 from tidegate.cli import explain as explaining
 from tidegate.common import pyflink_imports
 from tidegate.common.errors import ConfigurationError, ProgramError, TidegateError
@@ -40,6 +40,7 @@ app = typer.Typer(
 )
 
 app.add_typer(dev.app, name="dev")
+app.add_typer(kafka.app, name="kafka")
 
 INTERRUPTED = 130
 
