@@ -19,7 +19,7 @@ from tidegate.common import Configuration, WatermarkStrategy, faults
 from tidegate.common.errors import JobFailedError
 from tidegate.common.files import Files
 from tidegate.connectors.kafka import inspection
-from tidegate.connectors.kafka.cluster import Cluster
+from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.committer import open_transactions
 from tidegate.connectors.kafka.sink_record import NAME, read
 from tidegate.connectors.kafka.transactions import TransactionWriter, init_producer
@@ -51,7 +51,7 @@ def crashed(broker: Broker, topics: Topics, tmp_path: Path, simulated: None) -> 
 
 
 def _stray(broker: Broker, topic: str, directory: Path) -> None:
-    from test_kafka_transactions import TopicPartition, batch
+    from test_kafka_transactions import batch
 
     [place] = directory.glob(f"taskowned/*/{NAME}")
     record = read(Files(str(place.parent)))
