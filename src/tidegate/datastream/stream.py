@@ -19,7 +19,6 @@ from tidegate.connectors.print import PrintSink
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.base import SupportsPreprocessing
-from tidegate.datastream.executor import watch
 from tidegate.datastream.freezing import pickled
 from tidegate.datastream.functions import (
     FilterFunction,
@@ -314,8 +313,7 @@ class DataStream(StreamOperatorSettings):
             upstream = self._env._transformation(self._inputs[0].upstream)
             sink._change("execute_and_collect", parallelism=upstream.parallelism)
         values = collected(channel)  # before the start: a job may commit at once, and what nobody waits for is dropped
-        job = self._env._start(job_execution_name)
-        watch(job, awaited=False)
+        job, _ = self._env._start(job_execution_name)
         iterator = CloseableIterator(job.collect(channel), job)
         del values
         if limit is None:
