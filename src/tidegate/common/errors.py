@@ -106,6 +106,16 @@ class RestoreError(TidegateError):
     restart_helps = False
 
 
+class NewerFormatError(RestoreError, StateFormatError):
+    """A file of a checkpoint was written by a newer Tidegate."""
+
+
+class SnapshotError(TidegateError, ValueError):
+    """What was asked of a snapshot is not in it, or cannot be written into one."""
+
+    restart_helps = False
+
+
 class CheckpointError(TidegateError):
     """A checkpoint failed for more times in a row than tolerated; the reason is in the message."""
 

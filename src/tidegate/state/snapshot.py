@@ -42,13 +42,15 @@ class Redistribution(Enum):
 class KeyedPart(msgspec.Struct, frozen=True, tag="keyed", tag_field="part", omit_defaults=True):
     """Keyed state and timers: the ordered list of files, later ones win. Redistributed by key group.
 
-    ``schemas``: the states in the files as they were declared; ``key_type``: the declared type of the key.
+    ``schemas``: the states in the files as they were declared; ``key_type``: the declared type of the key; ``windows``: what the
+    namespaces in the files are (``namespaces.py``), which nobody needs who has the program.
     """
 
     groups: KeyGroupRange
     files: tuple[StateFile, ...] = ()
     schemas: tuple[StateSchema, ...] = ()
     key_type: str = ""
+    windows: str = ""
 
 
 class ListPart(msgspec.Struct, frozen=True, tag="list", tag_field="part", omit_defaults=True):
@@ -208,7 +210,8 @@ def _clipped(held: Sequence[KeyedPart], groups: KeyGroupRange, root: str) -> Key
             if clip is not None:
                 files.append(msgspec.structs.replace(file, groups=clip, root=root))
     key_type = next((part.key_type for part in held if part.key_type), "")
-    return KeyedPart(groups, tuple(files), merged_schemas(part.schemas for part in held), key_type)
+    windows = next((part.windows for part in held if part.windows), "")
+    return KeyedPart(groups, tuple(files), merged_schemas(part.schemas for part in held), key_type, windows)
 
 
 def _watermarks(watermarks: Sequence[int], parallelism: int) -> list[int]:
