@@ -313,7 +313,7 @@ class DataStream(StreamOperatorSettings):
             upstream = self._env._transformation(self._inputs[0].upstream)
             sink._change("execute_and_collect", parallelism=upstream.parallelism)
         values = collected(channel)  # before the start: a job may commit at once, and what nobody waits for is dropped
-        job, _ = self._env._start(job_execution_name)
+        job = self._env._start(job_execution_name)
         iterator = CloseableIterator(job.collect(channel), job)
         del values
         if limit is None:

@@ -271,7 +271,7 @@ class StreamExecutionEnvironment(JobDependencies):
         JobFailedError: the job failed for good; JobCancelledError: somebody cancelled it.
         """
         with Interruption() as interruption:
-            job, shown = self._start(job_name, awaited=True)
+            job, shown = self._started(job_name, awaited=True)
             try:
                 return interruption.result_of(job)
             finally:
@@ -279,7 +279,7 @@ class StreamExecutionEnvironment(JobDependencies):
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start the program and return at once."""
-        return JobClient(self._start(job_name)[0])
+        return JobClient(self._start(job_name))
 
     def get_execution_plan(self) -> str:
         """The program as JSON; before ``execute``, which empties the environment."""
@@ -293,7 +293,10 @@ class StreamExecutionEnvironment(JobDependencies):
 
     # -- inside
 
-    def _start(self, job_name: str | None, *, awaited: bool = False) -> tuple[JobHandle, Callable[[], None]]:
+    def _start(self, job_name: str | None) -> JobHandle:
+        return self._started(job_name, awaited=False)[0]
+
+    def _started(self, job_name: str | None, *, awaited: bool) -> tuple[JobHandle, Callable[[], None]]:
         program = self._program(job_name)
         self._pending.clear()
         return started(program, awaited=awaited)
