@@ -234,10 +234,9 @@ SAVEPOINT_DIR = _option(
     "execution.checkpointing.savepoint-dir",
     TEXT,
     None,
-    "Directory for savepoints.",
+    "Directory for savepoints that name no other.",
     "state.savepoints.dir",
     "savepoints.state.backend.fs.dir",
-    note="savepoints cannot be taken yet",
 )
 CHECKPOINT_STORAGE = _option(
     "execution.checkpointing.storage",

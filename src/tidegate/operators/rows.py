@@ -54,7 +54,8 @@ class Generator(NamedTuple):
 
 @dataclass(frozen=True)
 class RoundContext:
-    """The part of the plan all subtasks of a round share. ``statuses``: per operator the status of each of its subtasks."""
+    """The part of the plan all subtasks of a round share. ``checkpoint_id``: of the checkpoint or savepoint the round carries.
+    ``savepoint``: it carries one. ``statuses``: per operator the status of each of its subtasks."""
 
     round: int
     version: str
@@ -63,6 +64,7 @@ class RoundContext:
     completed: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
     statuses: dict[int, list[Status]] = field(default_factory=dict)
+    savepoint: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any
 
 from tidegate.common.errors import (
@@ -18,6 +19,7 @@ from tidegate.common.job_execution_result import JobExecutionResult
 from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
 from tidegate.connectors.collect import collected
+from tidegate.runtime.commands import StopWithSavepoint, TriggerSavepoint
 from tidegate.runtime.master import C, JobMaster
 from tidegate.runtime.settings import JobSettings
 from tidegate.runtime.statistics import Listener, RoundStatistics
@@ -143,6 +145,12 @@ class StartedJob:
     def submit(self, command: C) -> C:
         """Tell the job something: see ``commands.py``."""
         return self._master.submit(command)
+
+    def trigger_savepoint(self, directory: str | None = None) -> Future[str]:
+        return self.submit(TriggerSavepoint(directory)).answer
+
+    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> Future[str]:
+        return self.submit(StopWithSavepoint(directory, drain=drain)).answer
 
     def add_listener(self, listener: Listener) -> None:
         """Call ``listener`` after every accepted round, in the job's thread."""

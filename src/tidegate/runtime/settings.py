@@ -22,6 +22,7 @@ class JobSettings:
     max_parallelism: int | None
     checkpoints: CheckpointPolicy | None
     checkpoint_dir: str | None
+    savepoint_dir: str | None
     recovery_path: str | None
     ignore_unclaimed_state: bool
     start_anew: bool
@@ -71,6 +72,7 @@ class JobSettings:
             max_parallelism=maximum if maximum and maximum > 0 else None,
             checkpoints=policy,
             checkpoint_dir=get(options.CHECKPOINT_DIR),
+            savepoint_dir=get(options.SAVEPOINT_DIR),
             recovery_path=get(options.RECOVERY_PATH),
             ignore_unclaimed_state=get(options.RECOVERY_IGNORE_UNCLAIMED),
             start_anew=get(options.START_ANEW),
