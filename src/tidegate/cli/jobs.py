@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from tidegate.checkpoint.history import HistoryEntry, read_history
+from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, read_history
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.metadata import FILE_NAME
+from tidegate.checkpoint.metadata import CHECKPOINT, FILE_NAME
 from tidegate.cli.job_lines import duration
 from tidegate.cli.outcome import Json, Verbose, command, print_json, table
 from tidegate.common.errors import JobOverError, RestoreError, UnreachableError
@@ -88,7 +88,8 @@ def checkpoints(
 ) -> None:
     """List a job's checkpoints from its history on storage, also when it has ended or its driver has died."""
     files = Files(_directory(job))
-    entries, kept = read_history(files), _kept(files)
+    kept = _kept(files)
+    entries = _with_unentered(read_history(files), kept)
     if json:
         listed = [{**msgspec.to_builtins(entry), "kept": kept.get(entry.checkpoint_id)} for entry in entries]
         return print_json({"directory": files.root, "checkpoints": listed})
@@ -197,6 +198,16 @@ def _kept(files: Files) -> dict[int, str]:
     lineage = read_lineage(files)
     points = (*lineage.retained, *lineage.protected)
     return {p.checkpoint_id: p.directory or files.location(f"chk-{p.checkpoint_id}") for p in points}
+
+
+def _with_unentered(entries: list[HistoryEntry], kept: dict[int, str]) -> list[HistoryEntry]:
+    """The history is written last of all: a checkpoint that has just been completed, or was when the driver died, is not in it."""
+    missing = sorted(kept.keys() - {entry.checkpoint_id for entry in entries})
+    done = CheckpointStatus.COMPLETED
+    return entries + [
+        HistoryEntry(checkpoint_id=n, token=0, kind=CHECKPOINT, status=done, trigger_ms=0, end_ms=0, duration_ms=0)
+        for n in missing
+    ]
 
 
 def _row(entry: HistoryEntry, kept: dict[int, str]) -> tuple[str, ...]:
