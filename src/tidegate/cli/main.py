@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import runpy
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -14,7 +16,8 @@ import typer
 import tidegate
 from tidegate.cli import dev
 from tidegate.cli import explain as explaining
-from tidegate.common import pyflink_imports
+from tidegate.common import global_configuration, pyflink_imports
+from tidegate.common.configuration import effective
 from tidegate.common.errors import ConfigurationError, ProgramError, TidegateError
 from tidegate.common.flink_keys import PASSED_ON
 from tidegate.common.global_configuration import set_dynamic_properties
@@ -30,6 +33,8 @@ from tidegate.common.options import (
 )
 from tidegate.common.portable_errors import RemoteTraceback, trace
 from tidegate.datastream.executor import register_executor
+from tidegate.spark.launch import forget_ahead
+from tidegate.spark.session import start_ahead
 
 app = typer.Typer(
     name="tidegate",
@@ -90,12 +95,14 @@ def run(
         }
         properties |= {key: value for key, value in shorthands.items() if value is not None}
         set_dynamic_properties(properties)
-        _run_script(script, arguments or [], pyflink)
+        _run_script(script, arguments or [], pyflink, ahead=_start_spark)
     except KeyboardInterrupt as interrupted:
         typer.echo(str(interrupted) or "interrupted", err=True)
         sys.exit(INTERRUPTED)
     except Exception as error:
         _fail(error, verbose)
+    finally:
+        forget_ahead()
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -150,7 +157,7 @@ def _is_switch(key: str) -> bool:
     return key.startswith(PASSED_ON) or (option is not None and option.type is BOOL)
 
 
-def _run_script(script: str, arguments: list[str], pyflink: bool) -> None:
+def _run_script(script: str, arguments: list[str], pyflink: bool, ahead: Callable[[], None] = lambda: None) -> None:
     path = Path(script)
     if not path.is_file():
         raise ConfigurationError("run takes a Python file", found=f"no file {script}", cure="check the path")
@@ -158,7 +165,16 @@ def _run_script(script: str, arguments: list[str], pyflink: bool) -> None:
         typer.echo("apache-flink is installed here too; with --pyflink it is not used", err=True)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(path.resolve().parent))
+    ahead()
     runpy.run_path(os.path.abspath(script), run_name="__main__")
+
+
+def _start_spark() -> None:
+    """While the program is read and built. A wrong configuration is for the program to meet."""
+    with contextlib.suppress(TidegateError):
+        configuration = effective(global_configuration.load())
+        if configuration[TARGET.key] == TARGET.default:
+            start_ahead(configuration)
 
 
 def _fail(error: Exception, verbose: bool) -> NoReturn:
