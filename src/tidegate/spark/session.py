@@ -39,8 +39,9 @@ _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # The JVM shares its cores with the Python workers, which do the work: the optimizing compiler alone took a third of a core
-    # through the first minutes, and what it compiles here is copying of bytes and scheduling.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # through the first minutes, and what it compiles here is copying of bytes and scheduling. Spark goes down the stages of a
+    # job one in another: stacks are large enough for hundreds of levels (300 failed with Java's, 1 MB).
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss16m",
 }
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
 
