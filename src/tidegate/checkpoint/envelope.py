@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 import xxhash
 
-from tidegate.common.errors import CorruptFileError, RestoreError
+from tidegate.common.errors import CorruptFileError, NewerFormatError, RestoreError
 from tidegate.common.files import corrupt
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def unseal(
     version, data = _verified(location, content, magic, cure)
     if version not in readers:
         known = ", ".join(str(number) for number in sorted(readers))
-        raise RestoreError(
+        raise NewerFormatError(
             "A file on checkpoint storage must have a version this Tidegate reads.",
             where=location,
             found=f"{magic} version {version}; this Tidegate reads {known}",

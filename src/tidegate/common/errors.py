@@ -106,6 +106,16 @@ class RestoreError(TidegateError):
     restart_helps = False
 
 
+class NewerFormatError(RestoreError, StateFormatError):
+    """A file of a checkpoint was written by a newer Tidegate."""
+
+
+class SnapshotError(TidegateError, ValueError):
+    """What was asked of a snapshot is not in it, or cannot be written into one."""
+
+    restart_helps = False
+
+
 class CheckpointError(TidegateError):
     """A checkpoint failed for more times in a row than tolerated; the reason is in the message."""
 
@@ -166,6 +176,48 @@ class JobCancelledError(TidegateError):
 
 class JobSuspendedError(TidegateError):
     """The driver was told to end (Ctrl-C, SIGTERM) and has given the job back: a new start goes on with it."""
+
+    restart_helps = False
+
+
+class UnknownJobError(TidegateError, ValueError):
+    """No job that is registered has this id."""
+
+    restart_helps = False
+
+
+class AmbiguousJobError(UnknownJobError):
+    """Several jobs have ids that begin so."""
+
+
+class JobOverError(TidegateError):
+    """A command for a job that has ended."""
+
+    restart_helps = False
+
+
+class DriverDiedError(JobOverError):
+    """A command for a job whose driver is gone without having told an end."""
+
+
+class UnreachableError(TidegateError):
+    """The driver of a job does not answer, or not to us."""
+
+    restart_helps = False
+
+
+class RefusedError(TidegateError):
+    """A job does not do what a command says, and nothing has changed."""
+
+    restart_helps = False
+
+
+class NoTargetError(RefusedError, ValueError):
+    """A savepoint without a directory to go into."""
+
+
+class CommandFailedError(TidegateError):
+    """A job tried to do what a command says and could not."""
 
     restart_helps = False
 

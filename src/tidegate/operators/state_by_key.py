@@ -15,7 +15,9 @@ from tidegate.state.stores import opener
 
 
 class StateByKey:
-    """Owns the backend. In every round: ``restore``, ``begin``, ``part`` (step 5), ``end``."""
+    """Owns the backend. In every round: ``restore``, ``begin``, ``part`` (step 5), ``end``. ``windows``: see ``KeyedPart``."""
+
+    windows = ""
 
     def __init__(self, operator: Operator, site: Site) -> None:
         assert operator.keyed is not None
@@ -65,7 +67,7 @@ class StateByKey:
         segment = self.backend.write_segment(self._round.context.version, self._path("seg"))
         files = (*self._files, segment) if segment is not None else tuple(self._files)
         schemas = merged_schemas([self._before.schemas, self.backend.schemas()])
-        return KeyedPart(self._before.groups, files, schemas, self.backend.key_schema)
+        return KeyedPart(self._before.groups, files, schemas, self.backend.key_schema, self.windows)
 
     def end(self) -> None:
         self.backend.end()

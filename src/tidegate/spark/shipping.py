@@ -32,7 +32,7 @@ def ship(context: SparkContext, configuration: Mapping[str, Any], job_id: str, j
     remote = not str(context.master).startswith("local")
     dependencies = Dependencies.of(configuration)
     if remote:
-        _ship_tidegate(context)
+        ship_tidegate(context)
     modules = program_modules() if remote else {}  # a local worker finds them by the path it inherits
     bundle = make_bundle(dependencies, modules, staging()) if dependencies or modules else None
     if bundle is not None:
@@ -63,7 +63,7 @@ def _add_file(context: SparkContext, file: Path) -> None:
         context.addFile(str(file))
 
 
-def _ship_tidegate(context: SparkContext) -> None:
+def ship_tidegate(context: SparkContext) -> None:
     """Executors run the driver's version of Tidegate, whatever is installed there; its dependencies must be."""
     package = Path(tidegate.__file__).parent
     files = (path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc")

@@ -15,7 +15,7 @@ from tidegate.state import keyed, ttl_states
 from tidegate.state.codecs import codec_for, expiry_of, list_codec_for
 from tidegate.state.compaction import Expired, merge_files
 from tidegate.state.context import NO_KEY, KeyContext
-from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, expect_descriptor
+from tidegate.state.descriptors import StateDescriptor, expect_descriptor, schema_of
 from tidegate.state.key_types import key_identity
 from tidegate.state.keys import visible
 from tidegate.state.layout import EVENT, PROCESSING, STATE, TIMERS, state_name, timer_from_local
@@ -144,13 +144,13 @@ class KeyedBackend:
         descriptor = expect_descriptor(descriptor, self.operator_name)
         known = self._states.get(descriptor.name)
         if known is None:
-            self._refuse_other_than_stored(_schema(descriptor))
+            self._refuse_other_than_stored(schema_of(descriptor))
             known = self._states[descriptor.name] = self._make(descriptor)
-        elif _schema(known.descriptor) != _schema(descriptor):
+        elif schema_of(known.descriptor) != schema_of(descriptor):
             raise StateAccessError(
                 "A state name stands for one state: kind, types and time to live must be the same everywhere.",
                 where=f"state {descriptor.name!r} of operator {self.operator_name!r}",
-                found=f"{_schema(descriptor)}, registered before as {_schema(known.descriptor)}",
+                found=f"{schema_of(descriptor)}, registered before as {schema_of(known.descriptor)}",
                 cure="give the second state another name",
             )
         return known
@@ -187,7 +187,7 @@ class KeyedBackend:
 
     def schemas(self) -> list[StateSchema]:
         """What is known of the states registered so far, by name."""
-        return [_schema(self._states[name].descriptor) for name in sorted(self._states)]
+        return [schema_of(self._states[name].descriptor) for name in sorted(self._states)]
 
     # -- a round --
 
@@ -379,12 +379,6 @@ class KeyedBackend:
         self._detach()
         if snapshot is not None:
             snapshot.close()
-
-
-def _schema(descriptor: StateDescriptor) -> StateSchema:
-    key_type = codec_for(descriptor.key_type_info).describe if isinstance(descriptor, MapStateDescriptor) else ""
-    ttl_ms = 0 if descriptor.ttl is None else descriptor.ttl.ttl_ms
-    return StateSchema(descriptor.name, descriptor.kind, codec_for(descriptor.type_info).describe, key_type, ttl_ms)
 
 
 def _hull(files: list[StateFile]) -> KeyGroupRange:

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from tidegate.common.arguments import expect_text, wrong
 from tidegate.common.errors import StateAccessError
-from tidegate.state.codecs import TypeInfo
+from tidegate.state.codecs import TypeInfo, codec_for
+from tidegate.state.refs import StateSchema
 from tidegate.state.ttl import StateTtlConfig
 
 
@@ -104,6 +105,13 @@ class AggregatingStateDescriptor(StateDescriptor):
     def get_agg_function(self) -> Any:
         """The function it was made with."""
         return self._agg_function
+
+
+def schema_of(descriptor: StateDescriptor) -> StateSchema:
+    """What metadata keeps of a declared state."""
+    key_type = codec_for(descriptor.key_type_info).describe if isinstance(descriptor, MapStateDescriptor) else ""
+    ttl_ms = 0 if descriptor.ttl is None else descriptor.ttl.ttl_ms
+    return StateSchema(descriptor.name, descriptor.kind, codec_for(descriptor.type_info).describe, key_type, ttl_ms)
 
 
 def _expect_type(method: str, info: Any) -> TypeInfo | None:

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import msgspec
 import xxhash
 
-from tidegate.common.errors import StateFormatError, StorageError
+from tidegate.common.errors import NewerFormatError, StorageError
 from tidegate.common.files import FileHandle, Files, FileWriter, corrupt
 from tidegate.state.layout import GROUP_BYTES
 from tidegate.state.refs import KeyGroupRange, StateFile
@@ -221,7 +221,7 @@ def _index(files: Files, ref: StateFile, part: _Part) -> list[Block]:
     if head[:-1] != _MAGIC:
         raise corrupt(files.location(ref.path), f"a state file beginning with {_MAGIC!r}", repr(head))
     if head[-1] != FORMAT:
-        raise StateFormatError(
+        raise NewerFormatError(
             f"This version reads state files of format {FORMAT}.",
             where=files.location(ref.path),
             found=f"format {head[-1]}",

@@ -7,9 +7,9 @@ changes, so whoever adds a new kind of state touches neither the driver nor the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -42,13 +42,15 @@ class Redistribution(Enum):
 class KeyedPart(msgspec.Struct, frozen=True, tag="keyed", tag_field="part", omit_defaults=True):
     """Keyed state and timers: the ordered list of files, later ones win. Redistributed by key group.
 
-    ``schemas``: the states in the files as they were declared; ``key_type``: the declared type of the key.
+    ``schemas``: the states in the files as they were declared; ``key_type``: the declared type of the key; ``windows``: what the
+    namespaces in the files are (``namespaces.py``), which nobody needs who has the program.
     """
 
     groups: KeyGroupRange
     files: tuple[StateFile, ...] = ()
     schemas: tuple[StateSchema, ...] = ()
     key_type: str = ""
+    windows: str = ""
 
 
 class ListPart(msgspec.Struct, frozen=True, tag="list", tag_field="part", omit_defaults=True):
@@ -79,6 +81,7 @@ class StoredPart(msgspec.Struct, frozen=True, tag="stored", tag_field="part", om
 
 
 Part = KeyedPart | ListPart | StoredPart
+P = TypeVar("P", bound=KeyedPart | StoredPart)
 
 
 class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -103,6 +106,13 @@ class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def files(self) -> list[StateFile]:
         return [file for part in self.parts.values() if not isinstance(part, ListPart) for file in part.files]
+
+    def with_files(self, moved: Callable[[StateFile], StateFile]) -> OperatorSnapshot:
+        """The same with other references to its files."""
+        parts = {
+            name: part if isinstance(part, ListPart) else _with_files(part, moved) for name, part in self.parts.items()
+        }
+        return OperatorSnapshot(parts, self.watermark, self.idle)
 
     def stored(self) -> dict[str, StoredPart]:
         """The states of the operator itself, by name of the part."""
@@ -192,9 +202,11 @@ def _redistributed_states(
 
 
 def _moved(part: StoredPart, root: str) -> StoredPart:
-    if not root:
-        return part
-    return msgspec.structs.replace(part, files=tuple(msgspec.structs.replace(f, root=root) for f in part.files))
+    return _with_files(part, lambda file: msgspec.structs.replace(file, root=root)) if root else part
+
+
+def _with_files(part: P, moved: Callable[[StateFile], StateFile]) -> P:
+    return msgspec.structs.replace(part, files=tuple(map(moved, part.files)))
 
 
 def _clipped(held: Sequence[KeyedPart], groups: KeyGroupRange, root: str) -> KeyedPart:
@@ -208,7 +220,8 @@ def _clipped(held: Sequence[KeyedPart], groups: KeyGroupRange, root: str) -> Key
             if clip is not None:
                 files.append(msgspec.structs.replace(file, groups=clip, root=root))
     key_type = next((part.key_type for part in held if part.key_type), "")
-    return KeyedPart(groups, tuple(files), merged_schemas(part.schemas for part in held), key_type)
+    windows = next((part.windows for part in held if part.windows), "")
+    return KeyedPart(groups, tuple(files), merged_schemas(part.schemas for part in held), key_type, windows)
 
 
 def _watermarks(watermarks: Sequence[int], parallelism: int) -> list[int]:

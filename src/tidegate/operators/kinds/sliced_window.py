@@ -28,6 +28,7 @@ from tidegate.operators.windows.operation import CONTENTS, Shape, WindowOperatio
 from tidegate.operators.windows.slices import Slices
 from tidegate.operators.windows.time_assigners import aligned_event_time
 from tidegate.operators.windows.window import TimeWindow, TimeWindowSerializer, bytes_of
+from tidegate.state import namespaces
 from tidegate.state.keys import visible
 from tidegate.state.slices import SliceCells, SliceStateDescriptor
 from tidegate.state.snapshot import ListPart, OperatorSnapshot, Part, Redistribution
@@ -51,6 +52,7 @@ class SlicedWindowOperator(FunctionOperator):
         assert aligned is not None
         self._operation, backend = operation, self.by_key.backend
         self._slices = Slices(aligned.size, aligned.slide, aligned.offset)
+        self.by_key.windows = namespaces.slices(aligned.size, aligned.slide, aligned.offset)
         self._lateness = operation.lateness
         self._adding = adding_to(operation.contents)
         runtime = SubtaskRuntimeContext(self.operator, site.index, backend, site.settings.parameters, self.metrics)

@@ -32,7 +32,7 @@ from tidegate.operators.windows.evictors import TimestampedValue
 from tidegate.operators.windows.merging import MERGING_SET, MergingWindows
 from tidegate.operators.windows.operation import CONTENTS, WindowOperation
 from tidegate.operators.windows.trigger import TriggerResult
-from tidegate.operators.windows.window import bytes_of
+from tidegate.operators.windows.window import bytes_of, kind_of
 from tidegate.state.descriptors import ListStateDescriptor
 from tidegate.state.keys import visible
 from tidegate.state.snapshot import OperatorSnapshot
@@ -55,6 +55,7 @@ class WindowOperator(FunctionOperator):
         self._merges = isinstance(self._assigner, MergingWindowAssigner)
         self._by_event_time = self._assigner.is_event_time()
         self._serializer = self._assigner.get_window_serializer()
+        self.by_key.windows = kind_of(self._serializer)
         self._trigger_context = OperatorTriggerContext(backend, self, runtime)
         self._assigner_context = OperatorAssignerContext(self, runtime)
         self._evictor_context = OperatorEvictorContext(self, runtime)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.common.serializer import TypeSerializer
 from tidegate.common.watermarks import MAX_WATERMARK
+from tidegate.state import namespaces
 
 if TYPE_CHECKING:
     from tidegate.operators.windows.assigner import MergingWindowAssigner
@@ -167,3 +168,15 @@ def bytes_of(window: Any, serializer: TypeSerializer[Any]) -> bytes:
     stream = BytesIO()
     serializer.serialize(window, stream)
     return stream.getvalue()
+
+
+def kind_of(serializer: TypeSerializer[Any]) -> str:
+    """What is written down of the namespaces of windows (``state/namespaces.py``)."""
+    return _KINDS.get(type(serializer), namespaces.OTHER_WINDOWS)
+
+
+_KINDS: dict[type, str] = {
+    TimeWindowSerializer: namespaces.TIME_WINDOWS,
+    CountWindowSerializer: namespaces.COUNT_WINDOWS,
+    GlobalWindowSerializer: namespaces.GLOBAL_WINDOWS,
+}

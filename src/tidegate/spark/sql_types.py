@@ -1,0 +1,101 @@
+"""Spark's types for Tidegate's, and what makes values of the one values of the other."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import types as sql
+
+from tidegate.common.time import Instant
+from tidegate.common.typeinfo import (
+    ElementTypeInfo,
+    ExternalTypeInfo,
+    MapTypeInfo,
+    RowTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+    is_bytes,
+)
+
+Convert = Callable[[Any], Any]
+Typed = tuple[sql.DataType, Convert]
+
+
+def as_it_is(value: Any) -> Any:
+    return value
+
+
+def as_text(value: Any) -> str:
+    """What stands for an object of any class: a text is itself."""
+    return value if isinstance(value, str) else repr(value)
+
+
+def _instant(value: Instant) -> datetime.datetime:
+    moment = datetime.datetime.fromtimestamp(value.seconds, datetime.UTC)
+    return moment.replace(microsecond=value.nanos // 1000)
+
+
+def _exact(value: Any) -> decimal.Decimal:
+    return decimal.Decimal(value)
+
+
+_SCALARS: dict[str, Typed] = {
+    "STRING": (sql.StringType(), as_it_is),
+    "CHAR": (sql.StringType(), as_it_is),
+    "BOOLEAN": (sql.BooleanType(), as_it_is),
+    "BYTE": (sql.ByteType(), as_it_is),
+    "SHORT": (sql.ShortType(), as_it_is),
+    "INT": (sql.IntegerType(), as_it_is),
+    "LONG": (sql.LongType(), as_it_is),
+    "FLOAT": (sql.FloatType(), float),
+    "DOUBLE": (sql.DoubleType(), float),
+    "BIG_INT": (sql.DecimalType(38, 0), _exact),
+    "BIG_DEC": (sql.DecimalType(38, 18), _exact),
+    "INSTANT": (sql.TimestampType(), _instant),
+    **dict.fromkeys(("SQL_DATE", "LOCAL_DATE"), (sql.DateType(), as_it_is)),
+    **dict.fromkeys(("SQL_TIME", "LOCAL_TIME"), (sql.StringType(), datetime.time.isoformat)),
+    **dict.fromkeys(("SQL_TIMESTAMP", "LOCAL_DATE_TIME"), (sql.TimestampNTZType(), as_it_is)),
+}
+"""Spark has no type for a time of day: it is a text. A BIG_INT of more than 38 digits does not fit."""
+
+
+def spark_type(info: TypeInformation) -> Typed:
+    """The type, and the way there for values that are not None. What is pickled becomes a text."""
+    if isinstance(info, ExternalTypeInfo):
+        return spark_type(info.type_info)
+    if is_bytes(info):
+        return sql.BinaryType(), bytes
+    if isinstance(info, ElementTypeInfo):
+        return list_of(*spark_type(info.elem_type))
+    if isinstance(info, MapTypeInfo):
+        return _map(spark_type(info.key_type), spark_type(info.value_type))
+    if isinstance(info, RowTypeInfo):
+        return _struct(info.get_field_names(), info.get_field_types())
+    if isinstance(info, TupleTypeInfo):
+        fields = info.get_field_types()
+        return _struct([f"f{n}" for n in range(len(fields))], fields)
+    return _SCALARS.get(info.describe(), (sql.StringType(), as_text))
+
+
+def list_of(element: sql.DataType, convert: Convert) -> Typed:
+    of = _or_none(convert)
+    return sql.ArrayType(element), lambda values: list(map(of, values))
+
+
+def _map(key: Typed, value: Typed) -> Typed:
+    keys, values = key[1], _or_none(value[1])
+    return sql.MapType(key[0], value[0]), lambda found: {keys(k): values(v) for k, v in found.items()}
+
+
+def _struct(names: list[str], fields: list[TypeInformation]) -> Typed:
+    typed = [spark_type(field) for field in fields]
+    converts = [_or_none(convert) for _, convert in typed]
+    kind = sql.StructType([sql.StructField(name, of) for name, (of, _) in zip(names, typed, strict=True)])
+    return kind, lambda value: tuple([convert(item) for convert, item in zip(converts, value, strict=True)])
+
+
+def _or_none(convert: Convert) -> Convert:
+    return lambda value: None if value is None else convert(value)
