@@ -169,7 +169,7 @@ def _is_switch(key: str) -> bool:
 
 
 def _run_script(
-    script: str, arguments: list[str], pyflink: bool, beside: AbstractContextManager[None] = nullcontext()
+    script: str, arguments: list[str], pyflink: bool, beside: AbstractContextManager[None] | None = None
 ) -> None:
     path = Path(script)
     if not path.is_file():
@@ -178,7 +178,7 @@ def _run_script(
         typer.echo("apache-flink is installed here too; with --pyflink it is not used", err=True)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(path.resolve().parent))
-    with beside:
+    with beside or nullcontext():
         runpy.run_path(os.path.abspath(script), run_name="__main__")
 
 
