@@ -12,6 +12,7 @@ from typer.completion import completion_init, get_completion_script  # type: ign
 
 import tidegate
 from tidegate.cli import background, dev, jobs, telling
+from tidegate.cli.ahead import spark_ahead
 from tidegate.cli.outcome import Json, Verbose, command, print_json
 from tidegate.cli.script import run_script
 from tidegate.cli.supervising import MOST_RESTARTS, Supervisor
@@ -120,7 +121,7 @@ def run(
             return background.start(options, json=json)
         sys.exit(Supervisor(options, max_restarts).run())
     set_dynamic_properties(properties)
-    run_script(script, arguments or [], pyflink=pyflink, entry=entry)
+    run_script(script, arguments or [], pyflink=pyflink, entry=entry, beside=spark_ahead())
 
 
 @app.command(context_settings={"allow_interspersed_args": False})

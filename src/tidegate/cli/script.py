@@ -6,6 +6,7 @@ import importlib.util
 import os
 import runpy
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -16,8 +17,15 @@ from tidegate.common import pyflink_imports
 from tidegate.common.errors import ConfigurationError
 
 
-def run_script(script: str, arguments: list[str], *, pyflink: bool = False, entry: str | None = None) -> None:
-    """``entry``: the function to call, without arguments; then the file is no ``__main__``."""
+def run_script(
+    script: str,
+    arguments: list[str],
+    *,
+    pyflink: bool = False,
+    entry: str | None = None,
+    beside: AbstractContextManager[None] | None = None,
+) -> None:
+    """``entry``: the function to call, without arguments; then the file is no ``__main__``. ``beside``: entered around the program."""
     path = Path(script)
     if not path.is_file():
         raise ConfigurationError("run takes a Python file", found=f"no file {script}", cure="check the path")
@@ -25,10 +33,11 @@ def run_script(script: str, arguments: list[str], *, pyflink: bool = False, entr
         typer.echo("apache-flink is installed here too; with --pyflink it is not used", err=True)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(path.resolve().parent))
-    if entry is None:
-        runpy.run_path(os.path.abspath(script), run_name="__main__")
-    else:
-        _call(_loaded(path), entry, script)
+    with beside or nullcontext():
+        if entry is None:
+            runpy.run_path(os.path.abspath(script), run_name="__main__")
+        else:
+            _call(_loaded(path), entry, script)
 
 
 def _loaded(path: Path) -> ModuleType:

@@ -25,6 +25,8 @@ from tidegate.control.registry import JobRecord, Life
 from waiting import eventually
 
 TIDEGATE = [sys.executable, "-m", "tidegate.cli"]
+SIMULATED = "-Dexecution.target=simulated"
+"""Else Spark would be started ahead of the program."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +42,7 @@ def place(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 def run(*options: str, keys: dict[str, str] | None = None, file: str = "job.py") -> subprocess.CompletedProcess[str]:
     arguments = [f"{key}={value}" for key, value in (keys or {}).items()]
-    command = [*TIDEGATE, "run", *options, file, *arguments]
+    command = [*TIDEGATE, "run", SIMULATED, *options, file, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
@@ -108,7 +110,7 @@ def latest(previous: JobRecord | None = None) -> JobRecord | None:
 
 
 def test_a_driver_that_died_goes_on_from_its_latest_checkpoint(place: Path) -> None:
-    command = [*TIDEGATE, "run", "--supervise", "job.py", f"execution.checkpointing.dir={place}/ck"]
+    command = [*TIDEGATE, "run", SIMULATED, "--supervise", "job.py", f"execution.checkpointing.dir={place}/ck"]
     supervisor = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     first = eventually(latest, "the job runs")
     assert CliRunner().invoke(app, ["checkpoint", first.job_id]).exit_code == 0
@@ -126,7 +128,7 @@ def test_a_driver_that_died_goes_on_from_its_latest_checkpoint(place: Path) -> N
 
 
 def test_it_ends_in_order_when_it_is_told_to(place: Path) -> None:
-    command = [*TIDEGATE, "run", "--supervise", "job.py", f"execution.checkpointing.dir={place}/ck"]
+    command = [*TIDEGATE, "run", SIMULATED, "--supervise", "job.py", f"execution.checkpointing.dir={place}/ck"]
     supervisor = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     eventually(latest, "the job runs")
     supervisor.terminate()
@@ -151,7 +153,7 @@ def test_when_it_is_started_again(place: Path, case: str, capfd: pytest.CaptureF
     text, code, starts, reason = SCRIPTS[case]
     (place / "bad.py").write_text(f"open('starts', 'a').write('x')\n{text}\n")
     pauses: list[float] = []
-    assert Supervisor(["bad.py"], 3, pauses.append).run() == code
+    assert Supervisor([SIMULATED, "bad.py"], 3, pauses.append).run() == code
     assert len((place / "starts").read_text()) == starts
     assert pauses == [1.0, 2.0, 4.0][: starts - 1]
     assert reason in capfd.readouterr().err
@@ -161,7 +163,7 @@ def test_a_job_without_checkpoints_is_not_begun_anew(place: Path) -> None:
     (place / "dies.py").write_text(
         PROGRAM.replace('"execution.checkpointing.interval": "1 h"', "").replace('": 10, ', '": 10')
     )
-    supervisor = subprocess.Popen([*TIDEGATE, "run", "--supervise", "dies.py"], stderr=subprocess.PIPE, text=True)
+    supervisor = subprocess.Popen([*TIDEGATE, "run", SIMULATED, "--supervise", "dies.py"], stderr=subprocess.PIPE, text=True)
     first = eventually(latest, "the job runs")
     os.kill(first.owner.pid, signal.SIGKILL)
     told = supervisor.communicate(timeout=120)[1]

@@ -89,7 +89,7 @@ def test_savepoints_and_going_on_from_them(driver: Start, tmp_path: Path) -> Non
     stopped = tidegate("stop", "saved", "-p", f"{tmp_path}/sp")
     assert stopped.returncode == ExitCode.ENDED and "found: it is FINISHED" in stopped.stderr
 
-    again = driver("again", "-m", "tidegate.cli", "run", "-s", second).running()
+    again = driver("again", "-m", "tidegate.cli", "run", "-Dexecution.target=simulated", "-s", second).running()
     in_use = tidegate("savepoint", "--dispose", second)
     assert in_use.returncode == ExitCode.SNAPSHOT_IN_USE
     assert "found: job again ('counting', RUNNING) would go back to it" in in_use.stderr
@@ -130,7 +130,7 @@ def test_bad_places_to_start_from_change_nothing(driver: Start, tmp_path: Path, 
     (tmp_path / "parent" / "chk-1").mkdir(parents=True)
     (tmp_path / "jobs" / "some" / "lease").mkdir(parents=True)
     before = sorted(str(path) for path in tmp_path.rglob("*"))
-    done = driver("fresh", "-m", "tidegate.cli", "run", "-s", f"{tmp_path}/{place}")
+    done = driver("fresh", "-m", "tidegate.cli", "run", "-Dexecution.target=simulated", "-s", f"{tmp_path}/{place}")
     assert done.process.wait() == ExitCode.BAD_SNAPSHOT
     text = (tmp_path / "fresh.log").read_text()
     assert "RestoreError: The path to restore from must be a checkpoint.\n" in text and found in text
@@ -170,7 +170,7 @@ def test_unknown_jobs_and_places(home: Path, tmp_path: Path) -> None:
 
 def test_two_live_jobs_with_one_directory(driver: Start) -> None:
     driver("taken").running()
-    second = driver("taken", "-m", "tidegate.cli", "run")
+    second = driver("taken", "-m", "tidegate.cli", "run", "-Dexecution.target=simulated")
     assert second.process.wait() == ExitCode.DIRECTORY_IN_USE
     text = (second.directory / "taken.log").read_text()
     assert "LeaseError: A job's directory is used by one driver at a time.\n" in text
