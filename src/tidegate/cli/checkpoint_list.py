@@ -19,7 +19,7 @@ from tidegate.control.client import find
 
 
 def show(job: str, *, json: bool) -> None:
-    files = Files(_directory(job))
+    files = Files(directory_of(job))
     kept = _kept(files)
     entries = _with_unentered(read_history(files), kept)
     if json:
@@ -32,7 +32,7 @@ def show(job: str, *, json: bool) -> None:
         print(f"no checkpoints in {files.root}")
 
 
-def _directory(text: str) -> str:
+def directory_of(text: str) -> str:
     """Of a job: by a path, else by its id. A path of storage has a slash; a directory here may have none."""
     if "/" not in text and not Path(text).is_dir():
         return find(text).directory

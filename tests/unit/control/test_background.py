@@ -163,7 +163,9 @@ def test_a_job_without_checkpoints_is_not_begun_anew(place: Path) -> None:
     (place / "dies.py").write_text(
         PROGRAM.replace('"execution.checkpointing.interval": "1 h"', "").replace('": 10, ', '": 10')
     )
-    supervisor = subprocess.Popen([*TIDEGATE, "run", SIMULATED, "--supervise", "dies.py"], stderr=subprocess.PIPE, text=True)
+    supervisor = subprocess.Popen(
+        [*TIDEGATE, "run", SIMULATED, "--supervise", "dies.py"], stderr=subprocess.PIPE, text=True
+    )
     first = eventually(latest, "the job runs")
     os.kill(first.owner.pid, signal.SIGKILL)
     told = supervisor.communicate(timeout=120)[1]
