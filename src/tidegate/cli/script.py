@@ -25,7 +25,7 @@ def run_script(
     entry: str | None = None,
     beside: AbstractContextManager[None] | None = None,
 ) -> None:
-    """``entry``: the function to call, without arguments; then the file is no ``__main__``. ``beside``: entered around the program."""
+    """``entry``: the function to call, without arguments; then the file is no ``__main__``. ``beside``: is around the program."""
     path = Path(script)
     if not path.is_file():
         raise ConfigurationError("run takes a Python file", found=f"no file {script}", cure="check the path")
