@@ -101,7 +101,13 @@ class CheckpointCoordinator:
     # -- step 7 --
 
     def cut(
-        self, pending: PendingCheckpoint, operators: list[OperatorState], *, round: int, finished: bool = False
+        self,
+        pending: PendingCheckpoint,
+        operators: list[OperatorState],
+        *,
+        round: int,
+        finished: bool = False,
+        properties: dict[str, str] | None = None,
     ) -> CheckpointMetadata:
         """All acks are in: what step 7 has to store. What comes later is not part of it."""
         self._refuse_incomplete(pending)
@@ -116,6 +122,7 @@ class CheckpointCoordinator:
             kind=pending.kind,
             operators=operators,
             finished=finished,
+            properties=properties or {},
         )
 
     def stored(self, pending: PendingCheckpoint, completed: CompletedCheckpoint) -> None:

@@ -15,6 +15,7 @@ class CheckpointFailureReason(Enum):
     TRIGGER_FAILED = ("could not be triggered: checkpoint storage failed", True)
     STORAGE_FAILED = ("its metadata could not be stored", True)
     OUTCOME_UNKNOWN = ("storage did not say whether its metadata was stored", True)
+    SAVEPOINT_FAILED = ("the job was to end with it, and the savepoint beside it could not be written", False)
     ROUND_FAILED = ("the round that carried its barrier failed; the restart strategy decides", False)
     JOB_STOPPING = ("the job ends", False)
     DRIVER_LOST = ("the driver ended while it was under way", False)

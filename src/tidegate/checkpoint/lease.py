@@ -136,13 +136,19 @@ class Lease:
         finished: bool = False,
         origin: str = "",
         committed: int = 0,
+        writing: Collection[str] = (),
+        savepoint: str = "",
     ) -> None:
         """Fix what this attempt restores from. Once, after all checks, before a sink or a file is touched.
 
-        ``finished``: the job had finished before and this attempt only tidies up. ``origin``, ``committed``: see ``LiveRecord``.
+        ``finished``: the job had finished before and this attempt only tidies up. The others: see ``LiveRecord``.
         """
         status = AttemptStatus.FINISHED if finished else AttemptStatus.RUNNING
         changes: dict[str, Any] = {"committed": committed} if committed else {}
+        if writing:
+            changes["writing"] = list(writing)
+        if savepoint:
+            changes["savepoint"] = savepoint
         self._write_live(
             retained=retained, protected=protected, status=status, discarded=finished, origin=origin, **changes
         )
@@ -166,6 +172,21 @@ class Lease:
         if discarded is not None:
             changes = {"retained": [], "discarded": True, **self._committed(discarded)}
         self._write_live(status=status, **changes)
+
+    def savepoint_begins(self, address: str) -> None:
+        """Write down that something is going to be there, before it is."""
+        self._write_live(writing=[*(self._live.writing or ()), address])
+
+    def savepoint_over(self, address: str) -> None:
+        """It is complete, or gone. Not written at once: a complete one is left alone, and one that is gone is not missed."""
+        with self._lock:
+            rest = [other for other in self._live.writing or () if other != address]
+            self._live = msgspec.structs.replace(self._live, writing=rest or msgspec.UNSET)
+
+    def ends_with(self, savepoint: str) -> None:
+        """To be written down with the end."""
+        with self._lock:
+            self._live = msgspec.structs.replace(self._live, savepoint=savepoint)
 
     def _committed(self, points: Collection[RestorePoint]) -> dict[str, Any]:
         """In the same write as the list of step 7, before the commit; and again at the end, should that write have failed."""

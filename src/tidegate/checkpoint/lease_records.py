@@ -68,7 +68,8 @@ class LiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``discarded``: the job ended and its checkpoints were given up. ``released``: the next attempt may claim at once.
     ``origin``: the path of the user's that the lineage began with; a driver started again with the same one goes on,
     and not back. ``committed``: the newest checkpoint of the directory that was ever complete, so that its output may be there;
-    it stays when the checkpoints themselves are gone.
+    it stays when the checkpoints themselves are gone. ``writing``: savepoints that are under way, so that whoever comes behind a
+    crash can delete what is not complete. ``savepoint``: the one the job has ended with.
     """
 
     heartbeat_ms: int
@@ -81,6 +82,8 @@ class LiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     released: bool = False
     origin: str = ""
     committed: int | msgspec.UnsetType = msgspec.UNSET
+    writing: list[str] | msgspec.UnsetType = msgspec.UNSET
+    savepoint: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def claim_path(token: int) -> str:

@@ -28,7 +28,8 @@ class Lineage(msgspec.Struct, frozen=True):
 
     ``token`` 0: no attempt ever did. ``latest`` is what the next attempt restores. ``retained`` are the completed
     checkpoints up to it that are kept, oldest first. ``status``: how that attempt ended, RUNNING if it did not say.
-    ``origin``: the path of the user's it began with. ``committed``: see ``LiveRecord``, 0 if there is none.
+    ``origin``: the path of the user's it began with. ``committed``: see ``LiveRecord``, 0 if there is none. ``writing``,
+    ``savepoint``: see there too.
     """
 
     token: int = 0
@@ -38,6 +39,8 @@ class Lineage(msgspec.Struct, frozen=True):
     status: AttemptStatus = AttemptStatus.RUNNING
     origin: str = ""
     committed: int = 0
+    writing: list[str] = []
+    savepoint: str = ""
 
 
 def read_lineage(files: Files, *, below: int | None = None) -> Lineage:
@@ -64,12 +67,21 @@ def _lineage_of(files: Files, token: int, restored: RestoredRecord) -> Lineage:
             found="no such file",
             cure="point execution.state-recovery.path at the checkpoint to restore",
         )
+    known = Lineage(
+        token=token,
+        protected=live.protected,
+        status=live.status,
+        origin=live.origin,
+        committed=live.committed or 0,
+        writing=live.writing or [],
+        savepoint=live.savepoint or "",
+    )
     if live.discarded:
-        return Lineage(token, None, [], live.protected, live.status, live.origin, live.committed or 0)
+        return known
     retained = [*live.retained, *_unrecorded(files, token, live)]
     latest = retained[-1] if retained else restored.point
-    committed = max([live.committed or 0, *(point.checkpoint_id for point in retained)])
-    return Lineage(token, latest, retained, live.protected, live.status, live.origin, committed)
+    committed = max([known.committed, *(point.checkpoint_id for point in retained)])
+    return msgspec.structs.replace(known, latest=latest, retained=retained, committed=committed)
 
 
 def _unrecorded(files: Files, token: int, live: LiveRecord) -> list[RestorePoint]:

@@ -10,6 +10,7 @@ from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
 from tidegate.checkpoint.lineage import Lineage, all_completed, read_lineage
 from tidegate.checkpoint.locate import Located, locate, locate_own
 from tidegate.checkpoint.metadata import FILE_NAME
+from tidegate.checkpoint.savepoint import Ending
 from tidegate.common import faults
 from tidegate.common.errors import CorruptFileError, RestoreError
 from tidegate.common.files import Files
@@ -34,6 +35,23 @@ class Recovery:
     """The path of the user's the lineage began with."""
     committed: int = 0
     """The newest checkpoint of this directory that was ever complete: its output may be there."""
+    writing: list[str] = field(default_factory=list)
+    """Savepoints that were under way when the attempt before ended, however it did."""
+    savepoint: str = ""
+    """The one the job had ended with."""
+
+    @property
+    def ending(self) -> Ending | None:
+        """The job was told to end with a savepoint, and its last checkpoint is complete: what is left of the end is to be done."""
+        carried_out = (AttemptStatus.FINISHED, AttemptStatus.CANCELLED)
+        if (
+            self.located is None
+            or self.previous is None
+            or self.previous in carried_out
+            or self.point not in self.retained
+        ):
+            return None
+        return Ending.of(self.located.metadata)
 
     @property
     def begins_beside_output(self) -> bool:
@@ -42,13 +60,29 @@ class Recovery:
 
     def record(self, lease: Lease) -> None:
         """Fix the decision (fault C8): after every check of the program, before a sink or a file is touched."""
-        lease.record_restored(self.point, self.retained, self.protected, origin=self.origin, committed=self.committed)
+        lease.record_restored(
+            self.point,
+            self.retained,
+            self.protected,
+            origin=self.origin,
+            committed=self.committed,
+            writing=self.writing,
+        )
         what = self.located.address if self.located else "nothing, empty state"
         logger.info("job %s: lease %d restores %s", lease.claim.job_id, lease.token, what)
 
     def record_finished(self, lease: Lease) -> None:
         """The job had finished before: this attempt keeps that on record and may sweep what the end left."""
-        lease.record_restored(None, [], self.protected, finished=True, origin=self.origin, committed=self.committed)
+        lease.record_restored(
+            None,
+            [],
+            self.protected,
+            finished=True,
+            origin=self.origin,
+            committed=self.committed,
+            writing=self.writing,
+            savepoint=self.savepoint,
+        )
 
 
 def decide(files: Files, lease: Lease, path: str | None = None) -> Recovery:
@@ -77,12 +111,19 @@ def _decide(files: Files, lease: Lease, path: str | None) -> Recovery:
         logger.warning("job %s began from %s before and goes on with what came of it", lease.claim.job_id, origin)
     lineage = read_lineage(files, below=lease.token)
     previous = lineage.status if lineage.token else None
-    if lineage.latest is None:
-        return Recovery(None, None, [], lineage.protected, previous, lineage.origin, lineage.committed)
-    located = locate_own(files, lineage.latest)
-    _refuse_other_job(located, lease, lineage.latest)
+    located = None if lineage.latest is None else locate_own(files, lineage.latest)
+    if located is not None and lineage.latest is not None:
+        _refuse_other_job(located, lease, lineage.latest)
     return Recovery(
-        located, lineage.latest, lineage.retained, lineage.protected, previous, lineage.origin, lineage.committed
+        located,
+        lineage.latest,
+        lineage.retained,
+        lineage.protected,
+        previous,
+        lineage.origin,
+        lineage.committed,
+        lineage.writing,
+        lineage.savepoint,
     )
 
 
@@ -93,7 +134,7 @@ def _explicit(files: Files, lineage: Lineage, located: Located, origin: str) -> 
     protected = {kept.checkpoint_id: kept for kept in (*lineage.protected, *lineage.retained, *all_completed(files))}
     previous = lineage.status if lineage.token else None
     kept_for_good = sorted(protected.values(), key=lambda kept: kept.checkpoint_id)
-    return Recovery(located, point, [], kept_for_good, previous, origin, lineage.committed)
+    return Recovery(located, point, [], kept_for_good, previous, origin, lineage.committed, lineage.writing)
 
 
 def _lineage_if_readable(files: Files, lease: Lease) -> Lineage:

@@ -21,6 +21,7 @@ from tidegate.common.errors import ConfigurationError, CorruptFileError, Interna
 from tidegate.common.ids import new_token
 
 CHECKPOINT_STORAGE = "checkpoint storage"
+_PIECE = 4 << 20
 Paths = list[str]
 FileSystem = LocalFileSystem | RemoteFileSystem
 
@@ -66,6 +67,10 @@ class FileWriter:
             self._stream.write(data)
         self._hash.update(data)
         self.size += len(data)
+
+    def content_hash(self) -> str:
+        """Of what was written so far."""
+        return self._hash.hexdigest()
 
     def close(self) -> FileHandle:
         assert self._stream is not None
@@ -287,6 +292,25 @@ class Files:
         with _storage_errors("read", full, self.purpose, missing=expected):
             faults.point("storage.read", path=full)
             return self._system.read(full)
+
+
+def verified_copy(source: Files, path: str, target: Files, name: str, *, size: int, hash: str) -> None:
+    """Copy a file, from one root to another, in pieces. ``CorruptFileError``, and no copy, if it is not what was written."""
+    expected = f"{size} bytes, xxh3-128 {hash}"
+    with source.open_stream(path, expected) as stream, target.create_stream(name) as writer:
+        while data := _piece(source, path, stream):
+            writer.write(data)
+        found = writer.size, writer.content_hash()
+        if found != (size, hash):
+            raise corrupt(
+                source.location(path), expected, f"{found[0]} bytes, xxh3-128 {found[1]}", purpose=source.purpose
+            )
+        writer.close()
+
+
+def _piece(source: Files, path: str, stream: BinaryIO) -> bytes:
+    with _storage_errors("read", source.location(path), source.purpose):
+        return stream.read(_PIECE)
 
 
 def verify(location: str, data: bytes, size: int, expected_hash: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 from tidegate.common.completable_future import CompletableFuture
@@ -33,6 +34,14 @@ class RunningJob(Protocol):
         """Wait for the end. JobFailedError, JobCancelledError, JobSuspendedError, or TimeoutError after ``timeout`` seconds."""
         ...
 
+    def trigger_savepoint(self, directory: str | None = None) -> Future[str]:
+        """Take a savepoint in the directory, or the configured one; the job goes on. The answer is the savepoint's own address."""
+        ...
+
+    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> Future[str]:
+        """As ``trigger_savepoint``, and the job ends with it, all its output committed. ``drain``: event time ends first."""
+        ...
+
     def add_listener(self, listener: Callable[[Any], None]) -> None:
         """Call ``listener`` with the statistics of every round from now on, in the job's thread."""
         ...
@@ -57,6 +66,20 @@ class JobClient:
         """Stop the job; its checkpoints stay or go as the configured retention says."""
         self._job.cancel()
         return CompletableFuture.completed(None)
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
+        """Take a savepoint while the job goes on; the answer is its path. Without a directory that of
+        ``execution.checkpointing.savepoint-dir``."""
+        return CompletableFuture(self._job.trigger_savepoint(savepoint_directory))
+
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
+    ) -> CompletableFuture[str]:
+        """Stop the sources, take a savepoint, commit all output and end the job as FINISHED; the answer, when it has ended, is the
+        savepoint's path. ``advance_to_end_of_event_time``: first let all event-time timers and windows fire, for a job that will
+        not go on."""
+        drain = advance_to_end_of_event_time
+        return CompletableFuture(self._job.stop_with_savepoint(savepoint_directory, drain=drain))
 
     def add_round_listener(self, listener: Callable[[Any], None]) -> None:
         """Call ``listener`` after every accepted round with what it did: ``round``, ``checkpoint_id`` (None if it carried none),

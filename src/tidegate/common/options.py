@@ -234,10 +234,9 @@ SAVEPOINT_DIR = _option(
     "execution.checkpointing.savepoint-dir",
     TEXT,
     None,
-    "Directory for savepoints.",
+    "Directory for savepoints that name no other.",
     "state.savepoints.dir",
     "savepoints.state.backend.fs.dir",
-    note="savepoints cannot be taken yet",
 )
 CHECKPOINT_STORAGE = _option(
     "execution.checkpointing.storage",
@@ -438,6 +437,20 @@ COMMIT_ATTEMPTS = _option(
     "tidegate.commit.max-attempts", INT, 10, "Attempts of a sink's commit before the job fails.", check=_at_least(1)
 )
 COMMIT_BACKOFF = _option("tidegate.commit.backoff", DURATION, 100, "First pause between two attempts of a commit.")
+
+CONTROL_ENABLED = _option(
+    "tidegate.control.enabled",
+    BOOL,
+    True,
+    "The driver registers its jobs in TIDEGATE_HOME and takes commands for them (tidegate list, cancel ...), on loopback only.",
+)
+CONTROL_DIRS = _option(
+    "tidegate.control.allowed-dirs",
+    LIST,
+    None,
+    "Commands may name only these directories for savepoints, those below them, and the configured one. Not set: any that the "
+    "user of the job may write to.",
+)
 
 SPARK_LOG_LEVEL = _option(
     "tidegate.spark.log-level",

@@ -54,7 +54,8 @@ class Generator(NamedTuple):
 
 @dataclass(frozen=True)
 class RoundContext:
-    """The part of the plan all subtasks of a round share. ``statuses``: per operator the status of each of its subtasks."""
+    """The part of the plan all subtasks of a round share. ``checkpoint_id``: of the checkpoint or savepoint the round carries.
+    ``savepoint``: it carries one. ``statuses``: per operator the status of each of its subtasks."""
 
     round: int
     version: str
@@ -63,6 +64,18 @@ class RoundContext:
     completed: tuple[int, ...] = ()
     aborted: tuple[int, ...] = ()
     statuses: dict[int, list[Status]] = field(default_factory=dict)
+    savepoint: bool = False
+
+
+class TaskRun(NamedTuple):
+    """Which run of a task this is. ``attempt``: above 0 if others of it came before, which may have left something outside that
+    no ack tells of. ``stage``: by the engine's own numbers, for the engine alone."""
+
+    attempt: int = 0
+    stage: int = -1
+
+
+FIRST_RUN = TaskRun()
 
 
 @dataclass(frozen=True)
@@ -77,6 +90,8 @@ class TaskPlan:
     """Paths of files that merges have lately taken out of an operator's list."""
     intervals: list[SplitInterval] = field(default_factory=list)
     source_finished: bool = False
+    run: TaskRun = FIRST_RUN
+    """Told by the engine where the task runs; the driver's plan does not know it."""
 
 
 @dataclass
@@ -90,6 +105,7 @@ class Ack:
     chain: int
     subtask: int
     token: str
+    run: TaskRun = FIRST_RUN
     inputs: dict[tuple[int, int], str] = field(default_factory=dict)
     error: Exception | None = None
     declined: str | None = None

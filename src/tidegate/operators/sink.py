@@ -46,7 +46,7 @@ class WriterContext:
     parallelism: int
     round: int
     checkpoint_id: int | None
-    """The checkpoint whose barrier rides on this round, or None."""
+    """The checkpoint or savepoint whose barrier rides on this round, or None."""
     attempt: str
     """Unique for each attempt of each task."""
     now_ms: int
@@ -54,6 +54,9 @@ class WriterContext:
     """Directory on checkpoint storage for files of this sink (``taskowned/<sink_id>``); create it before use."""
     lease: int = 0
     """The token of the job attempt, which grows: what carries a smaller one than the committer's is of an attempt before it."""
+    savepoint: bool = False
+    """A savepoint rides on this round. What a writer has open should come to its end: a savepoint may be restored when the job has
+    long gone on, and whatever its writers went on with is another thing by then. Committables are, or are not, committed."""
 
 
 def _always_ours() -> None:

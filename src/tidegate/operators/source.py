@@ -102,6 +102,9 @@ class Source(ABC):
     boundedness: Boundedness = Boundedness.BOUNDED
     can_replay: bool = True
     """False (socket): after a failure records are lost, the job's guarantee is at-most-once."""
+    can_stop: bool = True
+    """False (socket): what it has taken from outside and not handed over yet is lost when it ends, so a job that reads it can be
+    cancelled and not be stopped."""
     initial_limit: int = 50_000
     """Units of the first round; the planner adapts from there."""
     maximum_limit: int | None = None

@@ -11,10 +11,12 @@ import logging
 from collections import deque
 from typing import Any
 
+from tidegate.checkpoint.completed import OutcomeUnknownError
 from tidegate.checkpoint.pending import PendingCheckpoint
+from tidegate.checkpoint.savepoint import Ending
 from tidegate.common import faults
 from tidegate.common.clock import FOREVER, Clock, Timer
-from tidegate.common.errors import FencedError, JobCancelledError, RoundError
+from tidegate.common.errors import CheckpointError, FencedError, JobCancelledError, RoundError
 from tidegate.operators.rows import Ack, RoundContext
 from tidegate.operators.source import SourcePlan
 from tidegate.runtime.attempt_checkpoints import AttemptCheckpoints
@@ -23,18 +25,22 @@ from tidegate.runtime.checkpoint_lane import (
     Committed,
     Discarded,
     Failed,
+    LastCommitted,
+    NotCopied,
     NotStored,
     Stored,
     Through,
     WorkEnded,
 )
-from tidegate.runtime.commands import Stopping, TriggerCheckpoint
+from tidegate.runtime.commands import SavepointCommand, Stopping, TriggerCheckpoint
 from tidegate.runtime.engine import Engine, RoundPlan
 from tidegate.runtime.inbox import Event, Inbox, LaneBroken, Lanes, LeaseLost, RoundEnded, Woken
 from tidegate.runtime.life_cycle import Restored
 from tidegate.runtime.notifications import is_notified
 from tidegate.runtime.progress import written_paths
 from tidegate.runtime.round_lane import RoundLane, RunningRound
+from tidegate.runtime.savepoint_lane import SavepointEnded, SavepointLane
+from tidegate.runtime.savepoints import AttemptSavepoints, PendingSavepoint
 from tidegate.runtime.statistics import Listener, RoundStatistics, busy_seconds, statistics_of, tell
 from tidegate.runtime.stop import STOPPED, Stop
 from tidegate.runtime.view import JobRecorder
@@ -64,14 +70,18 @@ class Attempt:
     ) -> None:
         self._token, self._inbox, self._lanes = token, inbox, lanes
         self.progress, self._planner = restored.progress, restored.planner
-        self._lease, self._committers = restored.claimed.lease.token, restored.committers
+        lease = restored.claimed.lease
+        self._lease, self._committers = lease.token, restored.committers
         self._clock, self._stop, self._poll_ms = clock, stop, poll_ms
         self._recorder, self._listeners = recorder, listeners
         self.round = first_round
         self.statistics: deque[RoundStatistics] = deque(maxlen=_KEPT_STATISTICS)
         self._rounds = RoundLane(lanes, engine, clock)
         self._lane = CheckpointLane(lanes, restored.committers, restored.coordinator, clock)
-        self._checkpoints = AttemptCheckpoints(restored.coordinator, self._lane, recorder, clock)
+        copies = SavepointLane(lanes, clock, lease.check)
+        self._checkpoints = AttemptCheckpoints(restored.coordinator, self._lane, copies, lease, recorder, clock)
+        self._copies = copies
+        self._savepoints = AttemptSavepoints(restored.place, restored.graph, lease, copies, recorder, clock)
         self._sources: dict[int, SourcePlan] | None = None  # planned, and not yet run
         self._timer: Timer | None = None
         self._resting = self._ending = self._over = False
@@ -79,8 +89,13 @@ class Attempt:
 
     # -- the loop --------------------------------------------------------------------------------------------------------
 
+    @property
+    def ended_with(self) -> Ending | None:
+        """The savepoint the job has ended with, if it was told to."""
+        return self._savepoints.ended_with
+
     def run(self) -> None:
-        """Events until all sources have ended and everything is committed."""
+        """Events until all sources have ended, or nothing more is to be read, and everything is committed."""
         try:
             self._go_on()
             while not self._over:
@@ -94,6 +109,11 @@ class Attempt:
         finally:
             self._be_woken(None)
             self._checkpoints.close()
+            unanswered = self._savepoints.close()
+            if unanswered is not None:
+                self._inbox.post(unanswered)
+        if self.ended_with is not None and self.ended_with.cancels:
+            raise JobCancelledError("The job was cancelled", where=f"its savepoint: {self.ended_with.address}")
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, WorkEnded):
@@ -103,11 +123,26 @@ class Attempt:
                 self._round_ended(event)
             case Stored():
                 self._checkpoints.stored(event)
+                if event.cut.savepoint is not None:
+                    self._savepoints.decided()
             case NotStored():
-                self._checkpoints.not_stored(event)
+                self._not_stored(event)
+            case NotCopied():
+                self._checkpoints.not_copied(event)
+                self._last_failed(event.error)
             case Committed():
                 self.progress = self._checkpoints.committed(event, self.progress)
                 self._planner.checkpoint_complete({o.uid_hash: o.source for o in event.cut.metadata.operators})
+                if event.cut.savepoint is not None:
+                    self._savepoints.completed()
+            case LastCommitted():
+                self.progress = self.progress.without_pending(event.committables)
+                self._savepoints.completed()
+            case SavepointEnded():
+                self._copies.ended(event)
+                self._savepoints.ended(event)
+            case SavepointCommand():
+                self._ask_for_savepoint(event)
             case Through():
                 self._checkpoints.through(event)
             case Discarded():
@@ -135,7 +170,12 @@ class Attempt:
         self._stop.check()
         if self._lane.holds_rounds or self._resting:
             return
-        if self._planner.finished and self._checkpoints.all_saved:
+        savepoints = self._savepoints
+        if savepoints.ended_with is not None:
+            return self._finish()
+        if savepoints.last_is_cut:
+            return
+        if self._planner.finished and self._checkpoints.all_saved and not (savepoints.stopping or savepoints.waiting):
             return self._finish()
         now = self._clock.now_ms()
         sources = self._sources = self._sources or self._planner.plan(now, self.progress.snapshots)
@@ -143,9 +183,9 @@ class Attempt:
         hold_ms = self._checkpoints.hold_ms(**state)
         if hold_ms > 0:
             return self._be_woken(hold_ms)
-        pending = self._checkpoints.trigger(self._subtasks(), **state)
-        if self._has_work(sources, pending, now):
-            self._start_round(sources, pending, now)
+        pending, savepoint = self._trigger(state)
+        if self._has_work(sources, pending, now) or savepoint is not None:
+            self._start_round(sources, pending, now, savepoint=savepoint)
         else:
             self._sources = None
             self._resting = state[
@@ -153,12 +193,49 @@ class Attempt:
             ]  # storage gave no id for the last checkpoint: it is asked again, after a pause
             self._wait(sources, now)
 
+    def _trigger(self, state: dict[str, Any]) -> tuple[PendingCheckpoint | None, PendingSavepoint | None]:
+        """Step 1, for the round that begins. A savepoint goes first; only the last one is a checkpoint too."""
+        savepoints, checkpoints = self._savepoints, self._checkpoints
+        if savepoints.waiting and not savepoints.stopping:
+            return None, savepoints.begin(None, checkpoints.take_id)
+        pending = checkpoints.trigger(self._subtasks(), **state)
+        if not savepoints.stopping or (checkpoints.enabled and pending is None):
+            return pending, None
+        return pending, savepoints.begin(pending, checkpoints.take_id)
+
+    def _ask_for_savepoint(self, command: SavepointCommand) -> None:
+        if self._savepoints.ask(command):
+            if self._sources is not None:  # planned, and not begun: as good as not planned
+                self._planner.discard()
+                self._sources = None
+            self._planner.stop(drain=command.drains)  # type: ignore[attr-defined]
+            self._checkpoints.unsaved = True
+
+    def _not_stored(self, event: NotStored) -> None:
+        last = event.cut.savepoint is not None
+        if last and isinstance(event.error, OutcomeUnknownError):
+            self._savepoints.decided()
+            raise event.error  # storage will say to the next attempt whether the job was to end
+        self._checkpoints.not_stored(event)
+        if last:
+            self._last_failed(event.error)
+
+    def _last_failed(self, error: Exception) -> None:
+        """The job does not end with a savepoint after all."""
+        if self._savepoints.last_failed(str(error)):
+            raise CheckpointError(
+                "Behind the end of event time a job cannot go on: it restarts from its latest checkpoint.",
+                found=f"the savepoint it was to end with could not be stored: {error}",
+                cure="see that the directory of the savepoint can be written, and stop the job again",
+            ) from error
+        self._planner.go_on()
+
     def _state(self, sources: dict[int, SourcePlan]) -> dict[str, Any]:
         """What decides whether the next round should carry a checkpoint."""
         news = self._checkpoints.unsaved or any(plan.intervals for plan in sources.values())
         return {
             "wanted": news or self.progress.keeps_writers,  # which may want to roll their parts though nothing new came
-            "ending": all(plan.finished for plan in sources.values()),
+            "ending": self._savepoints.stopping or all(plan.finished for plan in sources.values()),
             "half_round_ms": self.statistics[-1].seconds * 500 if self.statistics else 0.0,
         }
 
@@ -194,7 +271,7 @@ class Attempt:
         if waiting and not self._checkpoints.enabled:
             self._lane.publish(waiting)
             self.progress = self.progress.without_pending(waiting)
-        if not self._lane.at_rest:
+        if not (self._lane.at_rest and self._copies.at_rest):
             return
         if self._checkpoints.completed and any(is_notified(o.spec) for o in self.progress.graph.operators):
             # Notifications ride on the next round, and behind the last checkpoint there is none: functions that ask for them
@@ -206,24 +283,38 @@ class Attempt:
     # -- steps 2 to 6 ----------------------------------------------------------------------------------------------------
 
     def _start_round(
-        self, sources: dict[int, SourcePlan], pending: PendingCheckpoint | None, now: int, *, only_tells: bool = False
+        self,
+        sources: dict[int, SourcePlan],
+        pending: PendingCheckpoint | None,
+        now: int,
+        *,
+        savepoint: PendingSavepoint | None = None,
+        only_tells: bool = False,
     ) -> None:
         self._sources = None
-        plan = self._plan(sources, pending, now)
+        plan = self._plan(sources, pending, savepoint, now)
         patience_ms = self._checkpoints.round_begins(pending)
         faults.point("C2.cut", round=self.round, checkpoint_id=plan.context.checkpoint_id)
-        self._rounds.start(plan, pending, patience_ms, only_tells=only_tells)
+        self._rounds.start(plan, pending, savepoint, patience_ms, only_tells=only_tells)
 
-    def _plan(self, sources: dict[int, SourcePlan], pending: PendingCheckpoint | None, now: int) -> RoundPlan:
+    def _plan(
+        self,
+        sources: dict[int, SourcePlan],
+        pending: PendingCheckpoint | None,
+        savepoint: PendingSavepoint | None,
+        now: int,
+    ) -> RoundPlan:
         self.round += 1
+        carried = pending or savepoint
         context = RoundContext(
             round=self.round,
             version=f"{self._token}-{self.round}",
-            checkpoint_id=pending.checkpoint_id if pending is not None else None,
+            checkpoint_id=carried.checkpoint_id if carried is not None else None,
             now_ms=now,
             completed=tuple(self._checkpoints.completed),
             aborted=tuple(self._checkpoints.aborted),
             statuses=self.progress.statuses(),
+            savepoint=savepoint is not None,
         )
         return self.progress.plan(context, sources)
 
@@ -243,10 +334,14 @@ class Attempt:
         except Exception as error:
             self._stray = _prepared_by(event.acks)
             self._checkpoints.round_failed(running.pending, error)
+            self._savepoints.round_failed(running.savepoint, str(error))
             self._stop.check()
             raise
         declined = next((ack for ack in event.acks if ack.declined is not None), None)
         if declined is not None:
+            self._savepoints.round_failed(running.savepoint, declined.declined or "")
+            if not self._savepoints.stopping:
+                self._planner.go_on()
             return self._discard(event.acks, declined, running.pending)
         self._accept(event, running)
 
@@ -284,9 +379,28 @@ class Attempt:
         self.progress = accepted.with_pending(later)
         if at_once:
             self._lane.publish(at_once)
-        if running.pending is not None:
-            self._checkpoints.cut(running.pending, event.acks, self.progress, self._planner, context.round)
+        if any(ack.run.attempt > 0 and self._has_sink(ack) for ack in event.acks):
+            log.info("round %d: tasks were tried again; what their first tries left is looked for", context.round)
+            self._lane.sweep(self.progress.committables, self.progress.writer_states())
+        self._cut(event, running)
         self._report(event, context)
+
+    def _has_sink(self, ack: Ack) -> bool:
+        return any(operator.spec.is_sink for operator in self.progress.graph.chains[ack.chain].operators)
+
+    def _cut(self, event: RoundEnded, running: RunningRound) -> None:
+        """What the round carried goes into the lanes."""
+        pending, carried, number = running.pending, running.savepoint, running.number
+        ending = carried.ending if carried is not None else None
+        self._savepoints.last_is_cut = ending is not None
+        if pending is not None:
+            stored = self._checkpoints.cut(pending, event.acks, self.progress, self._planner, number, ending)
+            if ending is not None and not stored:
+                self._last_failed(RoundError("the round of the last checkpoint took longer than its timeout"))
+        elif carried is not None:
+            savepoint = self._savepoints.cut(carried, self.progress, self._planner, number)
+            if ending is not None:
+                self._lane.end_with(savepoint, self.progress.committables)
 
     def _report(self, event: RoundEnded, context: RoundContext) -> None:
         statistics = statistics_of(context, event.seconds, event.acks, self.progress.graph, self._lane.seconds)
@@ -315,9 +429,10 @@ class Attempt:
         stopped = isinstance(error, STOPPED)
         if not stopped:
             self._lane.drop()
+        self._copies.drop()
         self._rounds.drop()
         later: list[Exception | SystemExit] = []
-        while not (self._rounds.at_rest and self._lane.at_rest):
+        while not (self._rounds.at_rest and self._lane.at_rest and self._copies.at_rest):
             _collect(later, lambda: self._handle(self._inbox.take(self._lanes)))
         _collect(later, lambda: self._committers.abort(self._stray))
         _collect(later, self._checkpoints.write_history)

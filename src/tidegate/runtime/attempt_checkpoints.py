@@ -7,14 +7,17 @@ from collections import Counter
 
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.failures import CheckpointFailureReason
+from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.pending import PendingCheckpoint
+from tidegate.checkpoint.savepoint import Ending, NewSavepoint
 from tidegate.common.clock import FOREVER, Clock, Timer
 from tidegate.operators.rows import Ack, RoundContext
-from tidegate.runtime.checkpoint_lane import CheckpointLane, Committed, Cut, NotStored, Stored, Through
+from tidegate.runtime.checkpoint_lane import CheckpointLane, Committed, Cut, NotCopied, NotStored, Stored, Through
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.requests import CheckpointRequests
+from tidegate.runtime.savepoint_lane import SavepointLane
 from tidegate.runtime.view import JobRecorder
 
 log = logging.getLogger(__name__)
@@ -30,9 +33,16 @@ class AttemptCheckpoints:
     then in the lane's hands."""
 
     def __init__(
-        self, coordinator: CheckpointCoordinator | None, lane: CheckpointLane, recorder: JobRecorder, clock: Clock
+        self,
+        coordinator: CheckpointCoordinator | None,
+        lane: CheckpointLane,
+        savepoints: SavepointLane,
+        lease: Lease,
+        recorder: JobRecorder,
+        clock: Clock,
     ) -> None:
         self._coordinator, self._lane, self._recorder, self._clock = coordinator, lane, recorder, clock
+        self._savepoints, self._lease = savepoints, lease
         self._requests = CheckpointRequests()
         self._watched: dict[int, Timer] = {}
         self._held_until: float | None = None
@@ -100,6 +110,11 @@ class AttemptCheckpoints:
             self._recorder.triggered(pending)
         return pending
 
+    def take_id(self) -> int:
+        """For a savepoint: checkpoints and savepoints count together."""
+        history = self._coordinator.history.highest_id if self._coordinator is not None else 0
+        return self._lease.take_id(at_least=history + 1)
+
     # -- the round that carries one --------------------------------------------------------------------------------------
 
     def round_begins(self, pending: PendingCheckpoint | None) -> float | None:
@@ -133,9 +148,16 @@ class AttemptCheckpoints:
     # -- steps 7 to 9 ----------------------------------------------------------------------------------------------------
 
     def cut(
-        self, pending: PendingCheckpoint, acks: list[Ack], progress: Progress, planner: SourcePlanner, round: int
-    ) -> None:
-        """Step 6 is done: what the checkpoint holds is fixed, and the lane stores it."""
+        self,
+        pending: PendingCheckpoint,
+        acks: list[Ack],
+        progress: Progress,
+        planner: SourcePlanner,
+        round: int,
+        ending: Ending | None = None,
+    ) -> bool:
+        """Step 6 is done: what the checkpoint holds is fixed, and the lane stores it. ``ending``: the job ends with it. False: it
+        took too long, and is given up."""
         assert self._coordinator is not None
         for ack in acks:
             for operator in progress.graph.chains[ack.chain].operators:
@@ -144,14 +166,20 @@ class AttemptCheckpoints:
         if self._coordinator.is_expired(pending):
             # The round itself is fine: its state stays, and what its sinks prepared goes into the next checkpoint.
             self._give_up(pending.checkpoint_id, CheckpointFailureReason.EXPIRED.text)
-            return self._coordinator.abort(pending, CheckpointFailureReason.EXPIRED, f"round {round}")
+            self._coordinator.abort(pending, CheckpointFailureReason.EXPIRED, f"round {round}")
+            return False
         operators = progress.operator_states(planner.snapshots())
-        metadata = self._coordinator.cut(pending, operators, round=round, finished=planner.finished)
-        self._lane.checkpoint(Cut(pending, metadata, progress.committables, Counter(self._confirmed)))
+        properties = ending.properties() if ending is not None else {}
+        metadata = self._coordinator.cut(
+            pending, operators, round=round, finished=planner.finished, properties=properties
+        )
+        savepoint = NewSavepoint.of(ending, self._lease.files, metadata) if ending is not None else None
+        self._lane.checkpoint(Cut(pending, metadata, progress.committables, Counter(self._confirmed), savepoint))
         self._watched[pending.checkpoint_id] = self._clock.call_at(
             pending.deadline / 1000, lambda: log.warning(_SLOW, pending.checkpoint_id)
         )
         self.unsaved = False
+        return True
 
     def stored(self, event: Stored) -> None:
         assert self._coordinator is not None
@@ -167,6 +195,14 @@ class AttemptCheckpoints:
         self._give_up(event.cut.checkpoint_id, str(event.error))
         self._coordinator.not_stored(event.cut.pending, event.error)
 
+    def not_copied(self, event: NotCopied) -> None:
+        """The job goes on, and counts no failure of its own."""
+        self.unsaved = True
+        if event.cut is not None and self._coordinator is not None:
+            self._watched.pop(event.cut.checkpoint_id).cancel()
+            self._give_up(event.cut.checkpoint_id, str(event.error))
+            self._coordinator.abort(event.cut.pending, CheckpointFailureReason.SAVEPOINT_FAILED, str(event.error))
+
     def committed(self, event: Committed, progress: Progress) -> Progress:
         """Step 8 is done, step 9 goes into the lane. Gives the progress without what is confirmed."""
         number, confirmed = event.cut.checkpoint_id, event.cut.unconfirmed(self._confirmed)
@@ -175,7 +211,7 @@ class AttemptCheckpoints:
         self.completed.append(number)
         self._requests.complete(number)
         self._recorder.step(number, 8)
-        needed = progress.paths() | self._lane.paths()
+        needed = progress.paths() | self._lane.paths() | self._savepoints.paths()
         self._lane.clean_up(event.cut, needed, self.released - needed)
         self.released = set()
         return progress

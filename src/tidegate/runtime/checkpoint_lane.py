@@ -20,6 +20,11 @@ on the state that r has left, though n is not stored yet.
   cut under way. Files that come later have names step 9 has never heard of.
 - *What a discarded round prepared* is aborted here too, behind the commits that were begun before; and no round begins until
   that is done, since what lingers is found by listing.
+- *What tasks that were tried again have left* is aborted as soon as their round is accepted, by the same listing: a worker that
+  died has an open transaction, and readers of that topic wait behind it for as long as it may stay open. Nothing of the
+  accepted round may go with it. What waits for a checkpoint is in the progress, from this round and all before it, whatever the
+  lane has stored or confirmed by then: that is what is kept. What waits for none is published before, in this lane; if that
+  fails, nothing behind it begins. And no later round has anything yet: none begins until the listing is done.
 - *The end of an attempt*, whatever the reason, waits until the lane is at rest: what has begun comes to its end (a stored
   checkpoint is committed), what has not is dropped. Only then the lease is given up and the next attempt restores.
 - *A lost lease* shows in the lane as it did before: every step checks it (``checkpoint/lease.py``).
@@ -29,13 +34,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint
+from tidegate.checkpoint.savepoint import NewSavepoint
 from tidegate.common import faults
 from tidegate.common.clock import Clock
 from tidegate.common.errors import StorageError
@@ -50,12 +56,14 @@ _MOST_PUBLICATIONS = 2
 
 @dataclass(frozen=True)
 class Cut:
-    """A checkpoint as its round has left it. ``confirmed``: how many committables of each sink were confirmed before those here."""
+    """A checkpoint as its round has left it. ``confirmed``: how many committables of each sink were confirmed before those here.
+    ``savepoint``: the job ends with this checkpoint, and leaves it as a savepoint."""
 
     pending: PendingCheckpoint
     metadata: CheckpointMetadata
     committables: Committables
     confirmed: Mapping[int, int]
+    savepoint: NewSavepoint | None = None
 
     @property
     def checkpoint_id(self) -> int:
@@ -88,6 +96,22 @@ class NotStored(WorkEnded):
 
 
 @dataclass(frozen=True)
+class NotCopied(WorkEnded):
+    """The job was to end with a savepoint whose files could not be written: nothing else was done. ``cut`` None: of a job without
+    checkpoints."""
+
+    cut: Cut | None
+    error: Exception
+
+
+@dataclass(frozen=True)
+class LastCommitted(WorkEnded):
+    """A job without checkpoints has its last savepoint, and all output is committed."""
+
+    committables: Committables
+
+
+@dataclass(frozen=True)
 class Committed(WorkEnded):
     """Step 8 is done."""
 
@@ -109,6 +133,11 @@ class Published(WorkEnded):
 @dataclass(frozen=True)
 class Discarded(WorkEnded):
     """What a discarded round prepared is aborted."""
+
+
+@dataclass(frozen=True)
+class Swept(WorkEnded):
+    """What tasks of an accepted round left when they were tried the first time is aborted."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +199,10 @@ class CheckpointLane:
         self._under_way[cut.checkpoint_id] = cut
         self._submit(self._checkpoint(cut), may_drop=True)
 
+    def end_with(self, savepoint: NewSavepoint, committables: Committables) -> None:
+        """The end of a job without checkpoints. Ends as ``LastCommitted`` or ``NotCopied``, ``Failed`` or ``Dropped``."""
+        self._submit(self._end_with(savepoint, committables), may_drop=True)
+
     def clean_up(self, cut: Cut, in_use: Collection[str], released: Collection[str]) -> None:
         """Step 9. Ends as ``Through``."""
         self._submit(self._clean_up(cut, in_use, released))
@@ -184,6 +217,12 @@ class CheckpointLane:
         self._discards += 1
         self._submit(self._discard(prepared, kept, states))
 
+    def sweep(self, kept: Committables, states: Mapping[int, list[Any]]) -> None:
+        """Behind an accepted round whose tasks were tried more than once: abort what is neither kept nor a writer's. Ends as
+        ``Swept``."""
+        self._discards += 1
+        self._submit(self._sweep(kept, states), may_drop=True)
+
     def record(self) -> None:
         """Write the history, where no step 9 does. Ends as ``Recorded``."""
         self._submit(self._record())
@@ -194,9 +233,9 @@ class CheckpointLane:
         self.seconds += event.seconds
         if isinstance(event, Published):
             self._publications -= 1
-        elif isinstance(event, Discarded):
+        elif isinstance(event, Discarded | Swept):
             self._discards -= 1
-        elif isinstance(event, NotStored | Committed):
+        elif isinstance(event, NotStored | NotCopied | Committed) and event.cut is not None:
             self._under_way.pop(event.cut.checkpoint_id)
             self.checkpoint_seconds = event.seconds
         elif isinstance(event, Through):
@@ -228,20 +267,39 @@ class CheckpointLane:
 
     def _checkpoint(self, cut: Cut) -> Work:
         assert self._coordinator is not None
-        started = self._clock.monotonic()
+        started, savepoint = self._clock.monotonic(), cut.savepoint
+        if savepoint is not None and (error := (yield from _copied(savepoint))) is not None:
+            yield NotCopied(self._clock.monotonic() - started, cut, error)
+            return
         try:
             completed = self._coordinator.completed.add(cut.metadata)
         except StorageError as error:
             yield NotStored(self._clock.monotonic() - started, cut, error)
             return
         yield Stored(cut, completed)
+        if savepoint is not None:  # runtime/savepoints.py says why in this order
+            faults.point("C10.decided", checkpoint_id=cut.checkpoint_id)
+            savepoint.publish()
         # Step 8 only behind step 7: from here on a restore would commit the same again, so a crash in between loses nothing.
         waiting = cut.unconfirmed(self._confirmed)
         yield from self._committers.commit_by_sink(waiting, checked=True)
         for sink, items in waiting.items():
             self._confirmed[sink] += len(items)
         faults.point("C6.all-committed", checkpoint_id=cut.checkpoint_id)
+        if savepoint is not None:
+            savepoint.settle()
         yield Committed(self._clock.monotonic() - started, cut)
+
+    def _end_with(self, savepoint: NewSavepoint, committables: Committables) -> Work:
+        started = self._clock.monotonic()
+        error = yield from _copied(savepoint)
+        if error is not None:
+            yield NotCopied(self._clock.monotonic() - started, None, error)
+            return
+        savepoint.publish()
+        yield from self._committers.commit_by_sink(committables)
+        savepoint.settle()
+        yield LastCommitted(self._clock.monotonic() - started, committables)
 
     def _clean_up(self, cut: Cut, in_use: Collection[str], released: Collection[str]) -> Work:
         assert self._coordinator is not None
@@ -268,3 +326,17 @@ class CheckpointLane:
         # Of tasks that were tried again, and what writers had open: it is found by listing.
         self._committers.abort_lingering(kept, states)
         yield Discarded(self._clock.monotonic() - started)
+
+    def _sweep(self, kept: Committables, states: Mapping[int, list[Any]]) -> Work:
+        started = self._clock.monotonic()
+        self._committers.abort_lingering(kept, states)
+        yield Swept(self._clock.monotonic() - started)
+
+
+def _copied(savepoint: NewSavepoint) -> Generator[None, None, Exception | None]:
+    """Its files, or why they could not be copied."""
+    try:
+        yield from savepoint.copy()
+    except StorageError as error:
+        return error
+    return None

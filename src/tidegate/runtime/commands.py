@@ -18,7 +18,7 @@ class Command(Event, Generic[T]):
     """An event with an answer. The job's thread takes it and answers once, with a value or an error; a job that ends answers
     all that are left."""
 
-    answer: Future[T] = field(default_factory=Future, compare=False, repr=False)
+    answer: Future[T] = field(default_factory=Future, compare=False, repr=False, kw_only=True)
 
     def succeed(self, value: T) -> None:
         with contextlib.suppress(InvalidStateError):  # whoever waited may have given up, at any moment
@@ -49,3 +49,43 @@ class Suspend(Stopping):
 @dataclass(frozen=True)
 class TriggerCheckpoint(Command[int]):
     """Take a checkpoint with the next round, due or not. Answer: its id, when it is complete and committed."""
+
+
+@dataclass(frozen=True)
+class SavepointCommand(Command[str]):
+    """Something with a savepoint. ``target``: the directory it is made in; None: the configured one. Answer: the savepoint's own
+    address. After an error the job goes on as if nobody had asked, unless the error says otherwise."""
+
+    target: str | None = None
+
+
+@dataclass(frozen=True)
+class TriggerSavepoint(SavepointCommand):
+    """Take a savepoint with the next round. Rounds go on while its files are copied, and nothing is committed because of it."""
+
+
+@dataclass(frozen=True)
+class LastSavepoint(SavepointCommand):
+    """The job ends with this savepoint: nothing more is read, what was read is in it, and its output is committed. Answered when
+    the job has ended."""
+
+    @property
+    def drains(self) -> bool:
+        """Whether event time comes to its end first: all timers and windows fire, and functions hear of the end of input."""
+        return False
+
+
+@dataclass(frozen=True)
+class StopWithSavepoint(LastSavepoint):
+    """The job ends as FINISHED. Refused where a source cannot stop."""
+
+    drain: bool = False
+
+    @property
+    def drains(self) -> bool:
+        return self.drain
+
+
+@dataclass(frozen=True)
+class CancelWithSavepoint(LastSavepoint):
+    """The job ends as CANCELED, its checkpoints stay or go as the retention says. For every source."""

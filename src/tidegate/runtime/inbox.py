@@ -54,6 +54,7 @@ class Lane(Enum):
 
     ROUNDS = "rounds"
     CHECKPOINTS = "checkpoints"
+    SAVEPOINTS = "savepoints"
 
 
 Work = Iterator[Event | None]

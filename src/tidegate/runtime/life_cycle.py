@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus
+from tidegate.checkpoint.savepoint import Ending
 from tidegate.common.clock import Clock, Timer
 from tidegate.common.errors import FencedError
 from tidegate.graph.plan import JobGraph
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
+from tidegate.runtime.savepoints import SavepointPlace
 
 log = logging.getLogger(__name__)
 
@@ -91,9 +93,11 @@ class Claimed:
 
 @dataclass(frozen=True)
 class FinishedBefore:
-    """The job has finished in an earlier run: there is nothing to do but to give the directory back."""
+    """The job has finished in an earlier run: there is nothing to do but to give the directory back. ``savepoint``: it was stopped
+    with this one."""
 
     claimed: Claimed
+    savepoint: str = ""
 
     def end(self, status: AttemptStatus) -> None:
         self.claimed.release()
@@ -102,7 +106,8 @@ class FinishedBefore:
 @dataclass(frozen=True)
 class Restored:
     """All that a running attempt holds. ``coordinator`` None: the job takes no checkpoints. ``round``: the latest that counts.
-    ``checkpoint``: the address of what was restored."""
+    ``checkpoint``: the address of what was restored. ``place``: of its savepoints. ``ending``: the job was told to end with a
+    savepoint before, which is complete now: there is nothing to run."""
 
     claimed: Claimed
     graph: JobGraph
@@ -112,6 +117,8 @@ class Restored:
     coordinator: CheckpointCoordinator | None
     round: int
     checkpoint: str | None
+    place: SavepointPlace
+    ending: Ending | None = None
 
     def end(self, status: AttemptStatus) -> None:
         """Give up the lease; ``status`` RUNNING: the next attempt of the same job follows."""

@@ -13,6 +13,7 @@ from tidegate.checkpoint.lease import Liveness
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.owner import is_alive
+from tidegate.checkpoint.savepoint import Ending
 from tidegate.common.clock import Clock, SystemClock
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.errors import CheckpointError, FencedError, JobCancelledError, JobSuspendedError, LeaseError
@@ -23,7 +24,7 @@ from tidegate.graph.transformation import Program
 from tidegate.operators.level import job_spec
 from tidegate.operators.settings import Settings
 from tidegate.runtime.attempt import Attempt
-from tidegate.runtime.commands import Cancel, Command, Stopping, Suspend
+from tidegate.runtime.commands import Cancel, Command, LastSavepoint, Stopping, Suspend
 from tidegate.runtime.engine import Engine
 from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
 from tidegate.runtime.lanes import ThreadedLanes
@@ -99,6 +100,7 @@ class JobMaster:
         self._attempt: Attempt | None = None
         self._current: Restored | FinishedBefore | None = None
         self._round = 0
+        self._savepoint: str | None = None  # the job has ended with it
 
     # -- from outside ----------------------------------------------------------------------------------------------------
 
@@ -106,6 +108,14 @@ class JobMaster:
     def directory(self) -> str:
         """The job's directory on checkpoint storage."""
         return self._job.files.root
+
+    @property
+    def program(self) -> Program:
+        return self._program
+
+    @property
+    def settings(self) -> JobSettings:
+        return self._settings
 
     @property
     def has_fixed_id(self) -> bool:
@@ -160,6 +170,12 @@ class JobMaster:
     def suspend(self) -> None:
         """As ``cancel``, and the job goes on when it is started again."""
         self.submit(Suspend())
+
+    def _answer(self, command: Command[Any]) -> None:
+        """Of a job that has just ended."""
+        if isinstance(command, LastSavepoint) and self._savepoint is not None:
+            return command.succeed(self._savepoint)
+        self._refuse(command)
 
     def _refuse(self, command: Command[Any]) -> None:
         """The job has ended."""
@@ -237,12 +253,12 @@ class JobMaster:
                 current = self._current or self._start(first=False)
                 if isinstance(current, FinishedBefore):
                     log.warning(
-                        "job '%s' (%s) has finished in an earlier run: there is nothing to do. To run it anew, give it "
-                        "another tidegate.job-id",
+                        "job '%s' (%s) has finished in an earlier run: there is nothing to do. %s",
                         self.graph.name,
                         self.job_id,
+                        _how_to_go_on(current.savepoint),
                     )
-                    return self._recorder.finished_before()
+                    return
                 self._run_attempt(current)
                 return self._recorder.attempt_ended(None)
             except (*STOPPED, FencedError, SystemExit) as error:
@@ -261,12 +277,16 @@ class JobMaster:
         if isinstance(current, Restored):
             self.graph = current.graph
             self._recorder.graph(current.graph)
+            self._recorder.attempt_started(current.round, current.checkpoint)
             self._round = max(self._round, current.round)
+        else:
+            self._recorder.finished_before()
         return current
 
     def _run_attempt(self, restored: Restored) -> None:
+        if restored.ending is not None:
+            return self._end_with(restored.ending)
         token = new_token()
-        self._recorder.attempt_started(restored.round, restored.checkpoint)
         self._engine.start(job_spec(self.graph, token, self._subtask_settings()))
         self._attempt = Attempt(
             token=token,
@@ -286,6 +306,15 @@ class JobMaster:
             self._attempt.run()
         finally:
             self._round = self._attempt.round
+            if self._attempt.ended_with is not None:
+                self._savepoint = self._attempt.ended_with.address
+
+    def _end_with(self, ending: Ending) -> None:
+        """An attempt before was told to end with a savepoint. It is complete, and its output is committed."""
+        log.warning("job %s was told to end before, with the savepoint %s: it does", self.job_id, ending.address)
+        self._savepoint = ending.address
+        if ending.cancels:
+            raise JobCancelledError("The job was cancelled", where=f"its savepoint: {ending.address}")
 
     def _stop_if_fenced(self) -> None:
         """What failed may be a newer driver's tidying up: then that is the reason, and a restart would not help."""
@@ -360,7 +389,7 @@ class JobMaster:
         self._lanes.close()
         for event in (*self._stops, *self._inbox.take_all()):
             if isinstance(event, Command):
-                self._refuse(event)
+                self._answer(event)
 
     def _clear_directory(self) -> None:
         """A directory nobody can ask for again: of a run without checkpoints, or a temporary one without any that is kept."""
@@ -378,6 +407,13 @@ class JobMaster:
             step()
         except Exception as error:
             log.warning("job %s: could not %s: %s", self.job_id, what, error)
+
+
+def _how_to_go_on(savepoint: str) -> str:
+    if savepoint:
+        key = "execution.state-recovery.path"
+        return f"It was stopped with a savepoint: to go on, start it with {key}={savepoint} (tidegate run -s)"
+    return "To run it anew, give it another tidegate.job-id"
 
 
 def _job_directory(base: str | None, run_id: str) -> str:

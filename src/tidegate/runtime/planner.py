@@ -53,6 +53,7 @@ class SourcePlanner:
         whole: bool = False,
     ) -> None:
         self._target_ms, self._most, self._whole = target_ms, most, whole
+        self._reads, self._drains = True, False
         self._alignment = Alignment(operators)
         self._sources = [self._create(operator, restored.get(operator.id)) for operator in operators]
 
@@ -67,6 +68,8 @@ class SourcePlanner:
         """Operator id -> what its subtasks read in this round. ``snapshots``: what the accepted rounds have come to."""
         if self._whole:
             return self._plan_whole(now_ms)
+        if not self._reads:
+            return self._plan_nothing()
         self._alignment.observe(snapshots, {s.operator.id for s in self._sources if s.finished}, now_ms)
         for s in self._sources:
             if not s.is_before:
@@ -80,6 +83,21 @@ class SourcePlanner:
         if s.finished:
             return SourcePlan(finished=True)
         return self._aligned(s, now_ms) if s.operator.id in self._alignment else s.enumerator.plan(s.limit, now_ms)
+
+    def _plan_nothing(self) -> dict[int, SourcePlan]:
+        for s in self._sources:
+            if not s.is_before:
+                s.before, s.is_before = s.enumerator.snapshot(), True
+            s.plan = SourcePlan(finished=s.finished or self._drains)
+        return {s.operator.id: s.plan for s in self._sources if s.plan is not None}
+
+    def stop(self, *, drain: bool) -> None:
+        """No source is asked from now on. ``drain``: as if all had told their end."""
+        self._reads, self._drains = False, drain
+
+    def go_on(self) -> None:
+        """The job does not stop after all. Not after a drained round was accepted: event time has come to its end in it."""
+        self._reads, self._drains = True, False
 
     def _plan_whole(self, now_ms: int) -> dict[int, SourcePlan]:
         """Nothing, until every source has told its end."""

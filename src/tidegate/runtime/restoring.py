@@ -18,6 +18,7 @@ from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import Located
 from tidegate.checkpoint.recovery import Recovery, decide
+from tidegate.checkpoint.savepoint import NewSavepoint, discard_unfinished
 from tidegate.common.clock import Clock
 from tidegate.common.errors import FencedError, RestoreError
 from tidegate.common.files import Files
@@ -27,6 +28,7 @@ from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.life_cycle import Act, Claimed, FinishedBefore, Heartbeat, Restored
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
+from tidegate.runtime.savepoints import SavepointPlace
 from tidegate.runtime.settings import JobSettings
 from tidegate.state.key_types import key_identity
 from tidegate.state.local_dir import remove_job
@@ -76,7 +78,7 @@ class Restoring:
                     self._tidy_up(claimed.lease, recovery)
                 except Exception as error:  # the job has finished all the same
                     log.warning("job %s: could not tidy up behind the finished job: %s", self._job.job_id, error)
-                begun: Restored | FinishedBefore = FinishedBefore(claimed)
+                begun: Restored | FinishedBefore = FinishedBefore(claimed, recovery.savepoint)
             else:
                 begun = self._restore(claimed, recovery, undo)
             undo.pop_all()
@@ -121,7 +123,12 @@ class Restoring:
         completed.sweep(progress.paths())
         committers = self._new_committers(graph, claimed.lease)
         undo.callback(committers.close)
+        savepoint = self._last_savepoint(recovery)
         progress = self._settle(committers, progress)
+        if savepoint is not None:
+            savepoint.settle()
+            claimed.lease.ends_with(savepoint.address)
+        self._clear_unfinished(claimed.lease, recovery)
         return Restored(
             claimed=claimed,
             graph=graph,
@@ -131,7 +138,34 @@ class Restoring:
             coordinator=self._new_coordinator(claimed.lease, completed),
             round=located.metadata.round if located is not None else 0,
             checkpoint=located.address if located is not None else None,
+            place=SavepointPlace(
+                self._job.job_id,
+                self._job.program.name,
+                settings.savepoint_dir,
+                "a job in batch mode is one round, and takes none" if settings.batch_mode else None,
+            ),
+            ending=recovery.ending,
         )
+
+    def _last_savepoint(self, recovery: Recovery) -> NewSavepoint | None:
+        """The job was told to end with one, and the checkpoint that decided it is restored: the savepoint is made, if it is not
+        there (``savepoints.py``). Whatever was copied for it is copied again."""
+        if recovery.ending is None or recovery.located is None:
+            return None
+        savepoint = NewSavepoint.of(recovery.ending, self._job.files, recovery.located.metadata)
+        if not savepoint.is_published:
+            savepoint.discard()
+            for _ in savepoint.copy():
+                pass
+            savepoint.publish()
+        return savepoint
+
+    @staticmethod
+    def _clear_unfinished(lease: Lease, recovery: Recovery) -> None:
+        """Savepoints that the attempt before had under way: nobody was told of them."""
+        for address in recovery.writing:
+            discard_unfinished(address)
+            lease.savepoint_over(address)
 
     def _read(self, located: Located | None) -> tuple[JobGraph, Progress, dict[int, Any]]:
         """The graph, the progress to start from and the sources' positions; every mismatch is reported here, by reading only."""

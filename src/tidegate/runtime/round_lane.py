@@ -9,15 +9,17 @@ from tidegate.common.clock import Clock
 from tidegate.common.errors import RoundError
 from tidegate.runtime.engine import Engine, RoundPlan
 from tidegate.runtime.inbox import Lane, Lanes, RoundEnded, Work
+from tidegate.runtime.savepoints import PendingSavepoint
 from tidegate.runtime.watchdog import Watchdog
 
 
 @dataclass(frozen=True)
 class RunningRound:
-    """``patience_ms`` None: nothing bounds it. ``only_tells``: nobody takes its results."""
+    """``savepoint``: that it carries. ``patience_ms`` None: nothing bounds it. ``only_tells``: nobody takes its results."""
 
     plan: RoundPlan
     pending: PendingCheckpoint | None
+    savepoint: PendingSavepoint | None
     patience_ms: float | None
     only_tells: bool
     watchdog: Watchdog
@@ -43,6 +45,7 @@ class RoundLane:
         self,
         plan: RoundPlan,
         pending: PendingCheckpoint | None,
+        savepoint: PendingSavepoint | None,
         patience_ms: float | None,
         *,
         only_tells: bool = False,
@@ -51,7 +54,7 @@ class RoundLane:
         watchdog = Watchdog(self._engine, self._clock, self._lanes.aside)
         self._lanes.submit(Lane.ROUNDS, self._run(plan))
         self._running = RunningRound(
-            plan, pending, patience_ms, only_tells, watchdog
+            plan, pending, savepoint, patience_ms, only_tells, watchdog
         )  # the end of an attempt waits for it
         if patience_ms is not None:
             watchdog.watch(patience_ms / 1000)

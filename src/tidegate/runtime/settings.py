@@ -22,6 +22,7 @@ class JobSettings:
     max_parallelism: int | None
     checkpoints: CheckpointPolicy | None
     checkpoint_dir: str | None
+    savepoint_dir: str | None
     recovery_path: str | None
     ignore_unclaimed_state: bool
     start_anew: bool
@@ -42,6 +43,9 @@ class JobSettings:
     batch_mode: bool
     watermark_interval_ms: int
     metrics_ports: range | None
+    control_enabled: bool
+    control_dirs: tuple[str, ...] | None
+    """Where commands may put savepoints; None: anywhere."""
     parameters: Mapping[str, str]
 
     @staticmethod
@@ -68,6 +72,7 @@ class JobSettings:
             max_parallelism=maximum if maximum and maximum > 0 else None,
             checkpoints=policy,
             checkpoint_dir=get(options.CHECKPOINT_DIR),
+            savepoint_dir=get(options.SAVEPOINT_DIR),
             recovery_path=get(options.RECOVERY_PATH),
             ignore_unclaimed_state=get(options.RECOVERY_IGNORE_UNCLAIMED),
             start_anew=get(options.START_ANEW),
@@ -86,6 +91,8 @@ class JobSettings:
             inline_functions=get(options.INLINE_FUNCTIONS),
             batch_mode=batch_mode,
             metrics_ports=ports_of(ports) if ports else None,
+            control_enabled=get(options.CONTROL_ENABLED),
+            control_dirs=None if get(options.CONTROL_DIRS) is None else tuple(get(options.CONTROL_DIRS)),
             watermark_interval_ms=get(options.AUTO_WATERMARK_INTERVAL),
             parameters={key: str(value) for key, value in get(options.JOB_PARAMETERS).items()},
         )

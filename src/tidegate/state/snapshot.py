@@ -7,9 +7,9 @@ changes, so whoever adds a new kind of state touches neither the driver nor the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -81,6 +81,7 @@ class StoredPart(msgspec.Struct, frozen=True, tag="stored", tag_field="part", om
 
 
 Part = KeyedPart | ListPart | StoredPart
+P = TypeVar("P", bound=KeyedPart | StoredPart)
 
 
 class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -105,6 +106,13 @@ class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def files(self) -> list[StateFile]:
         return [file for part in self.parts.values() if not isinstance(part, ListPart) for file in part.files]
+
+    def with_files(self, moved: Callable[[StateFile], StateFile]) -> OperatorSnapshot:
+        """The same with other references to its files."""
+        parts = {
+            name: part if isinstance(part, ListPart) else _with_files(part, moved) for name, part in self.parts.items()
+        }
+        return OperatorSnapshot(parts, self.watermark, self.idle)
 
     def stored(self) -> dict[str, StoredPart]:
         """The states of the operator itself, by name of the part."""
@@ -194,9 +202,11 @@ def _redistributed_states(
 
 
 def _moved(part: StoredPart, root: str) -> StoredPart:
-    if not root:
-        return part
-    return msgspec.structs.replace(part, files=tuple(msgspec.structs.replace(f, root=root) for f in part.files))
+    return _with_files(part, lambda file: msgspec.structs.replace(file, root=root)) if root else part
+
+
+def _with_files(part: P, moved: Callable[[StateFile], StateFile]) -> P:
+    return msgspec.structs.replace(part, files=tuple(map(moved, part.files)))
 
 
 def _clipped(held: Sequence[KeyedPart], groups: KeyGroupRange, root: str) -> KeyedPart:

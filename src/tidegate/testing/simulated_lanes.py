@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 from tidegate.runtime.inbox import Inbox, Lane, Work
 
+_BESIDE = (Lane.CHECKPOINTS, Lane.SAVEPOINTS)
+
 
 class SimulatedLanes:
     """The same seed gives the same interleaving. A crash (any BaseException) goes up through whatever runs: all lanes end with it.
@@ -47,19 +49,24 @@ class SimulatedLanes:
         return any(self._todo.values())
 
     def step(self) -> bool:
-        ready = [lane for lane in Lane if self._todo[lane]]
-        if len(ready) == len(Lane):
-            ready = [Lane.CHECKPOINTS if self._random.random() < self._before else Lane.ROUNDS]
-        if ready:
-            self._advance(ready[0])
-        return bool(ready)
+        beside = [lane for lane in _BESIDE if self._todo[lane]]
+        if self._todo[Lane.ROUNDS] and not (beside and self._random.random() < self._before):
+            self._advance(Lane.ROUNDS)
+        elif beside:
+            self._advance(self._one_of(beside))
+        else:
+            return False
+        return True
+
+    def _one_of(self, ready: list[Lane]) -> Lane:
+        return ready[0] if len(ready) == 1 else self._random.choice(ready)
 
     def between_tasks(self) -> None:
         """The engine calls this while a round runs: time for the other lane."""
-        while self._todo[Lane.CHECKPOINTS] and self._random.random() < self._between:
-            if Lane.CHECKPOINTS in self._inside:
+        while ready := [lane for lane in _BESIDE if self._todo[lane]]:
+            if self._random.random() >= self._between or self._inside.intersection(_BESIDE):
                 return
-            self._advance(Lane.CHECKPOINTS)
+            self._advance(self._one_of(ready))
 
     def _advance(self, lane: Lane) -> None:
         work = self._todo[lane][0]

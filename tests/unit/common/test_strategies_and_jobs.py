@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
@@ -142,6 +143,12 @@ class EndedJob:
         self.cancelled = True
 
     def suspend(self) -> None:
+        raise NotImplementedError
+
+    def trigger_savepoint(self, directory: str | None = None) -> Future[str]:
+        raise NotImplementedError
+
+    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> Future[str]:
         raise NotImplementedError
 
     def add_listener(self, listener: Any) -> None:

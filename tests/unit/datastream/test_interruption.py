@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,12 @@ class WaitingJob:
         raise NotImplementedError
 
     def cancel(self) -> None:
+        raise NotImplementedError
+
+    def trigger_savepoint(self, directory: str | None = None) -> Future[str]:
+        raise NotImplementedError
+
+    def stop_with_savepoint(self, directory: str | None = None, *, drain: bool = False) -> Future[str]:
         raise NotImplementedError
 
     def add_listener(self, listener: Any) -> None:

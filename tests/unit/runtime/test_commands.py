@@ -190,8 +190,8 @@ class GivenUp(Future[int]):
 
 
 def test_an_answer_nobody_waits_for_any_more_is_no_failure() -> None:
-    TriggerCheckpoint(GivenUp()).succeed(1)
-    TriggerCheckpoint(GivenUp()).fail(ValueError())
+    TriggerCheckpoint(answer=GivenUp()).succeed(1)
+    TriggerCheckpoint(answer=GivenUp()).fail(ValueError())
     cancelled = TriggerCheckpoint()
     cancelled.answer.cancel()
     cancelled.succeed(1)

@@ -58,6 +58,7 @@ class SinkOperator(CollectingOperator):
             now_ms=round.now_ms(),
             staging=f"{settings.root}/taskowned/{operator.uid_hash}",
             lease=settings.lease,
+            savepoint=round.context.savepoint,
         )
 
     def settle(self) -> None:

@@ -1,0 +1,183 @@
+"""Savepoints on storage: a directory with everything in it, which can be moved and copied anywhere.
+
+``<target>/savepoint-<job>-<random>/`` holds copies of all state files and, published last, ``_metadata`` that names them relative
+to itself. It is the user's: no checkpoint subsumes it, no job sweeps it, and no recovery looks at it (fault C11).
+
+**Output that was pending at its cut** is named in it, as in a checkpoint, and a restore commits it again. A savepoint of a job
+that goes on commits nothing, so there are three cases for who restores it later:
+
+- *the job has committed it since,* with its next checkpoint: the commit finds it done, and does nothing;
+- *the job has ended before that, killed or failed:* it is committed now, and nothing is lost;
+- *the job has failed and gone on from an older checkpoint:* then what was pending was aborted and its records were written again,
+  under other names. The sink refuses (``OutputLostError``): whether it would lose or double them only the user can know.
+
+Where the savepoint lies plays no part: what is pending lies outside, under full addresses. Writers end what they have open in the
+round of a savepoint (``WriterContext.savepoint``), so there is nothing in it that the job goes on with.
+
+**The last savepoint of a job** (stop or cancel) names no output in the end: it is published, its output is committed, then
+``settle`` strikes it out, before anybody gets its address.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from tidegate.checkpoint.metadata import (
+    FILE_NAME,
+    SAVEPOINT,
+    CheckpointMetadata,
+    OperatorState,
+    encode_metadata,
+)
+from tidegate.common import faults
+from tidegate.common.errors import StorageError
+from tidegate.common.files import Files, verified_copy
+from tidegate.common.ids import new_token
+from tidegate.common.watermarks import MIN_WATERMARK
+from tidegate.state.refs import StateFile
+from tidegate.state.snapshot import OperatorSnapshot
+
+logger = logging.getLogger(__name__)
+
+PURPOSE = "savepoint storage"
+_JOB = 6
+
+
+def new_address(target: str, job_id: str) -> str:
+    """Of a savepoint in the directory ``target``: a name nobody has used."""
+    return f"{Files(target).root.rstrip('/')}/savepoint-{job_id[:_JOB]}-{new_token()}"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a job is to end with its last savepoint. It is a part of the job's last checkpoint, which decides it: from its
+    publication on the job ends like this, whoever has to do it (fault C10)."""
+
+    address: str
+    cancels: bool
+    drained: bool
+
+    def properties(self) -> dict[str, str]:
+        return {
+            "savepoint": self.address,
+            "ends": "cancelled" if self.cancels else "finished",
+            "drained": "yes" if self.drained else "no",
+        }
+
+    @staticmethod
+    def of(metadata: CheckpointMetadata) -> Ending | None:
+        """None: the job was not told to end with this checkpoint."""
+        found = metadata.properties
+        if "savepoint" not in found:
+            return None
+        return Ending(found["savepoint"], found.get("ends") == "cancelled", found.get("drained") == "yes")
+
+
+class NewSavepoint:
+    """A savepoint that is being written, from a cut of the job in the directory ``job``. ``copy``, ``publish``, maybe ``settle``;
+    or ``discard``. ``drained``: event time has come to its end in the cut; a job that begins from it has none yet, as in Flink."""
+
+    def __init__(self, job: Files, address: str, cut: CheckpointMetadata, *, drained: bool = False) -> None:
+        self._job, self._cut = job, cut
+        self._files = Files(address, PURPOSE)
+        self._metadata = _self_contained(cut, drained)
+
+    @staticmethod
+    def of(ending: Ending, job: Files, cut: CheckpointMetadata) -> NewSavepoint:
+        """The last one of a job."""
+        return NewSavepoint(job, ending.address, cut, drained=ending.drained)
+
+    @property
+    def address(self) -> str:
+        return self._files.root
+
+    @property
+    def checkpoint_id(self) -> int:
+        return self._cut.checkpoint_id
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self._metadata.state_files())
+
+    def paths(self) -> set[str]:
+        """Files of the job that it is made of: they must stay until it is."""
+        return self._cut.paths()
+
+    def copy(self) -> Iterator[None]:
+        """All files, one after the other. ``CorruptFileError`` if one is not what was written."""
+        self._files.make_directory()
+        for file in self._cut.state_files():
+            verified_copy(self._job, file.path, self._files, _name(file), size=file.size, hash=file.hash)
+            yield
+        faults.point("C11.copied", savepoint=self.address)
+
+    def publish(self) -> None:
+        """It is complete when this returns. Called again, also by another process, it finds that it is."""
+        content = encode_metadata(self._metadata)
+        try:
+            self._files.publish(FILE_NAME, content)
+        except (FileExistsError, StorageError):
+            # Whether it happened all the same is read from storage. A settled one was complete before.
+            if self._files.read_if_exists(FILE_NAME) not in (content, self._settled()):
+                raise
+        faults.point("C11.published", savepoint=self.address)
+        logger.info("job %s: savepoint %d is complete: %s", self._cut.job_id, self.checkpoint_id, self.address)
+
+    def settle(self) -> None:
+        """All output it names is committed: nobody has to ask for it again."""
+        self._files.replace(FILE_NAME, self._settled())
+        faults.point("C10.settled", savepoint=self.address)
+
+    @property
+    def is_published(self) -> bool:
+        return self._files.exists(FILE_NAME)
+
+    def discard(self) -> None:
+        """It did not come to its end: leave nothing of it. Best effort."""
+        discard(self.address)
+
+    def _settled(self) -> bytes:
+        operators = [msgspec.structs.replace(operator, committables=[]) for operator in self._metadata.operators]
+        return encode_metadata(msgspec.structs.replace(self._metadata, operators=operators))
+
+
+def discard(address: str) -> None:
+    """Delete what there is of a savepoint, ``_metadata`` first. Best effort: storage that fails is logged."""
+    files = Files(address, PURPOSE)
+    try:
+        files.delete(FILE_NAME)
+        files.delete_tree("")
+    except StorageError as error:
+        logger.warning("a savepoint that did not come to its end could not be deleted: %s", error)
+
+
+def discard_unfinished(address: str) -> None:
+    """As ``discard``, if it was never published: a driver that died may have left it."""
+    with contextlib.suppress(StorageError):
+        if not Files(address, PURPOSE).exists(FILE_NAME):
+            discard(address)
+
+
+def _self_contained(cut: CheckpointMetadata, drained: bool) -> CheckpointMetadata:
+    operators = [_moved(operator, drained) for operator in cut.operators]
+    return msgspec.structs.replace(cut, kind=SAVEPOINT, operators=operators, finished=False, properties={})
+
+
+def _moved(operator: OperatorState, drained: bool) -> OperatorState:
+    subtasks = [snapshot.with_files(_beside) for snapshot in operator.subtasks]
+    if drained:
+        subtasks = [OperatorSnapshot(snapshot.parts, MIN_WATERMARK) for snapshot in subtasks]
+    return msgspec.structs.replace(operator, subtasks=subtasks)
+
+
+def _beside(file: StateFile) -> StateFile:
+    return msgspec.structs.replace(file, path=_name(file))
+
+
+def _name(file: StateFile) -> str:
+    return file.path.rpartition("/")[2]
