@@ -22,7 +22,7 @@ from tidegate.checkpoint.metadata import (
 )
 from tidegate.checkpoint.reader import SnapshotReader, keyed_parts
 from tidegate.common.errors import SnapshotError
-from tidegate.common.files import Files, corrupt
+from tidegate.common.files import Files, verified_copy
 from tidegate.common.ids import new_job_id, stable_hash
 from tidegate.common.type_texts import parse_type
 from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, schema_of
@@ -226,17 +226,6 @@ def _schema(reader: SnapshotReader, uid: str, name: str) -> StateSchema:
     return found[0]
 
 
-def _copy(source: Files, file: StateFile, target: Files, name: str) -> None:
-    """In pieces, verified."""
-    expected = f"{file.size} bytes, xxh3-128 {file.hash}"
-    with source.open_stream(file.path, expected) as stream, target.create_stream(name) as writer:
-        while data := stream.read(1 << 20):
-            writer.write(data)
-        copied = writer.close()
-    if copied.hash != file.hash:
-        raise corrupt(source.location(file.path), expected, f"{copied.size} bytes, xxh3-128 {copied.hash}")
-
-
 class _Editing:
     """One operator on its way into the new savepoint."""
 
@@ -301,7 +290,7 @@ class _Editing:
         """Subtasks of a rescaled operator may share a file: it is copied once."""
         name = file.path.rpartition("/")[2]
         if file.path not in self._copied:
-            _copy(self._source, file, self._target, name)
+            verified_copy(self._source, file.path, self._target, name, size=file.size, hash=file.hash)
         self._copied[file.path] = file
         return msgspec.structs.replace(file, path=name)
 
