@@ -11,7 +11,7 @@ import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 import tidegate
-from tidegate.cli import background, dev, jobs, kafka, telling
+from tidegate.cli import background, dev, jobs, kafka, state, telling
 from tidegate.cli.ahead import spark_ahead
 from tidegate.cli.outcome import Json, Verbose, command, print_json
 from tidegate.cli.script import run_script
@@ -39,6 +39,7 @@ app = typer.Typer(
 )
 
 app.add_typer(dev.app, name="dev")
+app.add_typer(state.app, name="state")
 app.add_typer(kafka.app, name="kafka")
 
 _COMPLETE = "_TIDEGATE_COMPLETE"

@@ -39,6 +39,9 @@ class ExitCode(IntEnum):
     NO_TARGET = 12
     SNAPSHOT_IN_USE = 13
     CANCELLED = 14
+    NOT_IN_SNAPSHOT = 15
+    DAMAGED_SNAPSHOT = 16
+    NEWER_FORMAT = 17
     INTERRUPTED = 130
 
 
@@ -52,8 +55,10 @@ _CODES: list[tuple[type[TidegateError], ExitCode]] = [
     (errors.SnapshotInUseError, ExitCode.SNAPSHOT_IN_USE),
     (errors.RefusedError, ExitCode.REFUSED),
     (errors.LeaseError, ExitCode.DIRECTORY_IN_USE),
+    (errors.NewerFormatError, ExitCode.NEWER_FORMAT),
     (errors.RestoreError, ExitCode.BAD_SNAPSHOT),
-    (errors.CorruptFileError, ExitCode.BAD_SNAPSHOT),
+    (errors.CorruptFileError, ExitCode.DAMAGED_SNAPSHOT),
+    (errors.SnapshotError, ExitCode.NOT_IN_SNAPSHOT),
     (errors.ConfigurationError, ExitCode.BAD_PROGRAM),
     (errors.ProgramError, ExitCode.BAD_PROGRAM),
     (errors.ArgumentTypeError, ExitCode.BAD_PROGRAM),
