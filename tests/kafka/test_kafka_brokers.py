@@ -119,3 +119,9 @@ def _nodes(servers: str) -> int:
     from confluent_kafka.admin import AdminClient
 
     return len(AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=10).brokers)
+
+
+def test_a_cluster_id_may_begin_with_a_dash(tmp_path: Path) -> None:
+    """One of 64 does."""
+    with Broker(tmp_path, free_port(), cluster_id=f"-{new_cluster_id()[1:-1]}A") as broker:
+        assert broker.pid is not None

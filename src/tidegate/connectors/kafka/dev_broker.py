@@ -146,8 +146,8 @@ class DevBroker:
         self._write_properties()
         if not (self.directory / "data" / "meta.properties").exists():
             say("formatting its storage ...")
-            tool = ["kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", str(self._server_properties)]
-            self._run_tool(jars, [*tool, *self._format_options])
+            tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={self._cluster_id}"]
+            self._run_tool(jars, [*tool, "-c", str(self._server_properties), *self._format_options])
         say(f"starting on {self.bootstrap_servers} ...")
         log = self.directory / "server.log"
         with log.open("ab") as out:
