@@ -250,6 +250,7 @@ class JobMaster:
                         self.job_id,
                         _how_to_go_on(current.savepoint),
                     )
+                    self._savepoint = current.savepoint or None
                     return self._recorder.finished_before()
                 self._run_attempt(current)
                 return self._recorder.attempt_ended(None)

@@ -72,7 +72,7 @@ class Restoring:
             undo.callback(claimed.release)
             recovery = self._decide(claimed.lease, first)
             if first and recovery.begins_beside_output and not self._job.settings.start_anew:
-                raise _begins_beside_output(self._job, recovery.committed)
+                raise _begins_beside_output(self._job, recovery)
             if recovery.previous is AttemptStatus.FINISHED and recovery.located is None:
                 try:
                     self._tidy_up(claimed.lease, recovery)
@@ -235,12 +235,13 @@ class Restoring:
         )
 
 
-def _begins_beside_output(job: Submission, committed: int) -> RestoreError:
+def _begins_beside_output(job: Submission, recovery: Recovery) -> RestoreError:
+    go_on = f"to go on, start from its savepoint {recovery.savepoint}; or " if recovery.savepoint else ""
     return RestoreError(
         "A job does not begin anew beside its own committed output without being told to: all of it would be written twice",
         where=f"job {job.job_id}, {job.files.root}",
-        found=f"it was cancelled after checkpoint {committed} was committed, and its checkpoints were deleted",
-        cure="remove the output, or accept it twice, and set tidegate.start-anew=true; or use another tidegate.job-id. "
+        found=f"it was cancelled after checkpoint {recovery.committed} was committed, and its checkpoints were deleted",
+        cure=f"{go_on}remove the output, or accept it twice, and set tidegate.start-anew=true; or use another tidegate.job-id. "
         "execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION keeps checkpoints next time",
     )
 

@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 from cases import run_all
-from savepoint_cases import SavepointCase, SavepointRun, fails
+from savepoint_cases import COMMANDS, SavepointCase, SavepointRun, fails
 from simulated_programs import SCENARIOS
 
 from tidegate.testing.lives import Fault, Kind
@@ -50,21 +50,33 @@ def cases(scenario: str, command: str, kind: Kind, *, same_job: bool = False) ->
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("command", ["savepoint", "stop", "cancel"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_without_faults(scenario: str, command: str) -> None:
     widths = [(1, 3), (3, 8), (8, 2), (2, 1)]
     run_all(
         [
             SavepointCase(scenario, command, round, seed=seed, parallelism=width, same_job=bool(seed % 2))
             for seed, width in enumerate(widths, start=1)
-            for round in (1, 2, 5)
+            for round in (1, 4)
         ],
         fails,
     )
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("command", ["savepoint", "stop", "cancel"])
-@pytest.mark.parametrize("kind", [Kind.CRASH, Kind.ERROR])
+QUICK = [
+    ("keyed_count", "stop", Kind.CRASH),
+    ("states", "cancel", Kind.CRASH),
+    ("keyed_count", "savepoint", Kind.CRASH),
+    ("two_sources", "stop", Kind.ERROR),
+]
+EVERY = [
+    (scenario, command, kind) for scenario in SCENARIOS for command in COMMANDS for kind in (Kind.CRASH, Kind.ERROR)
+]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "command", "kind"),
+    [pytest.param(*each, marks=[] if each in QUICK else [pytest.mark.slow]) for each in EVERY],
+)
 def test_fault_behind_the_command(scenario: str, command: str, kind: Kind) -> None:
     run_all(cases(scenario, command, kind, same_job=command == "cancel"), fails)
