@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,12 @@ hypothesis.settings.load_profile("tidegate")
 HERE = Path(__file__).parent
 _FOLDER_MARKERS = {"integration": "spark", "crash": "crash"}
 FAULT_DIRECTORY = "TIDEGATE_SWITCHED_FAULTS"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Jobs of tests are not registered among those of the user; also not by the drivers that tests start."""
+    os.environ["TIDEGATE_HOME"] = str(tmp_path_factory.mktemp("home"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,7 +25,9 @@ ALLOWED = {
     "datastream": MIDDLE | {"graph", "operators", "checkpoint", "connectors", "datastream"},
     "runtime": MIDDLE | {"graph", "operators", "checkpoint", "connectors", "datastream", "runtime"},
     "spark": MIDDLE | {"graph", "operators", "checkpoint", "connectors", "datastream", "runtime", "spark"},
-    "cli": MIDDLE | {"graph", "operators", "checkpoint", "connectors", "datastream", "runtime", "spark", "cli"},
+    "control": MIDDLE | {"graph", "operators", "checkpoint", "connectors", "datastream", "runtime", "control"},
+    "cli": MIDDLE
+    | {"graph", "operators", "checkpoint", "connectors", "datastream", "runtime", "spark", "control", "cli"},
 }
 
 

@@ -14,6 +14,7 @@ import pytest
 from kafka_tools import Broker, Topics
 
 from tidegate.testing import kill_hook
+from waiting import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kafka"
 sys.path.insert(0, str(EXAMPLE))
@@ -27,7 +28,7 @@ class PaymentsRun:
     """The example's job as processes of its own: started again until it ends by itself."""
 
     def __init__(self, directory: Path, servers: str, *plan: str) -> None:
-        self.directory, self.servers = directory, servers
+        self.directory, self.servers, self.plan = directory, servers, plan
         self.kills = directory / "kills"
         self.kills.mkdir()
         self._environment = {
@@ -40,12 +41,19 @@ class PaymentsRun:
         self.codes: list[int] = []
 
     def start(self) -> int:
-        tool = [sys.executable, "-m", "tidegate.cli", "run", "-D", f"tidegate.round.max-records={COUNT // 6}"]
-        command = [*tool, str(EXAMPLE / "payments_job.py"), self.servers, str(self.directory), "bounded"]
-        with open(self.directory / f"log-{len(self.codes)}", "wb") as log:
-            ended = subprocess.run(command, stdout=log, stderr=log, env=self._environment, timeout=280)
-        self.codes.append(ended.returncode)
+        ended = self.begin("bounded")
+        self.codes.append(ended.wait(280))
         return ended.returncode
+
+    def begin(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Without arguments it runs until it is stopped."""
+        tool = [sys.executable, "-m", "tidegate.cli", "run", "-D", f"tidegate.round.max-records={COUNT // 6}"]
+        command = [*tool, str(EXAMPLE / "payments_job.py"), self.servers, str(self.directory), *arguments]
+        with open(self.directory / f"log-{len(self.codes)}", "wb") as log:
+            return subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
+
+    def log(self) -> str:
+        return (self.directory / f"log-{len(self.codes)}").read_text()[-5000:]
 
     def finish(self, most: int = 6) -> None:
         while self.start() != 0:
@@ -92,3 +100,25 @@ def test_killed_at_the_points_of_the_sink(
     assert kill_hook.fired(run.kills) == sorted(plan)
     assert -9 in run.codes
     check(broker)
+
+
+@pytest.mark.crash
+@pytest.mark.timeout(600)
+def test_readers_do_not_wait_for_the_transaction_of_a_dead_worker(
+    payments: tuple[Broker, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    """Its task is tried again and the round is accepted, in the same attempt of the job: nobody restores. Left alone, what the
+    worker had open would hold back readers of the topic for 15 minutes."""
+    broker, _ = payments
+    run = PaymentsRun(tmp_path, broker.bootstrap_servers, "K1.kafka.flushed@3=self")
+    topics = Topics(broker.bootstrap_servers)
+    driver = run.begin()
+    try:
+        eventually(lambda: driver.poll() is not None or len(topics.read("balances")) == COUNT, timeout=180)
+        assert driver.poll() is None, run.log()
+        assert kill_hook.fired(run.kills) == list(run.plan)
+        assert "restart in" not in run.log()
+        check(broker)
+    finally:
+        driver.terminate()
+        driver.wait(60)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tidegate.datastream.executor import JobHandle
-from tidegate.graph.plan import Chain, JobGraph, build
+from tidegate.graph.plan import Chain, Edge, JobGraph, Operator, build
 from tidegate.graph.transformation import Program
 from tidegate.operators.rewrites.explain import explain_functions
 from tidegate.runtime.guarantee import guarantee_of
@@ -28,6 +29,49 @@ class ExplainingExecutor:
 
     def execute_async(self, program: Program) -> JobHandle:
         raise Built(program)
+
+
+def facts(program: Program) -> dict[str, Any]:
+    """The same as data."""
+    settings = JobSettings.of(program.configuration)
+    graph = build(program, settings.parallelism, settings.max_parallelism, {})
+    chains = [
+        {
+            "level": number,
+            "name": chain.name,
+            "parallelism": chain.parallelism,
+            "operators": [o.id for o in chain.operators],
+        }
+        for number, level in enumerate(graph.levels)
+        for chain in level
+    ]
+    edges = [{"source": e.source, "target": e.target, "ship": e.partitioning.ship.value} for e in _edges(graph)]
+    return {
+        "name": graph.name,
+        "guarantee": str(guarantee_of(graph, checkpoints=settings.checkpoints is not None)),
+        "operators": [_operator(operator) for operator in graph.operators],
+        "chains": chains,
+        "edges": edges,
+        "functions": [each._asdict() for each in explain_functions(graph)],
+    }
+
+
+def _edges(graph: JobGraph) -> Iterator[Edge]:
+    for chain in graph.chains:
+        for node in chain.head.walk():
+            yield from node.edges
+
+
+def _operator(o: Operator) -> dict[str, Any]:
+    return {
+        "id": o.id,
+        "name": o.name,
+        "uid": o.uid,
+        "uid_hash": o.uid_hash,
+        "parallelism": o.parallelism,
+        "max_parallelism": o.max_parallelism,
+        "keyed": o.keyed is not None,
+    }
 
 
 def explained(program: Program) -> Iterator[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.view import CheckpointView, JobView, Outcome
 
-_RATE_OVER_MS = 5_000
 _ENDS = {
     JobStatus.FINISHED: "has finished",
     JobStatus.FAILED: "has failed",
@@ -39,7 +38,7 @@ def live_line(view: JobView, now_ms: int) -> str:
     parts = [f"{_state(view)} {duration(now_ms - view.created_ms, coarse=True)}"]
     if totals.rounds:
         did = f"{_count(totals.rounds, 'round')}, {_count(totals.records, 'record')}"
-        parts.append(f"{did}, {rate(view, now_ms):,.0f}/s")
+        parts.append(f"{did}, {view.records_per_second(now_ms):,.0f}/s")
     if view.checkpoint_interval_ms is not None and totals.rounds:
         parts.append(_last_checkpoint(view, now_ms))
     if view.exceptions:
@@ -57,14 +56,6 @@ def end_line(view: JobView) -> str:
     if view.checkpoint_interval_ms is not None:
         did += f", {_count(totals.checkpoints, 'checkpoint')}"
     return f"job '{view.name}' {_ENDS.get(view.status, view.status.name)}: {did}, {duration(ended - view.created_ms)}"
-
-
-def rate(view: JobView, now_ms: int) -> float:
-    """Records a second over the latest seconds, pauses included."""
-    latest = [r for r in view.rounds if r.started_ms >= now_ms - _RATE_OVER_MS] or list(view.rounds[-1:])
-    if not latest:
-        return 0.0
-    return 1000 * sum(r.records_in for r in latest) / max(now_ms - latest[0].started_ms, 1)
 
 
 def duration(ms: int, *, coarse: bool = False) -> str:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import runpy
 import sys
-import traceback
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 import tidegate
-from tidegate.cli import dev
+from tidegate.cli import dev, jobs, telling
 from tidegate.cli import explain as explaining
+from tidegate.cli.outcome import Json, Verbose, command, print_json
 from tidegate.common import pyflink_imports
-from tidegate.common.errors import ConfigurationError, ProgramError, TidegateError
+from tidegate.common.errors import ConfigurationError, ProgramError
 from tidegate.common.flink_keys import PASSED_ON
 from tidegate.common.global_configuration import set_dynamic_properties
 from tidegate.common.option_types import BOOL
@@ -28,7 +28,6 @@ from tidegate.common.options import (
     SPELLINGS,
     TARGET,
 )
-from tidegate.common.portable_errors import RemoteTraceback, trace
 from tidegate.datastream.executor import register_executor
 
 app = typer.Typer(
@@ -41,7 +40,11 @@ app = typer.Typer(
 
 app.add_typer(dev.app, name="dev")
 
-INTERRUPTED = 130
+Define = Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A configuration key.")]
+Parallelism = Annotated[int | None, typer.Option("-p", "--parallelism", help="Default parallelism.")]
+PyFlink = Annotated[bool, typer.Option("--pyflink", help="A PyFlink program: its imports of pyflink mean Tidegate.")]
+Script = Annotated[str, typer.Argument(help="The program, a Python file.")]
+Arguments = Annotated[list[str] | None, typer.Argument(help="What follows goes to the program.")]
 
 
 def _version(asked: bool) -> None:
@@ -60,11 +63,12 @@ def _root(
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
+@command
 def run(
-    script: Annotated[str, typer.Argument(help="The program, a Python file.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="What follows goes to the program.")] = None,
-    define: Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A configuration key.")] = None,
-    parallelism: Annotated[int | None, typer.Option("-p", "--parallelism", help="Default parallelism.")] = None,
+    script: Script,
+    arguments: Arguments = None,
+    define: Define = None,
+    parallelism: Parallelism = None,
     from_savepoint: Annotated[
         str | None, typer.Option("-s", "--fromSavepoint", help="Start from this checkpoint or savepoint.")
     ] = None,
@@ -73,60 +77,72 @@ def run(
     ] = False,
     claim_mode: Annotated[str | None, typer.Option("--claim-mode", help="no_claim or claim.")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master, for example local[4].")] = None,
-    pyflink: Annotated[
-        bool, typer.Option("--pyflink", help="A PyFlink program: its imports of pyflink mean Tidegate.")
-    ] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show stack traces of failures.")] = False,
+    pyflink: PyFlink = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run a program. Options stand before the file; what the program sets itself wins over them."""
-    try:
-        properties = parse_definitions(define or [])
-        shorthands = {
-            PARALLELISM.key: parallelism,
-            RECOVERY_PATH.key: from_savepoint,
-            RECOVERY_IGNORE_UNCLAIMED.key: True if allow_non_restored_state else None,
-            RECOVERY_CLAIM.key: claim_mode,
-            "spark.master": master,
-        }
-        properties |= {key: value for key, value in shorthands.items() if value is not None}
-        set_dynamic_properties(properties)
-        _run_script(script, arguments or [], pyflink)
-    except KeyboardInterrupt as interrupted:
-        typer.echo(str(interrupted) or "interrupted", err=True)
-        sys.exit(INTERRUPTED)
-    except Exception as error:
-        _fail(error, verbose)
+    properties = parse_definitions(define or [])
+    shorthands = {
+        PARALLELISM.key: parallelism,
+        RECOVERY_PATH.key: from_savepoint,
+        RECOVERY_IGNORE_UNCLAIMED.key: True if allow_non_restored_state else None,
+        RECOVERY_CLAIM.key: claim_mode,
+        "spark.master": master,
+    }
+    properties |= {key: value for key, value in shorthands.items() if value is not None}
+    set_dynamic_properties(properties)
+    _run_script(script, arguments or [], pyflink)
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
+@command
 def explain(
-    script: Annotated[str, typer.Argument(help="The program, a Python file.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="What follows goes to the program.")] = None,
-    define: Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A configuration key.")] = None,
-    parallelism: Annotated[int | None, typer.Option("-p", "--parallelism", help="Default parallelism.")] = None,
-    pyflink: Annotated[
-        bool, typer.Option("--pyflink", help="A PyFlink program: its imports of pyflink mean Tidegate.")
-    ] = False,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show stack traces of failures.")] = False,
+    script: Script,
+    arguments: Arguments = None,
+    define: Define = None,
+    parallelism: Parallelism = None,
+    pyflink: PyFlink = False,
+    json: Json = False,
+    verbose: Verbose = False,
 ) -> None:
     """Show the graph of a program and how each function runs: called, inlined, on columns, and why not. Starts nothing:
     the program runs up to its first execute()."""
+    properties = parse_definitions(define or []) | ({PARALLELISM.key: parallelism} if parallelism is not None else {})
+    explain_program(script, arguments or [], properties, pyflink=pyflink, json=json)
+
+
+def explain_program(
+    script: str, arguments: list[str], properties: dict[str, object], *, pyflink: bool, json: bool
+) -> None:
+    """Run the program up to its first execute() and print what it would do."""
+    set_dynamic_properties({**properties, TARGET.key: explaining.TARGET})
+    register_executor(explaining.TARGET, explaining.ExplainingExecutor)
     try:
-        properties = {**parse_definitions(define or []), TARGET.key: explaining.TARGET}
-        set_dynamic_properties(properties | ({PARALLELISM.key: parallelism} if parallelism is not None else {}))
-        register_executor(explaining.TARGET, explaining.ExplainingExecutor)
-        _run_script(script, arguments or [], pyflink)
-        raise ProgramError("explain needs a program that comes to execute()", where=script, found="it ended before")
+        _run_script(script, arguments, pyflink)
     except explaining.Built as built:
+        if json:
+            return print_json(explaining.facts(built.program))
         for line in explaining.explained(built.program):
             typer.echo(line)
-    except Exception as error:
-        _fail(error, verbose)
+    else:
+        raise ProgramError("explain needs a program that comes to execute()", where=script, found="it ended before")
+
+
+app.command("list")(jobs.list_jobs)
+app.command()(jobs.info)
+app.command()(jobs.checkpoints)
+app.command()(telling.checkpoint)
+app.command()(telling.cancel)
 
 
 @app.command()
-def options() -> None:
+def options(json: Json = False) -> None:
     """List all configuration keys with their defaults."""
+    if json:
+        every = REGISTRY.values()
+        return print_json(
+            [{"key": o.key, "also": o.aliases, "type": o.type.name, "default": o.default, "doc": o.doc} for o in every]
+        )
     for option in REGISTRY.values():
         spellings = f" (also {', '.join(option.aliases)})" if option.aliases else ""
         default = "not set" if option.default is None else option.default
@@ -159,29 +175,6 @@ def _run_script(script: str, arguments: list[str], pyflink: bool) -> None:
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(path.resolve().parent))
     runpy.run_path(os.path.abspath(script), run_name="__main__")
-
-
-def _fail(error: Exception, verbose: bool) -> NoReturn:
-    """Of an error of ours the message, and what it was caused by; of any other the traceback of the user's code. The whole stack
-    only when asked for."""
-    if verbose:
-        traceback.print_exception(error)
-    elif isinstance(error, TidegateError):
-        typer.echo(f"{type(error).__name__}: {error}", err=True)
-        _tell_causes(error)
-    else:
-        typer.echo(trace(error), err=True, nl=False)
-    sys.exit(1)
-
-
-def _tell_causes(error: BaseException) -> None:
-    """Those that say something new: a failed job has the message of why in its own."""
-    told, cause = str(error), error.__cause__
-    while cause is not None and not isinstance(cause, RemoteTraceback):
-        text = str(cause)
-        if text not in told or not isinstance(cause, TidegateError):
-            typer.echo(f"caused by {type(cause).__name__}" + (f": {text}" if text else ""), err=True)
-        cause = cause.__cause__
 
 
 def main() -> None:

@@ -17,7 +17,6 @@ from typing import Any, TextIO
 
 from tidegate.cli.job_lines import end_line, live_line, start_line
 from tidegate.runtime.handle import StartedJob
-from tidegate.runtime.view import JobView
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +131,7 @@ class TerminalFace:
         program may ask something on the terminal, and Python writes a prompt past all streams."""
         if not isinstance(job, StartedJob) or not _is_terminal(sys.stderr):
             return lambda: None
+        _say_start(job)
         watching = threading.Thread(target=_watch, args=(job, awaited), name=f"tidegate-face-{job.job_id}", daemon=True)
         _watching[watching] = job
         watching.start()
@@ -144,13 +144,26 @@ _shared: Terminal | None = None
 """One for all jobs of the process, given back behind the last."""
 
 
+def _terminal() -> Terminal | None:
+    global _shared
+    with _lock:
+        _shared = _shared or Terminal.of(os.environ)
+        return _shared
+
+
+def _say_start(job: StartedJob) -> None:
+    """In the thread that starts the job, before that runs: the line comes before all that the job says."""
+    view, terminal = job.view(), _terminal()
+    if terminal is not None and not view.finished_before:  # that is said in the log
+        terminal.say(start_line(view))
+
+
 def _watch(job: StartedJob, live: bool) -> None:
     global _shared
     try:
-        with _lock:
-            _shared = _shared or Terminal.of(os.environ)
-        if _shared is not None:
-            _follow(job, _shared, live)
+        terminal = _terminal()
+        if terminal is not None:
+            _follow(job, terminal, live)
     except Exception:
         log.debug("the terminal cannot be written to", exc_info=True)
     finally:
@@ -172,16 +185,9 @@ def _at_exit() -> None:
 
 
 def _follow(job: StartedJob, terminal: Terminal, live: bool) -> None:
-    begun = False
-    while True:
-        over = job.wait(_EVERY_S if begun else _EVERY_S / 10)
-        view: JobView = job.view()
-        if view.finished_before:  # said in the log
-            return
-        if not begun and (view.attempts or over):
-            begun = True
-            terminal.say(start_line(view))
-        if over:
-            return terminal.say(end_line(view))
-        if begun and live:
-            terminal.show(live_line(view, time.time_ns() // 1_000_000))
+    if job.view().finished_before:
+        return
+    while not job.wait(_EVERY_S):
+        if live:
+            terminal.show(live_line(job.view(), time.time_ns() // 1_000_000))
+    terminal.say(end_line(job.view()))

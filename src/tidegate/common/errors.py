@@ -180,6 +180,48 @@ class JobSuspendedError(TidegateError):
     restart_helps = False
 
 
+class UnknownJobError(TidegateError, ValueError):
+    """No job that is registered has this id."""
+
+    restart_helps = False
+
+
+class AmbiguousJobError(UnknownJobError):
+    """Several jobs have ids that begin so."""
+
+
+class JobOverError(TidegateError):
+    """A command for a job that has ended."""
+
+    restart_helps = False
+
+
+class DriverDiedError(JobOverError):
+    """A command for a job whose driver is gone without having told an end."""
+
+
+class UnreachableError(TidegateError):
+    """The driver of a job does not answer, or not to us."""
+
+    restart_helps = False
+
+
+class RefusedError(TidegateError):
+    """A job does not do what a command says, and nothing has changed."""
+
+    restart_helps = False
+
+
+class NoTargetError(RefusedError, ValueError):
+    """A savepoint without a directory to go into."""
+
+
+class CommandFailedError(TidegateError):
+    """A job tried to do what a command says and could not."""
+
+    restart_helps = False
+
+
 class InternalError(TidegateError):
     """A bug in Tidegate itself. Please report it with the message."""
 

@@ -438,6 +438,20 @@ COMMIT_ATTEMPTS = _option(
 )
 COMMIT_BACKOFF = _option("tidegate.commit.backoff", DURATION, 100, "First pause between two attempts of a commit.")
 
+CONTROL_ENABLED = _option(
+    "tidegate.control.enabled",
+    BOOL,
+    True,
+    "The driver registers its jobs in TIDEGATE_HOME and takes commands for them (tidegate list, cancel ...), on loopback only.",
+)
+CONTROL_DIRS = _option(
+    "tidegate.control.allowed-dirs",
+    LIST,
+    None,
+    "Commands may name only these directories for savepoints, those below them, and the configured one. Not set: any that the "
+    "user of the job may write to.",
+)
+
 SPARK_LOG_LEVEL = _option(
     "tidegate.spark.log-level",
     choice(["ERROR", "WARN", "INFO", "DEBUG", "OFF"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,6 +17,14 @@ GROUP = "tidegate.executors"
 FACES = "tidegate.faces"
 
 log = logging.getLogger(__name__)
+
+
+def started(program: Program, *, awaited: bool) -> tuple[JobHandle, Callable[[], None]]:
+    """Hand the program to its executor; faces show the job before it does anything. The function waits until they have shown its
+    end."""
+    waits: list[Callable[[], None]] = []
+    shown = replace(program, told=lambda job: waits.append(watch(job, awaited=awaited)))
+    return find_executor(program.configuration[TARGET.key]).execute_async(shown), lambda: _each(waits)
 
 
 class JobHandle(RunningJob, Protocol):
@@ -32,7 +41,8 @@ class Executor(Protocol):
     """Made without arguments by the entry point; one program after another may be handed to it."""
 
     def execute_async(self, program: Program) -> JobHandle:
-        """Check the program and start it; returns as soon as it runs. What is wrong with the program is raised here."""
+        """Check the program, call its ``told``, start it; returns as soon as it runs. What is wrong with the program is raised
+        here."""
         ...
 
 

@@ -19,7 +19,6 @@ from tidegate.connectors.print import PrintSink
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.base import SupportsPreprocessing
-from tidegate.datastream.executor import watch
 from tidegate.datastream.freezing import pickled
 from tidegate.datastream.functions import (
     FilterFunction,
@@ -315,7 +314,6 @@ class DataStream(StreamOperatorSettings):
             sink._change("execute_and_collect", parallelism=upstream.parallelism)
         values = collected(channel)  # before the start: a job may commit at once, and what nobody waits for is dropped
         job = self._env._start(job_execution_name)
-        watch(job, awaited=False)
         iterator = CloseableIterator(job.collect(channel), job)
         del values
         if limit is None:

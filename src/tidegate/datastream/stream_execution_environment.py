@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidegate.common import global_configuration
@@ -25,7 +25,6 @@ from tidegate.common.options import (
     RUNTIME_MODE,
     SAVEPOINT_DIR,
     STATE_BACKEND,
-    TARGET,
 )
 from tidegate.common.restart_strategy import RestartStrategyConfiguration
 from tidegate.common.typeinfo import TypeInformation
@@ -37,7 +36,7 @@ from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
 from tidegate.datastream.execution_plan import execution_plan
-from tidegate.datastream.executor import JobHandle, find_executor, watch
+from tidegate.datastream.executor import JobHandle, started
 from tidegate.datastream.freezing import pickled
 from tidegate.datastream.interruption import Interruption
 from tidegate.datastream.job_dependencies import JobDependencies
@@ -272,8 +271,7 @@ class StreamExecutionEnvironment(JobDependencies):
         JobFailedError: the job failed for good; JobCancelledError: somebody cancelled it.
         """
         with Interruption() as interruption:
-            job = self._start(job_name)
-            shown = watch(job, awaited=True)
+            job, shown = self._started(job_name, awaited=True)
             try:
                 return interruption.result_of(job)
             finally:
@@ -281,9 +279,7 @@ class StreamExecutionEnvironment(JobDependencies):
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Start the program and return at once."""
-        job = self._start(job_name)
-        watch(job, awaited=False)
-        return JobClient(job)
+        return JobClient(self._start(job_name))
 
     def get_execution_plan(self) -> str:
         """The program as JSON; before ``execute``, which empties the environment."""
@@ -298,9 +294,12 @@ class StreamExecutionEnvironment(JobDependencies):
     # -- inside
 
     def _start(self, job_name: str | None) -> JobHandle:
+        return self._started(job_name, awaited=False)[0]
+
+    def _started(self, job_name: str | None, *, awaited: bool) -> tuple[JobHandle, Callable[[], None]]:
         program = self._program(job_name)
         self._pending.clear()
-        return find_executor(program.configuration[TARGET.key]).execute_async(program)
+        return started(program, awaited=awaited)
 
     def _program(self, job_name: str | None) -> Program:
         degree = self.get_parallelism()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
@@ -342,9 +343,11 @@ class Transformation:
 
 @dataclass(frozen=True)
 class Program:
-    """Everything ``execute`` hands to the executor. ``configuration``: effective Flink keys -> values (strings or builtins)."""
+    """Everything ``execute`` hands to the executor. ``configuration``: effective Flink keys -> values (strings or builtins).
+    ``told``: called with the job when all checks have passed and before it does anything."""
 
     name: str
     transformations: tuple[Transformation, ...]
     configuration: dict[str, Any]
     chaining_enabled: bool = True
+    told: Callable[[Any], None] | None = field(default=None, repr=False, compare=False)

@@ -37,7 +37,7 @@ class SubtaskRound:
     def __init__(self, subtask: Subtask, context: RoundContext, plan: TaskPlan) -> None:
         self._started = time.perf_counter()
         self._subtask = subtask
-        self.ack = Ack(subtask.chain.id, subtask.index, new_token())
+        self.ack = Ack(subtask.chain.id, subtask.index, new_token(), plan.run)
         over = plan.snapshots.get(subtask.head.id, EMPTY).watermark == MAX_WATERMARK
         end = EndOfInput.BEHIND if over else EndOfInput.AHEAD
         self._round = OperatorRound(context, plan, self.ack.token, subtask.settings.now_ms, end)
@@ -66,6 +66,9 @@ class SubtaskRound:
             faults.point("T2.before-ack", **self._where)
             self.ack.seconds = time.perf_counter() - self._started
             yield (-1, subtask.chain.offset + subtask.index, ACK, 0, 0, 0, 0, pickle.dumps(self.ack, 5))
+        except Exception:  # the input itself failed (lost shuffle files): the task is tried again, as another attempt
+            self._outcome = Outcome.FAILED
+            raise
         finally:
             abort = self._outcome is not Outcome.GOOD or self.ack.declined is not None
             for operator in subtask.operators.values():

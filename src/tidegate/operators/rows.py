@@ -67,6 +67,17 @@ class RoundContext:
     savepoint: bool = False
 
 
+class TaskRun(NamedTuple):
+    """Which run of a task this is. ``attempt``: above 0 if others of it came before, which may have left something outside that
+    no ack tells of. ``stage``: by the engine's own numbers, for the engine alone."""
+
+    attempt: int = 0
+    stage: int = -1
+
+
+FIRST_RUN = TaskRun()
+
+
 @dataclass(frozen=True)
 class TaskPlan:
     """What one subtask has to do in one round. The dicts are keyed by operator id."""
@@ -79,6 +90,8 @@ class TaskPlan:
     """Paths of files that merges have lately taken out of an operator's list."""
     intervals: list[SplitInterval] = field(default_factory=list)
     source_finished: bool = False
+    run: TaskRun = FIRST_RUN
+    """Told by the engine where the task runs; the driver's plan does not know it."""
 
 
 @dataclass
@@ -92,6 +105,7 @@ class Ack:
     chain: int
     subtask: int
     token: str
+    run: TaskRun = FIRST_RUN
     inputs: dict[tuple[int, int], str] = field(default_factory=dict)
     error: Exception | None = None
     declined: str | None = None

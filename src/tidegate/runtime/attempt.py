@@ -379,8 +379,14 @@ class Attempt:
         self.progress = accepted.with_pending(later)
         if at_once:
             self._lane.publish(at_once)
+        if any(ack.run.attempt > 0 and self._has_sink(ack) for ack in event.acks):
+            log.info("round %d: tasks were tried again; what their first tries left is looked for", context.round)
+            self._lane.sweep(self.progress.committables, self.progress.writer_states())
         self._cut(event, running)
         self._report(event, context)
+
+    def _has_sink(self, ack: Ack) -> bool:
+        return any(operator.spec.is_sink for operator in self.progress.graph.chains[ack.chain].operators)
 
     def _cut(self, event: RoundEnded, running: RunningRound) -> None:
         """What the round carried goes into the lanes."""

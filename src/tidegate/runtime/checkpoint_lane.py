@@ -20,6 +20,11 @@ on the state that r has left, though n is not stored yet.
   cut under way. Files that come later have names step 9 has never heard of.
 - *What a discarded round prepared* is aborted here too, behind the commits that were begun before; and no round begins until
   that is done, since what lingers is found by listing.
+- *What tasks that were tried again have left* is aborted as soon as their round is accepted, by the same listing: a worker that
+  died has an open transaction, and readers of that topic wait behind it for as long as it may stay open. Nothing of the
+  accepted round may go with it. What waits for a checkpoint is in the progress, from this round and all before it, whatever the
+  lane has stored or confirmed by then: that is what is kept. What waits for none is published before, in this lane; if that
+  fails, nothing behind it begins. And no later round has anything yet: none begins until the listing is done.
 - *The end of an attempt*, whatever the reason, waits until the lane is at rest: what has begun comes to its end (a stored
   checkpoint is committed), what has not is dropped. Only then the lease is given up and the next attempt restores.
 - *A lost lease* shows in the lane as it did before: every step checks it (``checkpoint/lease.py``).
@@ -131,6 +136,11 @@ class Discarded(WorkEnded):
 
 
 @dataclass(frozen=True)
+class Swept(WorkEnded):
+    """What tasks of an accepted round left when they were tried the first time is aborted."""
+
+
+@dataclass(frozen=True)
 class Recorded(WorkEnded):
     """What is known of failed checkpoints is in the history."""
 
@@ -207,6 +217,12 @@ class CheckpointLane:
         self._discards += 1
         self._submit(self._discard(prepared, kept, states))
 
+    def sweep(self, kept: Committables, states: Mapping[int, list[Any]]) -> None:
+        """Behind an accepted round whose tasks were tried more than once: abort what is neither kept nor a writer's. Ends as
+        ``Swept``."""
+        self._discards += 1
+        self._submit(self._sweep(kept, states), may_drop=True)
+
     def record(self) -> None:
         """Write the history, where no step 9 does. Ends as ``Recorded``."""
         self._submit(self._record())
@@ -217,7 +233,7 @@ class CheckpointLane:
         self.seconds += event.seconds
         if isinstance(event, Published):
             self._publications -= 1
-        elif isinstance(event, Discarded):
+        elif isinstance(event, Discarded | Swept):
             self._discards -= 1
         elif isinstance(event, NotStored | NotCopied | Committed) and event.cut is not None:
             self._under_way.pop(event.cut.checkpoint_id)
@@ -310,6 +326,11 @@ class CheckpointLane:
         # Of tasks that were tried again, and what writers had open: it is found by listing.
         self._committers.abort_lingering(kept, states)
         yield Discarded(self._clock.monotonic() - started)
+
+    def _sweep(self, kept: Committables, states: Mapping[int, list[Any]]) -> Work:
+        started = self._clock.monotonic()
+        self._committers.abort_lingering(kept, states)
+        yield Swept(self._clock.monotonic() - started)
 
 
 def _copied(savepoint: NewSavepoint) -> Generator[None, None, Exception | None]:

@@ -109,11 +109,9 @@ class SinkCommitters:
             self._committers[operator_id].abort(items)
 
     def abort_lingering(self, committables: Mapping[int, Sequence[Any]], states: Mapping[int, list[Any]]) -> None:
-        """Whatever was prepared and is in neither: after a restore, after a declined round, at the end of the job.
-
-        Attempts of a task that Spark tried again may have prepared too. That is invisible, and waits for one of the three:
-        to look for it behind every checkpoint would cost a listing of the sink each time, and only a failed task leaves any.
-        """
+        """Whatever was prepared and is in neither: after a restore, after a declined round, behind a round with tasks that were
+        tried more than once, at the end of the job. To look for it behind every checkpoint would cost a listing of the sink
+        each time, and only a failed task leaves any."""
         for operator_id, committer in self._committers.items():
             self._check_lease()
             committer.abort_lingering(list(committables.get(operator_id, ())), states.get(operator_id, []))

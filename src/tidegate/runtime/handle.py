@@ -21,12 +21,14 @@ from tidegate.common.job_status import JobStatus
 from tidegate.connectors.collect import collected
 from tidegate.runtime.commands import StopWithSavepoint, TriggerSavepoint
 from tidegate.runtime.master import C, JobMaster
+from tidegate.runtime.settings import JobSettings
 from tidegate.runtime.statistics import Listener, RoundStatistics
 from tidegate.runtime.view import JobView
 
 
 class StartedJob:
-    """Starts the job at once. The checks of ``JobMaster.prepare`` run in the caller's thread, so their errors surface there."""
+    """Starts the job at once. The checks of ``JobMaster.prepare`` run in the caller's thread, so their errors surface there. Behind
+    them, and before the job runs, whoever shows it is told: what it says of the start comes before all that the job says."""
 
     def __init__(self, master: JobMaster, listeners: list[Listener]) -> None:
         self._master, self._listeners = master, listeners
@@ -36,6 +38,8 @@ class StartedJob:
         self._done = threading.Event()
         master.prepare()
         self._thread = threading.Thread(target=self._run, name=f"tidegate-{master.job_id}", daemon=True)
+        if master.program.told is not None:
+            master.program.told(self)
         self._thread.start()
 
     def _run(self) -> None:
@@ -57,6 +61,10 @@ class StartedJob:
     @property
     def job_id(self) -> str:
         return self._master.job_id
+
+    @property
+    def settings(self) -> JobSettings:
+        return self._master.settings
 
     @property
     def directory(self) -> str:

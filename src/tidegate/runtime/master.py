@@ -110,6 +110,14 @@ class JobMaster:
         return self._job.files.root
 
     @property
+    def program(self) -> Program:
+        return self._program
+
+    @property
+    def settings(self) -> JobSettings:
+        return self._settings
+
+    @property
     def has_fixed_id(self) -> bool:
         """Whether a new start of the same program is the same job."""
         return self._settings.job_id is not None and not self._is_temporary
@@ -251,7 +259,7 @@ class JobMaster:
                         _how_to_go_on(current.savepoint),
                     )
                     self._savepoint = current.savepoint or None
-                    return self._recorder.finished_before()
+                    return
                 self._run_attempt(current)
                 return self._recorder.attempt_ended(None)
             except (*STOPPED, FencedError, SystemExit) as error:
@@ -270,14 +278,16 @@ class JobMaster:
         if isinstance(current, Restored):
             self.graph = current.graph
             self._recorder.graph(current.graph)
+            self._recorder.attempt_started(current.round, current.checkpoint)
             self._round = max(self._round, current.round)
+        else:
+            self._recorder.finished_before()
         return current
 
     def _run_attempt(self, restored: Restored) -> None:
         if restored.ending is not None:
             return self._end_with(restored.ending)
         token = new_token()
-        self._recorder.attempt_started(restored.round, restored.checkpoint)
         self._engine.start(job_spec(self.graph, token, self._subtask_settings()))
         self._attempt = Attempt(
             token=token,

@@ -43,6 +43,9 @@ class JobSettings:
     batch_mode: bool
     watermark_interval_ms: int
     metrics_ports: range | None
+    control_enabled: bool
+    control_dirs: tuple[str, ...] | None
+    """Where commands may put savepoints; None: anywhere."""
     parameters: Mapping[str, str]
 
     @staticmethod
@@ -88,6 +91,8 @@ class JobSettings:
             inline_functions=get(options.INLINE_FUNCTIONS),
             batch_mode=batch_mode,
             metrics_ports=ports_of(ports) if ports else None,
+            control_enabled=get(options.CONTROL_ENABLED),
+            control_dirs=None if get(options.CONTROL_DIRS) is None else tuple(get(options.CONTROL_DIRS)),
             watermark_interval_ms=get(options.AUTO_WATERMARK_INTERVAL),
             parameters={key: str(value) for key, value in get(options.JOB_PARAMETERS).items()},
         )

@@ -17,6 +17,7 @@ from tidegate.runtime.statistics import RoundStatistics
 
 _ROUNDS, _CHECKPOINTS, _ATTEMPTS, _EXCEPTIONS = 100, 50, 50, 50
 """So many of the latest are shown."""
+_RATE_OVER_MS = 5_000
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,13 @@ class JobView:
     totals: Totals = field(default=Totals())
     metrics: Mapping[Key, MetricView] = field(default_factory=dict)
     """What functions measure."""
+
+    def records_per_second(self, now_ms: int) -> float:
+        """Over the latest seconds, pauses included."""
+        latest = [r for r in self.rounds if r.started_ms >= now_ms - _RATE_OVER_MS] or list(self.rounds[-1:])
+        if not latest:
+            return 0.0
+        return 1000 * sum(r.records_in for r in latest) / max(now_ms - latest[0].started_ms, 1)
 
 
 class JobRecorder:

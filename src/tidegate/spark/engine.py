@@ -86,7 +86,20 @@ class SparkEngine:
         with self._errors(title):
             self._sc.setJobGroup(self._group, title, interruptOnCancel=True)
             rows = self._collect(self._rdd(plan, self._spec))
-        return [pickle.loads(payload) for _, payload in rows]
+            acks: list[Ack] = [pickle.loads(payload) for _, payload in rows]
+            self._tell_of_stages_run_again(acks)
+        return acks
+
+    def _tell_of_stages_run_again(self, acks: list[Ack]) -> None:
+        """When shuffle files are lost Spark runs a stage again, as a new attempt of the *stage*: its tasks count from 0 anew. What
+        Spark knows of stages it learns from events, but a new attempt of a stage is told before its first task starts, and that
+        was before the round ended."""
+        tracker = self._sc._jsc.statusTracker()
+        for stage in {ack.run.stage for ack in acks}:
+            known = tracker.getStageInfo(stage)
+            if known is not None and known.currentAttemptId() > 0:
+                for ack in acks:
+                    ack.run = ack.run._replace(attempt=ack.run.attempt + 1)
 
     def _collect(self, last: RDD[Any]) -> list[Any]:
         """``last.collect()`` would open a socket for each round, and the JVM remembers its path for good (``deleteOnExit``)."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import gc
 import pickle
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from pyspark import TaskContext
+
 from tidegate.operators.level import Job, JobSpec, close_job, job_in_this_worker
-from tidegate.operators.rows import RoundContext, TaskPlan
+from tidegate.operators.rows import FIRST_RUN, RoundContext, TaskPlan, TaskRun
 from tidegate.spark.worker_setup import WorkerSetup, at
 from tidegate.state.local_dir import remove_job
 from tidegate.state.stores import close_removed_stores
@@ -59,7 +62,7 @@ class LevelTask:
         return chain.from_iterable(self._run(job, p, context, iter(waiting.pop(p))) for p in partitions)
 
     def _run(self, job: Job, partition: int, context: RoundContext, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
-        plan: TaskPlan = pickle.loads(self.plans[partition])
+        plan: TaskPlan = replace(pickle.loads(self.plans[partition]), run=_this_run())
         at(f"{self.setup.job_name}: {job.name_of(self.level, partition, plan)}")
         return job.run_partition(self.level, partition, context, plan, rows)
 
@@ -67,6 +70,11 @@ class LevelTask:
         close_removed_stores()  # of jobs whose end did not reach this worker
         spec: JobSpec = pickle.loads(self.program.value)
         return spec
+
+
+def _this_run() -> TaskRun:
+    here = TaskContext.get()
+    return FIRST_RUN if here is None else TaskRun(here.attemptNumber(), here.stageId())
 
 
 class ForgetJob:

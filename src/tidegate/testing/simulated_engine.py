@@ -10,14 +10,14 @@ import pickle
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from tidegate.common import faults
 from tidegate.common.errors import RoundError
 from tidegate.operators.level import Job, JobSpec
-from tidegate.operators.rows import Ack, Row, TaskPlan
+from tidegate.operators.rows import Ack, Row, TaskPlan, TaskRun
 from tidegate.runtime.engine import RoundPlan
 from tidegate.state.local_dir import remove_job
 
@@ -40,7 +40,7 @@ class Inside(Enum):
 
 @dataclass(frozen=True)
 class Chances:
-    """Probabilities per task (``rerun``: per level and round)."""
+    """Probabilities per task (``rerun``, ``rerun_whole``: per level and round)."""
 
     die: float = 0.0
     """The attempt's worker dies in the middle; Spark tries again elsewhere."""
@@ -50,6 +50,8 @@ class Chances:
     """As a zombie, but it goes on bit by bit while later rounds, and later attempts of the job, run."""
     rerun: float = 0.0
     """A finished task is run again and some receivers read the second run: tokens disagree, the round must fail."""
+    rerun_whole: float = 0.0
+    """A finished level is run again and all receivers read the second run: the round is good, the first run's output lingers."""
     lose_store: float = 0.0
     """The host's local state is gone: the next task rebuilds it."""
     hang: float = 0.0
@@ -85,7 +87,10 @@ class SimulatedEngine:
         assert self._spec is not None
         incoming: list[list[Row]] = [[] for _ in range(self._spec.widths[0])]
         for level in range(len(plan.tasks)):
-            outputs = [self._task(level, p, plan, incoming[p]) for p in range(self._spec.widths[level])]
+            width = range(self._spec.widths[level])
+            outputs = [self._task(level, p, plan, incoming[p]) for p in width]
+            if self._maybe(self._chances.rerun_whole, "rerun_whole"):
+                outputs = [self._task(level, p, plan, incoming[p], tried=1) for p in width]
             if level + 1 == len(plan.tasks):
                 return [pickle.loads(payload) for rows in outputs for _, payload in rows]
             incoming = self._shuffle(level, outputs, plan, incoming)
@@ -113,27 +118,32 @@ class SimulatedEngine:
 
     # -- attempts of a task ----------------------------------------------------------------------------------------------
 
-    def _task(self, level: int, partition: int, plan: RoundPlan, rows: list[Row]) -> list[tuple[int, Any]]:
+    def _task(
+        self, level: int, partition: int, plan: RoundPlan, rows: list[Row], tried: int = 0
+    ) -> list[tuple[int, Any]]:
         self._haunt()
         self.between_tasks()
         if self._maybe(self._chances.zombie, "zombie"):
             with self._as(Inside.ZOMBIE):
                 list(self._attempt(level, partition, plan, rows))
+            tried += 1
         if self._maybe(self._chances.late, "late"):
             assert self._spec is not None
-            self._zombies.append(
-                Job(self._spec).run_partition(level, partition, plan.context, *_sent(plan, level, partition, rows))
-            )
-        for _ in range(_ATTEMPTS):
+            sent = _sent(plan, level, partition, rows)
+            self._zombies.append(Job(self._spec).run_partition(level, partition, plan.context, *sent))
+            tried += 1
+        for attempt in range(tried, tried + _ATTEMPTS):
             try:
                 with self._as(Inside.TASK):
-                    return self._run_attempt(level, partition, plan, rows)
+                    return self._run_attempt(level, partition, plan, rows, attempt)
             except WorkerDied:
                 self._workers[self._used] = None
         raise RoundError("A simulated task failed, with all its retries", where=f"level {level}, partition {partition}")
 
-    def _run_attempt(self, level: int, partition: int, plan: RoundPlan, rows: list[Row]) -> list[tuple[int, Any]]:
-        attempt = self._attempt(level, partition, plan, rows)
+    def _run_attempt(
+        self, level: int, partition: int, plan: RoundPlan, rows: list[Row], number: int
+    ) -> list[tuple[int, Any]]:
+        attempt = self._attempt(level, partition, plan, rows, number)
         if not self._maybe(self._chances.die, "die"):
             return list(attempt)
         for _ in range(self._random.randrange(4)):
@@ -141,7 +151,7 @@ class SimulatedEngine:
         attempt.close()
         raise WorkerDied
 
-    def _attempt(self, level: int, partition: int, plan: RoundPlan, rows: list[Row]) -> Any:
+    def _attempt(self, level: int, partition: int, plan: RoundPlan, rows: list[Row], attempt: int = 0) -> Any:
         assert self._spec is not None
         self._used = number = self._random.randrange(len(self._workers))
         job = self._workers[number]
@@ -150,7 +160,7 @@ class SimulatedEngine:
         if self._maybe(self._chances.lose_store, "lose_store"):
             self.lose_local_state()
             job = self._workers[number] = Job(self._spec)
-        return job.run_partition(level, partition, plan.context, *_sent(plan, level, partition, rows))
+        return job.run_partition(level, partition, plan.context, *_sent(plan, level, partition, rows, attempt))
 
     def _haunt(self, most: int = 3) -> None:
         """Let a late attempt of an earlier round go on for some rows."""
@@ -200,7 +210,9 @@ class SimulatedEngine:
             self.lose_local_state()
 
 
-def _sent(plan: RoundPlan, level: int, partition: int, rows: list[Row]) -> tuple[TaskPlan, Iterator[Row]]:
+def _sent(
+    plan: RoundPlan, level: int, partition: int, rows: list[Row], attempt: int = 0
+) -> tuple[TaskPlan, Iterator[Row]]:
     """What reaches a task: a copy of its plan, and its rows."""
     task: TaskPlan = pickle.loads(pickle.dumps(plan.tasks[level][partition], 5))
-    return task, iter(list(rows))
+    return replace(task, run=TaskRun(attempt)), iter(list(rows))

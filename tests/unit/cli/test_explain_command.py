@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tidegate.cli.main import app
+from tidegate.cli.outcome import ExitCode
 from tidegate.common import global_configuration
 from tidegate.datastream import executor
 
@@ -64,5 +65,5 @@ def test_graph_ids_and_functions(tmp_path: Path) -> None:
 def test_a_program_that_executes_nothing(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text("x = 1\n")
     result = CliRunner().invoke(app, ["explain", "job.py"])
-    assert result.exit_code == 1
+    assert result.exit_code == ExitCode.BAD_PROGRAM
     assert "explain needs a program that comes to execute()" in result.output

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.cli.job_lines import duration, end_line, live_line, rate, start_line
+from tidegate.cli.job_lines import duration, end_line, live_line, start_line
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.guarantee import Guarantee
 from tidegate.runtime.statistics import RoundStatistics
@@ -104,9 +104,9 @@ def test_the_end_line(status: JobStatus, words: str) -> None:
 
 def test_the_rate_counts_pauses_and_the_last_round_is_not_forgotten() -> None:
     now = STARTED + 60_000
-    assert rate(view_of(rounds=(round_of(now - 4_000, 400),)), now) == 100
-    assert rate(view_of(rounds=(round_of(now - 40_000, 400),)), now) == 10
-    assert rate(view_of(), now) == 0
+    assert view_of(rounds=(round_of(now - 4_000, 400),)).records_per_second(now) == 100
+    assert view_of(rounds=(round_of(now - 40_000, 400),)).records_per_second(now) == 10
+    assert view_of().records_per_second(now) == 0
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 import tidegate
 from tidegate.cli.main import app, parse_definitions
+from tidegate.cli.outcome import ExitCode
 from tidegate.common import global_configuration
 from tidegate.common.errors import ConfigurationError
 
@@ -107,14 +108,14 @@ def test_verbose_shows_the_stack(tmp_path: Path) -> None:
 
 def test_a_bad_key_is_refused_with_the_place_it_came_from(tmp_path: Path) -> None:
     result = runner.invoke(app, ["run", "-D", "paralelism.default=2", script(tmp_path, SHOW)])
-    assert result.exit_code == 1
+    assert result.exit_code == ExitCode.BAD_PROGRAM
     assert "where: -D of the command line" in result.stderr
     assert "did you mean 'parallelism.default'?" in result.stderr
 
 
 def test_a_missing_script_and_an_interrupt(tmp_path: Path) -> None:
     missing = runner.invoke(app, ["run", "nowhere.py"])
-    assert missing.exit_code == 1
+    assert missing.exit_code == ExitCode.BAD_PROGRAM
     assert "found: no file nowhere.py" in missing.stderr
     interrupted = runner.invoke(app, ["run", script(tmp_path, "raise KeyboardInterrupt\n")])
     assert interrupted.exit_code == 130

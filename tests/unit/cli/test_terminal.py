@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tidegate.cli.terminal import TerminalFace
+from tidegate.control.face import ControlFace
 from tidegate.datastream import executor
 
 PROGRAM = """
@@ -43,7 +44,10 @@ env.execute("five")
 print("the program goes on")
 """
 END = b"<the end of the test>"
-ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("CI", "NO_COLOR")} | {"TERM": "xterm"}
+
+
+def plain_environment() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if k not in ("CI", "NO_COLOR")} | {"TERM": "xterm"}
 
 
 def on_terminal(
@@ -55,7 +59,12 @@ def on_terminal(
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     command = [sys.executable, "job.py", *arguments]
     child = subprocess.Popen(
-        command, cwd=directory, stdin=theirs, stdout=theirs, stderr=theirs, env=ENVIRONMENT | (environment or {})
+        command,
+        cwd=directory,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=plain_environment() | (environment or {}),
     )
     heard = bytearray()
     reading = threading.Thread(target=_read_until_end, args=(ours, heard))
@@ -171,7 +180,7 @@ def test_the_program_has_the_terminal_while_its_job_is_in_the_background(tmp_pat
 def test_where_there_is_no_terminal_nothing_is_shown(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(PROGRAM + 'env.from_collection([1, 2]).print()\nenv.execute("x")\n')
     done = subprocess.run(
-        [sys.executable, "job.py"], cwd=tmp_path, capture_output=True, text=True, env=ENVIRONMENT, check=True
+        [sys.executable, "job.py"], cwd=tmp_path, capture_output=True, text=True, env=plain_environment(), check=True
     )
     assert (done.stdout, done.stderr) == ("1\n2\n", "")
 
@@ -210,5 +219,5 @@ def test_a_face_that_fails_does_not_break_the_job(face: Any, monkeypatch: pytest
     executor.watch(object(), awaited=True)()  # type: ignore[arg-type]
 
 
-def test_the_face_is_installed() -> None:
-    assert [point.load() for point in entry_points(group=executor.FACES)] == [TerminalFace]
+def test_the_faces_are_installed() -> None:
+    assert {point.load() for point in entry_points(group=executor.FACES)} == {ControlFace, TerminalFace}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from cases import INTERVAL, Case, run_all
@@ -32,6 +33,7 @@ def random_case(seed: int) -> Case:
     chances = Chances(**rates, hang=dice.choice((0, 0, 0.03)))
     concurrent, interval = dice.choice((1, 1, 2, 3)), dice.choice((10, 40, INTERVAL))
     fan_in = dice.choice((2, compaction.FAN_IN))
+    chances = replace(chances, rerun_whole=dice.choice((0, 0.05)))
     return Case(scenario, seed, tuple(faults), chances, widths, concurrent, interval, fan_in)
 
 

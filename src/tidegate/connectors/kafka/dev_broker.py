@@ -50,11 +50,8 @@ Progress = Callable[[str], None]
 
 
 def home() -> Path:
-    """Where jars and brokers of development live: ``TIDEGATE_HOME``, or a directory below the user's cache."""
-    base = os.environ.get("TIDEGATE_HOME") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tidegate"
-    )
-    return Path(base)
+    """Where jars and brokers of development live: a directory below the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tidegate")
 
 
 def fetch_jars(say: Progress = lambda _: None) -> Path:

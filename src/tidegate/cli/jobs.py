@@ -1,0 +1,235 @@
+"""Commands that look: ``list``, ``info``, ``checkpoints``."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, read_history
+from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
+from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.metadata import CHECKPOINT, FILE_NAME
+from tidegate.cli.job_lines import duration
+from tidegate.cli.outcome import Json, Verbose, command, print_json, table
+from tidegate.common.errors import JobOverError, RestoreError, UnreachableError
+from tidegate.common.files import Files
+from tidegate.control import registry
+from tidegate.control.client import DriverClient, find
+from tidegate.control.messages import JobDetails
+from tidegate.control.registry import JobRecord, Life
+
+_SHORT_ID, _LONG_ID = 8, 32
+
+
+def job_ids(incomplete: str) -> list[tuple[str, str]]:
+    """For the shell's completion: jobs that run."""
+    live = [record for record in registry.records() if record.life() in (Life.LIVE, Life.UNKNOWN)]
+    return [(r.job_id, r.name) for r in registry.newest_runs(live) if r.job_id.startswith(incomplete)]
+
+
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help="The job's id, or the beginning of it.", autocompletion=job_ids)
+]
+
+
+@command
+def list_jobs(
+    every: Annotated[bool, typer.Option("-a", "--all", help="Also those that have ended.")] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """List your running jobs, and with -a those that have ended, failed or died."""
+    runs = registry.records()
+    shown = [record for record in runs if every or record.life() in (Life.LIVE, Life.UNKNOWN)]
+    if json:
+        return print_json([_facts(record) for record in shown])
+    if not shown:
+        return typer.echo("no jobs" if every else "no running jobs; tidegate list -a shows those that have ended")
+    ids = _short_ids(runs)
+    rows = [(ids[r.job_id], shown_state(r), _moment(r.started_ms), _took(r), r.name) for r in shown]
+    typer.echo(table(("JOB", "STATE", "STARTED", "FOR", "NAME"), rows))
+
+
+@command
+def info(
+    job: Annotated[str, typer.Argument(metavar="JOB|FILE", help="A job's id, or a program.", autocompletion=job_ids)],
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show a job: what it does, its operators and checkpoints, its failures. Of a Python file, what it would do (see explain)."""
+    if job.endswith(".py") or os.path.isfile(job):
+        from tidegate.cli.main import explain_program
+
+        return explain_program(job, [], {}, pyflink=False, json=json)
+    record = find(job)
+    details = _details(record)
+    if json:
+        return print_json({**_facts(record), "details": details})
+    for line in _lines(record, details):
+        typer.echo(line)
+
+
+@command
+def checkpoints(
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|PATH", help="A job's id, its directory, or a checkpoint in it.", autocompletion=job_ids
+        ),
+    ],
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """List a job's checkpoints from its history on storage, also when it has ended or its driver has died."""
+    files = Files(_directory(job))
+    kept = _kept(files)
+    entries = _with_unentered(read_history(files), kept)
+    if json:
+        listed = [{**msgspec.to_builtins(entry), "kept": kept.get(entry.checkpoint_id)} for entry in entries]
+        return print_json({"directory": files.root, "checkpoints": listed})
+    if not entries:
+        return typer.echo(f"no checkpoints in {files.root}")
+    rows = [_row(entry, kept) for entry in entries]
+    typer.echo(table(("ID", "KIND", "STATUS", "AT", "TOOK", "BYTES", ""), rows))
+
+
+# -- records ---------------------------------------------------------------------------------------------------------------
+
+
+def shown_state(record: JobRecord) -> str:
+    life = record.life()
+    if life is Life.DIED:
+        return "DIED"
+    return f"{record.state} ?" if life is Life.UNKNOWN else record.state
+
+
+def _facts(record: JobRecord) -> dict[str, Any]:
+    facts: dict[str, Any] = msgspec.to_builtins(record)
+    for ours in ("version", "driver", "launch"):
+        del facts[ours]
+    return {**facts, "life": record.life().value, "state": "DIED" if record.life() is Life.DIED else record.state}
+
+
+def _short_ids(runs: list[JobRecord]) -> dict[str, str]:
+    """As much of each generated id as tells them apart."""
+    ids = {record.job_id for record in runs if len(record.job_id) == _LONG_ID}
+    length = next((n for n in range(_SHORT_ID, _LONG_ID) if len({id[:n] for id in ids}) == len(ids)), _LONG_ID)
+    return {record.job_id: record.job_id[:length] if record.job_id in ids else record.job_id for record in runs}
+
+
+def _took(record: JobRecord) -> str:
+    if record.life() is Life.DIED:
+        return ""
+    return duration((record.ended_ms or _now_ms()) - record.started_ms, coarse=True)
+
+
+def _details(record: JobRecord) -> JobDetails | None:
+    """From the driver; None if it does not answer."""
+    try:
+        return DriverClient(record).details()
+    except (JobOverError, UnreachableError):
+        return None
+
+
+def _lines(record: JobRecord, details: JobDetails | None) -> list[str]:
+    where = f"{record.owner}" + (f", http://{record.endpoint}" if record.endpoint and details else "")
+    lines = [
+        f"job '{record.name}' ({record.job_id}): {shown_state(record)}",
+        f"  program     {record.program}",
+        f"  driver      {where}",
+        f"  started     {_moment(record.started_ms)}",
+    ]
+    if record.ended_ms is not None:
+        lines.append(f"  ended       {_moment(record.ended_ms)}")
+    if record.checkpoint_interval_ms is not None:
+        lines.append(f"  checkpoints every {duration(record.checkpoint_interval_ms)} in {record.directory}")
+    if record.error is not None:
+        lines.append("  error       " + record.error.replace("\n", "\n              "))
+    return lines + (_live_lines(details) if details is not None else [])
+
+
+def _live_lines(details: JobDetails) -> list[str]:
+    totals = details.totals
+    lines = [
+        f"  guarantee   {details.guarantee}",
+        f"  so far      {totals.records:,} records in {totals.rounds:,} rounds, {totals.checkpoints:,} checkpoints, "
+        f"{details.records_per_second:,.0f} records/s, {len(details.attempts)} attempts",
+    ]
+    done = [c for c in details.checkpoints if 7 in c.steps]
+    if done:
+        lines.append(f"  latest      checkpoint {done[-1].checkpoint_id}, {done[-1].size:,} bytes")
+    rows = [
+        (str(o.id), o.name, o.uid or "-", str(o.parallelism), _number(o.records_in), _number(o.records_out))
+        for o in details.operators
+    ]
+    return [*lines, "", *table(("ID", "OPERATOR", "UID", "PARALLELISM", "IN", "OUT"), rows).splitlines()]
+
+
+# -- checkpoints -----------------------------------------------------------------------------------------------------------
+
+
+def _directory(text: str) -> str:
+    """Of a job: by a path, else by its id. A path of storage has a slash; a directory here may have none."""
+    if "/" not in text and not Path(text).is_dir():
+        return find(text).directory
+    here = text.rstrip("/").removesuffix(f"/{FILE_NAME}")
+    parent, _, name = here.rpartition("/")
+    for place in (here, parent) if name.startswith("chk-") else (here,):
+        files = Files(place)
+        if files.exists("history.json") or files.exists(LEASES):
+            return place
+    names = Files(here).list_names()
+    raise RestoreError(
+        "The history of checkpoints is in the directory of a job",
+        where=text,
+        found=f"no history.json in it: {', '.join(names[:5])}" if names else "no such directory, or it is empty",
+        cure="give the job's directory (with chk-<n>, lease, shared in it), or the job's id",
+    )
+
+
+def _kept(files: Files) -> dict[int, str]:
+    """Address of every checkpoint that is still there."""
+    lineage = read_lineage(files)
+    points = (*lineage.retained, *lineage.protected)
+    return {p.checkpoint_id: p.directory or files.location(f"chk-{p.checkpoint_id}") for p in points}
+
+
+def _with_unentered(entries: list[HistoryEntry], kept: dict[int, str]) -> list[HistoryEntry]:
+    """The history is written last of all: a checkpoint that has just been completed, or was when the driver died, is not in it."""
+    missing = sorted(kept.keys() - {entry.checkpoint_id for entry in entries})
+    done = CheckpointStatus.COMPLETED
+    return entries + [
+        HistoryEntry(checkpoint_id=n, token=0, kind=CHECKPOINT, status=done, trigger_ms=0, end_ms=0, duration_ms=0)
+        for n in missing
+    ]
+
+
+def _row(entry: HistoryEntry, kept: dict[int, str]) -> tuple[str, ...]:
+    failed = f"{entry.reason}: {entry.message}".partition("\n")[0].strip(": ")
+    return (
+        str(entry.checkpoint_id),
+        entry.kind,
+        entry.status.value,
+        _moment(entry.trigger_ms) if entry.trigger_ms else "",
+        duration(round(entry.duration_ms)) if entry.trigger_ms else "",
+        f"{entry.size:,}" if entry.size else "",
+        kept.get(entry.checkpoint_id, "") or failed,
+    )
+
+
+def _moment(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,124 @@
+"""How a command ends: what it prints, as text or JSON, and its exit code."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+import typer
+
+from tidegate.common import errors
+from tidegate.common.errors import TidegateError
+from tidegate.common.portable_errors import RemoteTraceback, trace
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show stack traces of failures.")]
+
+
+class ExitCode(IntEnum):
+    """What scripts can rely on; ``docs/operation.md`` has the same list."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    ENDED = 3
+    UNKNOWN_JOB = 4
+    AMBIGUOUS_JOB = 5
+    REFUSED = 6
+    UNREACHABLE = 7
+    DIRECTORY_IN_USE = 8
+    BAD_SNAPSHOT = 9
+    BAD_PROGRAM = 10
+    DIED = 11
+    NO_TARGET = 12
+    SNAPSHOT_IN_USE = 13
+    CANCELLED = 14
+    INTERRUPTED = 130
+
+
+_CODES: list[tuple[type[TidegateError], ExitCode]] = [
+    (errors.AmbiguousJobError, ExitCode.AMBIGUOUS_JOB),
+    (errors.UnknownJobError, ExitCode.UNKNOWN_JOB),
+    (errors.DriverDiedError, ExitCode.DIED),
+    (errors.JobOverError, ExitCode.ENDED),
+    (errors.UnreachableError, ExitCode.UNREACHABLE),
+    (errors.NoTargetError, ExitCode.NO_TARGET),
+    (errors.RefusedError, ExitCode.REFUSED),
+    (errors.LeaseError, ExitCode.DIRECTORY_IN_USE),
+    (errors.RestoreError, ExitCode.BAD_SNAPSHOT),
+    (errors.CorruptFileError, ExitCode.BAD_SNAPSHOT),
+    (errors.ConfigurationError, ExitCode.BAD_PROGRAM),
+    (errors.ProgramError, ExitCode.BAD_PROGRAM),
+    (errors.ArgumentTypeError, ExitCode.BAD_PROGRAM),
+    (errors.JobCancelledError, ExitCode.CANCELLED),
+]
+"""The first that fits."""
+
+
+def exit_code(error: BaseException) -> ExitCode:
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
+
+
+def command(act: Callable[..., Any]) -> Callable[..., Any]:
+    """Of a command with the options ``verbose`` and maybe ``json``: its failures become a message and an exit code."""
+
+    @functools.wraps(act)
+    def guarded(**options: Any) -> None:
+        try:
+            act(**options)
+        except KeyboardInterrupt as interrupted:
+            typer.echo(str(interrupted) or "interrupted", err=True)
+            sys.exit(ExitCode.INTERRUPTED)
+        except Exception as error:
+            fail(error, verbose=options.get("verbose", False), json=options.get("json", False))
+
+    return guarded
+
+
+def fail(error: Exception, *, verbose: bool, json: bool = False) -> NoReturn:
+    """Of an error of ours the message, and what it was caused by; of any other the traceback of the user's code. The whole stack
+    only when asked for."""
+    code = exit_code(error)
+    if verbose:
+        traceback.print_exception(error)
+    elif json:
+        shown = {"error": type(error).__name__, "message": str(error), "exit_code": int(code)}
+        typer.echo(msgspec.json.encode(shown).decode(), err=True)
+    else:
+        typer.echo(readable(error), err=True, nl=False)
+    sys.exit(code)
+
+
+def readable(error: BaseException) -> str:
+    if not isinstance(error, TidegateError):
+        return trace(error)
+    return "".join(f"{line}\n" for line in (f"{type(error).__name__}: {error}", *_causes(error)))
+
+
+def _causes(error: BaseException) -> list[str]:
+    """Those that say something new: a failed job has the message of why in its own."""
+    told, cause, lines = str(error), error.__cause__, []
+    while cause is not None and not isinstance(cause, RemoteTraceback):
+        text = str(cause)
+        if text not in told or not isinstance(cause, TidegateError):
+            lines.append(f"caused by {type(cause).__name__}" + (f": {text}" if text else ""))
+        cause = cause.__cause__
+    return lines
+
+
+def print_json(value: Any) -> None:
+    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as they must be; the last one may be of any width."""
+    lines = [head, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )

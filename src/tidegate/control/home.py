@@ -1,0 +1,52 @@
+"""The directory of the user in which jobs are registered: ``TIDEGATE_HOME``, else ``~/.tidegate``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tidegate.common.errors import ConfigurationError
+from tidegate.common.ids import new_token
+
+VARIABLE = "TIDEGATE_HOME"
+
+
+def home() -> Path:
+    return Path(os.environ.get(VARIABLE) or Path.home() / ".tidegate").absolute()
+
+
+def folder(name: str, *, create: bool = True) -> Path:
+    """A directory below home that nobody but the user can look into. Raises OSError if it cannot be made, ConfigurationError if
+    it is somebody else's: whoever owns it could put tokens and addresses of his own there."""
+    for place in (home(), home() / name):
+        if create:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_foreign(place)
+    return home() / name
+
+
+def _refuse_foreign(place: Path) -> None:
+    try:
+        status = place.stat()
+    except FileNotFoundError:
+        return
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise ConfigurationError(
+            f"{VARIABLE} is a directory that only you can write to: it says where your jobs take commands",
+            where=str(place),
+            found=f"owner {status.st_uid}, mode {status.st_mode & 0o777:o}",
+            cure=f"chmod 700 {place}, or set {VARIABLE} to a directory of your own",
+        )
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Whole or not at all, readable by the user alone. Not made durable: what a crash of the system loses here is of no use
+    after it."""
+    aside = path.with_name(f".{path.name}.{new_token()}.tmp")
+    try:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        os.replace(aside, path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,60 @@
+"""The jobs of this process that take commands, and what each command is to a job."""
+
+from __future__ import annotations
+
+import threading
+
+from tidegate.common.errors import ConfigurationError
+from tidegate.control.messages import Operation
+from tidegate.control.operations import Operations
+from tidegate.control.targets import checked_target
+from tidegate.runtime.commands import Cancel, TriggerCheckpoint
+from tidegate.runtime.handle import StartedJob
+
+
+class ControlledJob:
+    """A job as the endpoint sees it. Every method returns at once, with an operation to ask about; it raises what is wrong with
+    the command itself, before the job hears of it."""
+
+    def __init__(self, handle: StartedJob) -> None:
+        self.handle = handle
+        self.operations = Operations(lambda: handle.status().is_terminal_state())
+
+    def trigger_checkpoint(self) -> Operation:
+        return self.operations.begin("checkpoint", self.handle.submit(TriggerCheckpoint()).answer)
+
+    def trigger_savepoint(self, target: str | None) -> Operation:
+        raise ConfigurationError("Savepoints cannot be taken yet")
+
+    def stop(self, target: str | None, drain: bool) -> Operation:
+        raise ConfigurationError("Savepoints cannot be taken yet")
+
+    def cancel(self, target: str | None, savepoint: bool) -> Operation:
+        return self.operations.begin("cancel", self.handle.submit(Cancel()).answer)
+
+    def _target(self, target: str | None) -> str | None:
+        return None if target is None else checked_target(target, self.handle.settings.control_dirs, None)
+
+
+class Jobs:
+    """By job id; of several runs of one id the latest."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: dict[str, ControlledJob] = {}
+
+    def add(self, job: ControlledJob) -> None:
+        with self._lock:
+            self._jobs[job.handle.job_id] = job
+
+    def remove(self, job: ControlledJob) -> None:
+        with self._lock:
+            if self._jobs.get(job.handle.job_id) is job:
+                del self._jobs[job.handle.job_id]
+
+    def get(self, job_id: str) -> ControlledJob | None:
+        return self._jobs.get(job_id)
+
+    def all(self) -> list[ControlledJob]:
+        with self._lock:
+            return list(self._jobs.values())
