@@ -324,7 +324,7 @@ class Attempt:
             return self._told(event)
         if self._ending:
             self._stray = _prepared_by(event.acks)
-            return
+            return self._savepoints.round_failed(running.savepoint, "the attempt has ended")
         try:
             if event.error is not None:
                 self._fail_round(event.error, running, cut_off)

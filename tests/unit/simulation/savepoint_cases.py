@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ class SavepointRun:
         self.case, self.root, self.target = case, root, f"{root}/savepoints"
         self.first = Simulation(SCENARIOS[case.scenario], root, case.seed, settings=dict(case.settings))
         self.commands: list[SavepointCommand] = []
+        self.before_command: Callable[[], None] = lambda: None
 
     def live(self) -> Life:
         """The life that is told, with its fault, and those that come after it crashed."""
@@ -74,6 +76,7 @@ class SavepointRun:
         return life
 
     def _tell(self, master: Any) -> None:
+        self.before_command()
         self.commands.append(master.submit(COMMANDS[self.case.command](self.target)))
 
     def _check_answers(self, life: Life) -> None:

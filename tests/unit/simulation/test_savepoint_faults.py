@@ -26,8 +26,7 @@ def passed_behind(scenario: str, command: str) -> dict[str, tuple[int, int]]:
     with seeded_tokens(1):
         run = SavepointRun(SavepointCase(scenario, command), root)
         before: dict[str, int] = {}
-        tell = run._tell
-        run._tell = lambda master: (before.update(run.first.lives[0].passed), tell(master))  # type: ignore[method-assign]
+        run.before_command = lambda: before.update(run.first.lives[0].passed)
         life = run.live()
     shutil.rmtree(root)
     assert run.commands[0].answer.exception() is None
