@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import tidegate
-from tidegate.cli import dev, jobs, telling
+from tidegate.cli import dev, jobs, kafka, telling
 from tidegate.cli import explain as explaining
+from tidegate.cli.ahead import spark_ahead
 from tidegate.cli.outcome import Json, Verbose, command, print_json
 from tidegate.common import pyflink_imports
 from tidegate.common.errors import ConfigurationError, ProgramError
@@ -39,6 +41,7 @@ app = typer.Typer(
 )
 
 app.add_typer(dev.app, name="dev")
+app.add_typer(kafka.app, name="kafka")
 
 Define = Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A configuration key.")]
 Parallelism = Annotated[int | None, typer.Option("-p", "--parallelism", help="Default parallelism.")]
@@ -91,7 +94,7 @@ def run(
     }
     properties |= {key: value for key, value in shorthands.items() if value is not None}
     set_dynamic_properties(properties)
-    _run_script(script, arguments or [], pyflink)
+    _run_script(script, arguments or [], pyflink, beside=spark_ahead())
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -166,7 +169,9 @@ def _is_switch(key: str) -> bool:
     return key.startswith(PASSED_ON) or (option is not None and option.type is BOOL)
 
 
-def _run_script(script: str, arguments: list[str], pyflink: bool) -> None:
+def _run_script(
+    script: str, arguments: list[str], pyflink: bool, beside: AbstractContextManager[None] | None = None
+) -> None:
     path = Path(script)
     if not path.is_file():
         raise ConfigurationError("run takes a Python file", found=f"no file {script}", cure="check the path")
@@ -174,7 +179,8 @@ def _run_script(script: str, arguments: list[str], pyflink: bool) -> None:
         typer.echo("apache-flink is installed here too; with --pyflink it is not used", err=True)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(path.resolve().parent))
-    runpy.run_path(os.path.abspath(script), run_name="__main__")
+    with beside or nullcontext():
+        runpy.run_path(os.path.abspath(script), run_name="__main__")
 
 
 def main() -> None:

@@ -148,7 +148,7 @@ class SparkEngine:
                 "A Spark job failed, with all its retries",
                 where=where,
                 found=_cause(error),
-                cure="the job restarts from its last checkpoint if its restart strategy allows",
+                cure=_cure(_cause(error)),
             ) from error
 
     def _is_lost(self) -> bool:
@@ -212,6 +212,16 @@ def _most_tasks(context: SparkContext) -> int:
     """Of a level. A cluster's cores come and go, and are not all known when a job starts: there every subtask has its task."""
     local = (context.master or "").partition("[")[0] == "local"
     return _TASKS_PER_CORE * max(1, context.defaultParallelism) if local else sys.maxsize
+
+
+def _cure(found: str) -> str:
+    if "StackOverflowError" in found:
+        return (
+            "Spark goes down the levels of a program one in another, and this one has too many: let operators be chained "
+            "(fewer key_by, rebalance and disable_chaining between them), or give threads of the driver's JVM more room: "
+            "spark.driver.extraJavaOptions=-Xss32m"
+        )
+    return "the job restarts from its last checkpoint if its restart strategy allows"
 
 
 def _cause(error: Exception) -> str:

@@ -9,7 +9,9 @@ import select
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.find_spark_home import _find_spark_home
@@ -32,6 +34,7 @@ _NO_NEWS = (
 )
 """Beginnings of lines a JVM writes about itself, with no switch to turn them off."""
 _starting = threading.Lock()
+_ahead: _Ahead | None = None
 _QUIET_S, _MOST_LAST_WORDS = 0.05, 40
 
 
@@ -49,11 +52,81 @@ def start_jvm(conf: SparkConf) -> None:
     """Before the first context of the process; does nothing if there is a JVM already. What it and the Python workers write to
     their standard error comes out of ours, line by line."""
     with _starting:  # jobs may be started at once
-        if SparkContext._gateway is not None:
-            return
-        with _own_stderr() as stderr:
-            gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
-            SparkContext._ensure_initialized(gateway=gateway)
+        if SparkContext._gateway is None:
+            SparkContext._ensure_initialized(gateway=_taken_ahead(conf) or _launch(conf))
+        else:
+            forget_ahead()
+
+
+def start_jvm_ahead(conf: SparkConf) -> None:
+    """Begin to start a JVM, beside what the program does until it executes. Only ``start_jvm`` ever uses it, and only if a JVM
+    started there and then would be the same: then nobody can tell, but by the time. pyspark does not know of it, so a program
+    that makes a Spark session of its own gets a JVM of its own."""
+    global _ahead
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._gateway is None and _ahead is None:
+        _ahead = _Ahead(conf)
+        atexit.register(forget_ahead)
+
+
+def forget_ahead() -> None:
+    """End the JVM that was started ahead, if nobody has taken it."""
+    global _ahead
+    ahead, _ahead = _ahead, None
+    if ahead is not None:
+        ahead.forget()
+
+
+class _Ahead:
+    """A JVM on its way, and what it was made of."""
+
+    def __init__(self, conf: SparkConf) -> None:
+        self._made_of = _ingredients(conf)
+        self._gateway: Future[Any] = Future()
+        self._forgotten = threading.Event()
+        threading.Thread(target=self._start, args=(conf,), name="tidegate-spark-ahead", daemon=True).start()
+
+    def _start(self, conf: SparkConf) -> None:
+        try:
+            self._gateway.set_result(_launch(conf))
+        except BaseException as error:  # it is shown by the start that counts, which comes to the same
+            self._gateway.set_exception(error)
+        if self._forgotten.is_set():
+            self.forget()
+
+    def taken(self, conf: SparkConf) -> Any | None:
+        """The gateway, if it is what a start now would give."""
+        if self._made_of != _ingredients(conf):
+            self.forget()
+            return None
+        try:
+            return self._gateway.result()
+        except Exception:
+            return None
+
+    def forget(self) -> None:
+        self._forgotten.set()
+        if self._gateway.done() and self._gateway.exception() is None:
+            gateway = self._gateway.result()
+            with contextlib.suppress(Exception):
+                gateway.proc.kill()
+                gateway.close()
+
+
+def _taken_ahead(conf: SparkConf) -> Any | None:
+    global _ahead
+    ahead, _ahead = _ahead, None
+    return None if ahead is None else ahead.taken(conf)
+
+
+def _ingredients(conf: SparkConf) -> tuple[object, ...]:
+    """All a JVM and the Python workers it starts can know of us. The name of the application is told when it is known."""
+    settings = {key: value for key, value in conf.getAll() if key != "spark.app.name"}
+    return settings, dict(os.environ), os.getcwd()
+
+
+def _launch(conf: SparkConf) -> Any:
+    with _own_stderr() as stderr:
+        return launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager

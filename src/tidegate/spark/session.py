@@ -16,7 +16,7 @@ from tidegate.common.dependencies import Dependencies
 from tidegate.common.errors import ConfigurationError, EngineUnavailableError
 from tidegate.common.options import PYTHON_EXECUTABLE, SPARK_LOG_LEVEL
 from tidegate.spark.bundle import make_bundle, staging, unpacked
-from tidegate.spark.launch import log_settings, start_jvm
+from tidegate.spark.launch import forget_ahead, log_settings, start_jvm, start_jvm_ahead
 from tidegate.spark.lost import forget_lost, is_lost
 
 log = logging.getLogger(__name__)
@@ -39,10 +39,11 @@ _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     # The JVM shares its cores with the Python workers, which do the work: the optimizing compiler alone took a third of a core
-    # through the first minutes, and what it compiles here is copying of bytes and scheduling.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # through the first minutes, and what it compiles here is copying of bytes and scheduling. Spark goes down the stages of a
+    # job one in another: stacks are large enough for hundreds of levels (300 failed with Java's, 1 MB).
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss16m",
 }
-
+_WORKER_PATH = "spark.executorEnv.PYTHONPATH"
 
 _OPENING = threading.Lock()
 """Jobs that start at once, or lose their JVM together, get one."""
@@ -69,6 +70,7 @@ def spark_context(configuration: Mapping[str, Any]) -> SparkContext:
         active = SparkContext._active_spark_context
         if active is None or active._jsc is None:
             return _create(configuration)
+    forget_ahead()
     _check_speculation(active.getConf().get("spark.speculation", "false"))
     _warn_of_ignored(active, configuration)
     return active
@@ -79,24 +81,47 @@ def check_settings(configuration: Mapping[str, Any]) -> None:
     _check_speculation(configuration.get("spark.speculation", "false"))
 
 
+def start_ahead(configuration: Mapping[str, Any]) -> None:
+    """Begin to start Spark with what is known before the program speaks. Whatever it changes, of settings or of its environment,
+    costs a second start when it executes, and nothing else."""
+    try:
+        check_settings(configuration)
+        start_jvm_ahead(_conf(configuration))
+    except Exception as error:  # the start that counts will say so
+        log.debug("Spark is not started ahead: %s", error)
+
+
 def _create(configuration: Mapping[str, Any]) -> SparkContext:
+    conf = _conf(configuration)
+    start_jvm(conf)
+    context = SparkContext.getOrCreate(conf)
+    _CREATED.add(context)
+    context.setLogLevel(_log_level(configuration))
+    return context
+
+
+def _conf(configuration: Mapping[str, Any]) -> SparkConf:
     own = {key: str(value) for key, value in configuration.items() if key.startswith("spark.")}
     master = own.get("spark.master") or os.environ.get("TIDEGATE_MASTER") or "local[*,4]"
-    level = str(configuration.get(SPARK_LOG_LEVEL.key, SPARK_LOG_LEVEL.default))
     settings = {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **own, "spark.master": master}
-    settings |= log_settings(own, level)
-    # Workers import what the driver can import: the user's modules beside the script above all.
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p or os.getcwd() for p in sys.path))
+    settings |= log_settings(own, _log_level(configuration))
+    if master.startswith("local"):
+        settings[_WORKER_PATH] = _import_path(own.get(_WORKER_PATH))
     executable = configuration.get(PYTHON_EXECUTABLE.key)
     if executable:
         settings |= _executable(executable, Dependencies.of(configuration), master.startswith("local"))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    conf = SparkConf().setAppName(str(configuration.get("pipeline.name") or "tidegate")).setAll(list(settings.items()))
-    start_jvm(conf)
-    context = SparkContext.getOrCreate(conf)
-    _CREATED.add(context)
-    context.setLogLevel(level)
-    return context
+    return SparkConf().setAppName(str(configuration.get("pipeline.name") or "tidegate")).setAll(list(settings.items()))
+
+
+def _import_path(first: str | None) -> str:
+    """Workers import what the driver can import: the user's modules beside the script above all."""
+    paths = [*(first.split(os.pathsep) if first else []), *(path or os.getcwd() for path in sys.path)]
+    return os.pathsep.join(dict.fromkeys(paths))
+
+
+def _log_level(configuration: Mapping[str, Any]) -> str:
+    return str(configuration.get(SPARK_LOG_LEVEL.key, SPARK_LOG_LEVEL.default))
 
 
 def _executable(executable: str, dependencies: Dependencies, local: bool) -> dict[str, str]:
