@@ -151,7 +151,9 @@ def run_ending(case: SavepointCase, root: str) -> SavepointRun:
     other = run.resume(path)
     for observer in other.observers:
         observer.check_records()
-        observer.check_leftovers()
+        # A cancelled job is not started again, so nobody sweeps what a crash left of it, or storage did not let go.
+        if not faults or (case.command == "stop" and faults[0].kind is Kind.CRASH):
+            observer.check_leftovers()
     return run
 
 
