@@ -19,6 +19,7 @@ class Broker(DevBroker):
 
     def __init__(self, directory: Path, port: int, properties: dict[str, str] | None = None) -> None:
         swept = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+        swept |= {"group.min.session.timeout.ms": "500"}
         super().__init__(directory, port, properties={**swept, **(properties or {})})
 
     def __enter__(self) -> Self:
@@ -126,3 +127,11 @@ class Topics:
                 values.append((message.partition() or 0, (message.value() or b"").decode()))
         consumer.close()
         return values
+
+    def write_times(self, topic: str, partition: int, moments: list[int]) -> None:
+        """The times as texts and as timestamps, ten in a batch."""
+        producer = Producer({**_quiet(self.servers), "batch.num.messages": 10, "enable.idempotence": True})
+        for moment in moments:
+            text = str(moment).encode()
+            producer.produce(topic, value=text, key=text, partition=partition, timestamp=moment)
+        producer.flush(30)

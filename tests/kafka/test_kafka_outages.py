@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -207,7 +208,7 @@ def test_what_a_dead_drivers_worker_begins_late_is_swept(
         writer.prepare_commit(False)
     eventually(lambda: len(open_transactions(cluster, topic)) == 1)
     [left] = open_transactions(cluster, topic)
-    assert left.transactional_id.startswith(f"{topic}-job-sink-2-")
+    assert re.fullmatch(rf"{topic}-job-sink-\w+-2-\w+-1", left.transactional_id)
     committer.close()
 
 

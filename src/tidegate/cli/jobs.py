@@ -87,7 +87,7 @@ def checkpoints(
     verbose: Verbose = False,
 ) -> None:
     """List a job's checkpoints from its history on storage, also when it has ended or its driver has died."""
-    files = Files(_directory(job))
+    files = Files(directory_of(job))
     kept = _kept(files)
     entries = _with_unentered(read_history(files), kept)
     if json:
@@ -175,7 +175,7 @@ def _live_lines(details: JobDetails) -> list[str]:
 # -- checkpoints -----------------------------------------------------------------------------------------------------------
 
 
-def _directory(text: str) -> str:
+def directory_of(text: str) -> str:
     """Of a job: by a path, else by its id. A path of storage has a slash; a directory here may have none."""
     if "/" not in text and not Path(text).is_dir():
         return find(text).directory

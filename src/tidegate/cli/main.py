@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import tidegate
-from tidegate.cli import dev, jobs, telling
+from tidegate.cli import dev, jobs, kafka, telling
 from tidegate.cli import explain as explaining
 from tidegate.cli.ahead import spark_ahead
 from tidegate.cli.outcome import Json, Verbose, command, print_json
@@ -41,6 +41,7 @@ app = typer.Typer(
 )
 
 app.add_typer(dev.app, name="dev")
+app.add_typer(kafka.app, name="kafka")
 
 Define = Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A configuration key.")]
 Parallelism = Annotated[int | None, typer.Option("-p", "--parallelism", help="Default parallelism.")]

@@ -149,6 +149,10 @@ class SourceSpec(OperatorSpec):
     watermarks: Any = None
     """A WatermarkStrategy or None."""
 
+    @property
+    def emits_tagged(self) -> bool:  # type: ignore[override]
+        return bool(getattr(self.source, "emits_tagged", False))
+
 
 @dataclass(frozen=True)
 class MapSpec(OperatorSpec):

@@ -109,6 +109,8 @@ class Source(ABC):
     """Units of the first round; the planner adapts from there."""
     maximum_limit: int | None = None
     """Units no round should exceed, if the source knows a reason."""
+    emits_tagged: bool = False
+    """Whether a value ``(OutputTag, record)`` goes to a side output. An assigner of timestamps does not see those."""
     splits_in_turn: bool = False
     """A subtask reads its splits one after the other, each to its end (files), so a split counts for event time when it is begun.
     False: all splits of a subtask go on at the same time (partitions of a queue), and the slowest decides."""

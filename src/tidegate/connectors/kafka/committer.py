@@ -35,6 +35,7 @@ from tidegate.common.ids import new_token
 from tidegate.connectors.kafka.cluster import AccessError, Cluster
 from tidegate.connectors.kafka.committable import KafkaCommittable
 from tidegate.connectors.kafka.kept_output import delete_kept, lingering_output, read_kept
+from tidegate.connectors.kafka.prefix_hold import PrefixHold
 from tidegate.connectors.kafka.transactions import (
     Ended,
     NotOursError,
@@ -61,8 +62,15 @@ class KafkaCommitter(Committer):
     ``timeout_ms``: of the sink's transactions, which the broker is known to allow."""
 
     def __init__(
-        self, connect: Callable[[], Cluster], base: str, context: CommitterContext, *, timeout_ms: int
+        self,
+        connect: Callable[[], Cluster],
+        base: str,
+        context: CommitterContext,
+        *,
+        timeout_ms: int,
+        hold: PrefixHold | None = None,
     ) -> None:
+        self._hold = hold
         self._connect, self._base, self._timeout_ms = connect, base, timeout_ms
         self._files, self._check_lease = Files(context.staging), context.check_lease
         self._lease = context.lease
@@ -74,6 +82,8 @@ class KafkaCommitter(Committer):
 
     def commit(self, committables: list[Any]) -> None:
         """Transactions of one call in parallel: readers see them in the order of the log, which was written long ago."""
+        if self._hold is not None and self._hold.lost is not None:
+            raise self._hold.lost
         every = [KafkaCommittable.from_plain(data) for data in committables]
         waiting = [made for made in every if made.name not in self._done]
         if not waiting:
@@ -243,6 +253,9 @@ class KafkaCommitter(Committer):
     def close(self) -> None:
         self._closed.set()
         self._done.clear()
+        if self._hold is not None:
+            self._hold.release()
+            self._hold = None
 
 
 def _note(kept: str, name: str) -> tuple[Files, str]:

@@ -86,7 +86,7 @@ class KafkaEnumerator(SplitEnumerator):
     def _start(self, starting: KafkaOffsetsInitializer, stopping: KafkaOffsetsInitializer | None) -> None:
         found = self._subscription.find(self._cluster)
         self._number(found)
-        self._at = starting.resolve(self._cluster, found, self._group, self._isolation)
+        self._at = starting.start(self._cluster, found, self._group, self._isolation)
         if stopping is not None:
             self._stop = stopping.resolve(self._cluster, found, self._group, self._isolation)
 

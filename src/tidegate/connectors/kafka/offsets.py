@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -11,6 +12,8 @@ from kafka.protocol.metadata import CoordinatorType
 from tidegate.common.arguments import expect_int, wrong
 from tidegate.common.errors import ConfigurationError
 from tidegate.connectors.kafka.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+
+log = logging.getLogger(__name__)
 
 
 class KafkaOffsetResetStrategy(Enum):
@@ -85,6 +88,28 @@ class KafkaOffsetsInitializer:
         return KafkaOffsetsInitializer("given", _strategy("offsets", offset_reset_strategy), given=given)
 
     # -- on the driver -----------------------------------------------------------------------------------------------
+
+    def start(
+        self, cluster: Cluster, partitions: Iterable[TopicPartition], group: str | None, isolation: int
+    ) -> dict[TopicPartition, int]:
+        """Where to begin to read every partition. Offsets that it does not hold (retention took them, or they are yet to come) are
+        replaced by the strategy's, as Kafka's own consumers do."""
+        chosen = self.resolve(cluster, partitions, group, isolation)
+        if self.kind not in ("given", "committed"):
+            return chosen
+        begins, ends = cluster.offsets(chosen, EARLIEST), cluster.offsets(chosen, LATEST)
+        gone = [place for place, at in chosen.items() if not begins[place] <= at <= ends[place]]
+        for place in gone:
+            found = f"offset {chosen[place]}, the partition holds {begins[place]} to {ends[place]}"
+            if self.reset is KafkaOffsetResetStrategy.NONE:
+                raise ConfigurationError(
+                    "A Kafka source starts at offsets that are there",
+                    where=f"topic {place.topic}, partition {place.partition}",
+                    found=found,
+                    cure="give another, or a KafkaOffsetResetStrategy: EARLIEST or LATEST",
+                )
+            log.warning("%s: %s; it is read from the %s", place, found, self.reset.name.lower())
+        return chosen | self._by_strategy(cluster, gone, isolation)
 
     def resolve(
         self, cluster: Cluster, partitions: Iterable[TopicPartition], group: str | None, isolation: int

@@ -11,7 +11,8 @@ from tidegate.common.errors import ServiceError, UserCodeError
 from tidegate.connectors.kafka.cluster import LATEST, Cluster, TopicPartition, fetch_request, raise_code
 from tidegate.connectors.kafka.deserialization import KafkaRecordDeserializationSchema
 from tidegate.connectors.kafka.properties import ClientProperties
-from tidegate.connectors.kafka.records import Aborted, batches, end_of
+from tidegate.connectors.kafka.records import Aborted, BadRecord, batches, end_of
+from tidegate.graph.output_tag import OutputTag
 from tidegate.operators.source import Batch, SplitInterval, SplitReader
 
 _FETCH_BYTES = 4 << 20
@@ -20,12 +21,20 @@ _MOST_EMPTY = 60
 
 
 class KafkaReader(SplitReader):
-    """``isolation``: 1 leaves out records of aborted transactions; the range ends before the first that is open."""
+    """``isolation``: 1 leaves out records of aborted transactions; the range ends before the first that is open. ``bad``: the
+    side output for records that do not deserialize; None: they fail the job."""
+
+    interleaves = True
 
     def __init__(
-        self, properties: ClientProperties, isolation: int, deserializer: KafkaRecordDeserializationSchema
+        self,
+        properties: ClientProperties,
+        isolation: int,
+        deserializer: KafkaRecordDeserializationSchema,
+        bad: OutputTag | None = None,
     ) -> None:
         self._properties, self._isolation, self._deserializer = properties, isolation, deserializer
+        self._bad = bad
         self._bytes = properties.number("max.partition.fetch.bytes", _FETCH_BYTES, least=1024)
         self._is_open = False
 
@@ -112,16 +121,32 @@ class KafkaReader(SplitReader):
     def _deserialized(self, place: TopicPartition, records: list[Any]) -> Batch:
         try:
             return self._deserializer.batch(place, records)
-        except UserCodeError:
-            raise
         except Exception as error:
+            if self._bad is not None:
+                return self._with_bad(place, records, self._bad)
+            if isinstance(error, UserCodeError):
+                raise
             bad, cause = self._first_bad(place, records, error)
             raise UserCodeError(
                 "A record of a Kafka topic must fit its deserializer",
                 where=f"topic {place.topic}, partition {place.partition}, offset {bad.offset}",
                 found=f"{type(cause).__name__}: {cause}; value {bad.value!r:.200}",
-                cure="mend the deserializer, or let it return None for records that are none (they are left out)",
+                cure="mend the deserializer, let it return None for records that are none (they are left out), or send them "
+                "to a side output: KafkaSource.builder().set_bad_record_output(OutputTag(...))",
             ) from cause
+
+    def _with_bad(self, place: TopicPartition, records: list[Any], tag: OutputTag) -> Batch:
+        """One by one, in order; those that fail with the tag in front."""
+        values: list[Any] = []
+        times: list[int] = []
+        for record in records:
+            try:
+                found, moments = self._deserializer.batch(place, [record])
+            except Exception as error:
+                found, moments = [(tag, _bad_record(place, record, error))], [record.timestamp]
+            values += found
+            times += moments or []
+        return values, times
 
     def _first_bad(self, place: TopicPartition, records: list[Any], error: Exception) -> tuple[Any, Exception]:
         """The record that does it, one by one: batches are for speed, not for errors."""
@@ -135,6 +160,12 @@ class KafkaReader(SplitReader):
     def close(self) -> None:
         self._is_open = False
         self._deserializer.close()
+
+
+def _bad_record(place: TopicPartition, record: Any, error: Exception) -> BadRecord:
+    headers = tuple((name, value or b"") for name, value in record.headers)
+    text = f"{type(error).__name__}: {error}"
+    return BadRecord(*place, record.offset, record.timestamp, record.key, record.value, headers, text)
 
 
 class _Gone(Exception):

@@ -12,7 +12,7 @@ from aiokafka.record.memory_records import MemoryRecords
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 NO_PRODUCER = (-1, -1)
-_CRC_AT, _CHECKED_FROM, _PRODUCER_AT, _COUNT_AT = 17, 21, 43, 57
+_CRC_AT, _CHECKED_FROM, _GREATEST_AT, _PRODUCER_AT, _COUNT_AT = 17, 21, 35, 43, 57
 _COMMIT = 1
 
 
@@ -26,6 +26,19 @@ class ConsumerRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...]
+
+
+class BadRecord(NamedTuple):
+    """A record that did not deserialize. ``error``: what the deserializer raised, as text."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    error: str
 
 
 class Marker(NamedTuple):
@@ -112,3 +125,9 @@ def count_of(data: bytes) -> int:
     """How many records a batch holds."""
     (count,) = struct.unpack_from(">i", data, _COUNT_AT)
     return int(count)
+
+
+def greatest_time_of(data: bytes) -> int:
+    """The greatest timestamp of its records, in milliseconds."""
+    (moment,) = struct.unpack_from(">q", data, _GREATEST_AT)
+    return int(moment)

@@ -7,13 +7,17 @@ from typing import Any
 
 from tidegate.common.arguments import wrong
 from tidegate.common.errors import ConfigurationError, ProgramError
+from tidegate.common.files import Files
 from tidegate.connectors.delivery import DeliveryGuarantee
+from tidegate.connectors.kafka import sink_record
 from tidegate.connectors.kafka.broker_checks import check_transactions
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committer import KafkaCommitter
+from tidegate.connectors.kafka.prefix_hold import PrefixHold
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.records import CODECS
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
+from tidegate.connectors.kafka.sink_record import SinkRecord, base_of
 from tidegate.connectors.kafka.writer import KafkaWriter
 from tidegate.operators.sink import (
     Committer,
@@ -97,16 +101,13 @@ class KafkaSink(Sink):
                 cure="checkpoint more often, or raise transaction.timeout.ms",
             )
 
-    def _base(self, job_id: str, sink_id: str) -> str:
-        return f"{self.prefix}-{re.sub(r'[^a-zA-Z0-9._-]', '_', job_id)}-{sink_id[:12]}"
-
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
         exactly_once = self.delivery is DeliveryGuarantee.EXACTLY_ONCE
         return KafkaWriter(
             Cluster.of(self.properties),
             self.serializer,
             context,
-            base=f"{self._base(context.job_id, context.sink_id)}-{context.lease}" if exactly_once else None,
+            base=base_of(context) if exactly_once else None,
             timeout_ms=self.timeout_ms,
             codec=self.codec,
             batch_bytes=self.batch_bytes,
@@ -115,12 +116,26 @@ class KafkaSink(Sink):
         )
 
     def create_committer(self, context: CommitterContext) -> Committer | None:
+        """Also writes down how the sink's transactions are named; refuses a prefix that another live job has."""
         if self.delivery is not DeliveryGuarantee.EXACTLY_ONCE:
             return None
+        record = self._record(context)
+        sink_record.write(Files(context.staging), record)
+        hold = None
+        if context.lease:  # of a job; else there is nobody to hold it
+            hold = PrefixHold.take(Cluster.of(self.properties), record.prefix, record.mark, context.job_id)
         return KafkaCommitter(
-            lambda: Cluster.of(self.properties),
-            self._base(context.job_id, context.sink_id),
-            context,
+            lambda: Cluster.of(self.properties), record.base, context, timeout_ms=self.timeout_ms, hold=hold
+        )
+
+    def _record(self, context: CommitterContext) -> SinkRecord:
+        mark = sink_record.mark_for(context)
+        job, sink = re.sub(r"[^a-zA-Z0-9._-]", "_", context.job_id), context.sink_id[:12]
+        return SinkRecord(
+            mark=mark,
+            base=f"{self.prefix}-{job}-{sink}-{mark}",
+            prefix=self.prefix or "",
+            servers=self.properties["bootstrap.servers"],
             timeout_ms=self.timeout_ms,
         )
 

@@ -15,6 +15,7 @@ from tidegate.connectors.kafka.enumerator import KafkaEnumerator, Subscription
 from tidegate.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopicPartition
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.reader import KafkaReader
+from tidegate.graph.output_tag import OutputTag
 from tidegate.operators.source import Boundedness, Source, SplitEnumerator, SplitReader
 
 _DISCOVERY_MS = 300_000
@@ -42,8 +43,10 @@ class KafkaSource(Source):
         deserializer: KafkaRecordDeserializationSchema,
         *,
         bounded: bool,
+        bad: OutputTag | None = None,
     ) -> None:
         self.properties, self.subscription = properties, subscription
+        self.bad, self.emits_tagged = bad, bad is not None
         self.starting, self.stopping, self.deserializer = starting, stopping, deserializer
         self.boundedness = Boundedness.BOUNDED if bounded else Boundedness.CONTINUOUS_UNBOUNDED
         self.group = properties.get("group.id")
@@ -76,7 +79,7 @@ class KafkaSource(Source):
         )
 
     def create_reader(self, subtask: int) -> SplitReader:
-        return KafkaReader(self.properties, self.isolation, self.deserializer)
+        return KafkaReader(self.properties, self.isolation, self.deserializer, self.bad)
 
 
 class KafkaSourceBuilder:
@@ -90,6 +93,7 @@ class KafkaSourceBuilder:
         self._stopping: KafkaOffsetsInitializer | None = None
         self._bounded = False
         self._deserializer: KafkaRecordDeserializationSchema | None = None
+        self._bad: OutputTag | None = None
 
     def set_bootstrap_servers(self, bootstrap_servers: str) -> KafkaSourceBuilder:
         return self.set_property("bootstrap.servers", bootstrap_servers)
@@ -158,6 +162,14 @@ class KafkaSourceBuilder:
         self._deserializer = record_deserializer
         return self
 
+    def set_bad_record_output(self, output_tag: OutputTag) -> KafkaSourceBuilder:
+        """Where records go that do not deserialize, each as a ``BadRecord``: ``get_side_output(output_tag)`` of the source's
+        stream has them. Without it the first fails the job. (Not in PyFlink.)"""
+        if not isinstance(output_tag, OutputTag):
+            raise wrong("set_bad_record_output", "an OutputTag", output_tag, 'OutputTag("bad")')
+        self._bad = output_tag
+        return self
+
     def set_client_id_prefix(self, prefix: str) -> KafkaSourceBuilder:
         return self.set_property("client.id", prefix)
 
@@ -192,6 +204,7 @@ class KafkaSourceBuilder:
             self._stopping,
             self._deserializer,
             bounded=self._bounded,
+            bad=self._bad,
         )
 
 

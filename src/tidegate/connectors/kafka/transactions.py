@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -37,14 +38,14 @@ from tidegate.connectors.kafka.cluster import (
     fetch_request,
     raise_code,
 )
-from tidegate.connectors.kafka.records import batches, count_of, end_of, marker, stamped
+from tidegate.connectors.kafka.records import batches, count_of, end_of, greatest_time_of, marker, stamped
 
 log = logging.getLogger(__name__)
 
 _INIT, _ADD, _PRODUCE, _END = 4, 3, 9, 4
 """Versions of the messages. EndTxn 5 raises the epoch by itself: not to be mixed with those below."""
 _DUPLICATE = 46
-_LARGE = (10, 18)
+_LARGE, _BAD_TIME = (10, 18), 32
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,8 @@ class TransactionWriter:
                             waiting.pop(place, None)
                         elif partition.error_code in _LARGE:
                             raise _too_large(place, waiting[place])
+                        elif partition.error_code == _BAD_TIME:
+                            raise _wrong_time(place, waiting[place])
                         else:
                             problem = errors.for_code(partition.error_code)(f"write to {place}")
             if problem is not None:
@@ -229,6 +232,22 @@ def _too_large(place: TopicPartition, data: bytes) -> ProgramError:
         found=f"a batch of {len(data):,} bytes with {count_of(data)} record(s)",
         cure="raise the topic's 'max.message.bytes', or lower the sink's 'batch.size' if the records themselves are small",
     )
+
+
+def _wrong_time(place: TopicPartition, data: bytes) -> ProgramError:
+    moment = greatest_time_of(data)
+    shown = datetime.fromtimestamp(min(moment, _LAST_MS) / 1000, UTC).isoformat(timespec="seconds")
+    return ProgramError(
+        "The event time of a record must be within what the broker takes",
+        where=f"topic {place.topic}, partition {place.partition}",
+        found=f"a timestamp of up to {moment} ms ({shown}) among {count_of(data)} record(s)",
+        cure="check the timestamp assigner (milliseconds?); or change the topic's 'message.timestamp.after.max.ms' and "
+        "'message.timestamp.before.max.ms', or its 'message.timestamp.type' to LogAppendTime",
+    )
+
+
+_LAST_MS = 253_402_300_799_000
+"""The end of the year 9999: later ones have no date."""
 
 
 # -- the end of a transaction -------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from tidegate.connectors.kafka.offsets import (
     KafkaOffsetsInitializer,
     KafkaTopicPartition,
 )
-from tidegate.connectors.kafka.records import ConsumerRecord
+from tidegate.connectors.kafka.records import BadRecord, ConsumerRecord
 from tidegate.connectors.kafka.serialization import (
     KafkaRecordSerializationSchema,
     KafkaRecordSerializationSchemaBuilder,
@@ -16,6 +16,7 @@ from tidegate.connectors.kafka.sink import KafkaSink, KafkaSinkBuilder
 from tidegate.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
 
 __all__ = [
+    "BadRecord",
     "ConsumerRecord",
     "KafkaOffsetResetStrategy",
     "KafkaOffsetsInitializer",

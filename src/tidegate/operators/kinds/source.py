@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, ClassVar
 
+from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.operators import watermarks
 from tidegate.operators.blame import record_in, user_error
 from tidegate.operators.generators import strategy_of
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
+from tidegate.operators.rows import MIN_WATERMARK
 from tidegate.operators.source import Batch, SplitInterval, SplitReader
 from tidegate.operators.watermarks import SplitWatermarks
 from tidegate.state.snapshot import SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
+
+
+def _time_of_record(extract: Callable[[Any, int], int], value: Any, timestamp: int) -> int:
+    """What goes to a side output has no time of its own: that of its message may be far ahead of what others are made of."""
+    tagged = value.__class__ is tuple and value and value[0].__class__ is OutputTag
+    return MIN_WATERMARK if tagged else extract(value, timestamp)
 
 
 class SourceOperator(StreamOperator):
@@ -25,6 +34,8 @@ class SourceOperator(StreamOperator):
         self._strategy = strategy_of(self.operator.spec.watermarks, site.settings, self.operator.name)
         self._reader: SplitReader | None = None
         self.cuts_batches = self._strategy.cuts_batches
+        if self.operator.spec.emits_tagged and self._strategy.extract is not None:
+            self._strategy.extract = partial(_time_of_record, self._strategy.extract)
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)

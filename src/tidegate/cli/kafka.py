@@ -1,0 +1,87 @@
+"""What can be seen and done about a job's Kafka transactions: ``tidegate kafka transactions JOB|PATH``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidegate.checkpoint.lease import Lease
+from tidegate.cli.jobs import directory_of, job_ids
+from tidegate.cli.outcome import Json, Verbose, command, print_json, table
+from tidegate.common.clock import SystemClock
+from tidegate.common.errors import ConfigurationError
+
+if TYPE_CHECKING:  # it needs Kafka's client, which is an extra
+    from tidegate.connectors.kafka.inspection import JobTransactions, Seen
+
+app = typer.Typer(help="Kafka transactions of jobs.", no_args_is_help=True)
+
+_HEAD = ("TRANSACTION", "PRODUCER", "EPOCH", "STATE", "AGE", "CHECKPOINTS", "RECORDS")
+
+
+@app.callback()
+def _root() -> None:
+    """Kafka transactions of jobs."""
+
+
+@app.command()
+@command
+def transactions(
+    job: Annotated[
+        str, typer.Argument(metavar="JOB|PATH", help="A job's id, or its directory.", autocompletion=job_ids)
+    ],
+    commit: Annotated[
+        bool, typer.Option("--commit", help="Commit what the latest checkpoint holds, as a restart would.")
+    ] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Abort what is open and in no checkpoint.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Act though the job lives.")] = False,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Client properties (security), lines of key=value.")
+    ] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """List the transactions of a job's sinks: what is open, and which checkpoints hold it."""
+    from tidegate.connectors.kafka.inspection import JobTransactions
+
+    found = JobTransactions(directory_of(job), _properties(config), SystemClock())
+    if commit or abort:
+        _act(found, commit=commit, abort=abort, force=force)
+    seen = found.look()
+    if json:
+        print_json([each.plain() for each in seen])
+    else:
+        typer.echo(table(_HEAD, list(map(_row, seen))) if seen else "nothing is open, and no checkpoint holds anything")
+
+
+def _act(found: JobTransactions, *, commit: bool, abort: bool, force: bool) -> None:
+    lease: Lease | None = None if force else found.claim()
+    try:
+        if commit:
+            found.commit(lease)
+        if abort:
+            found.abort(lease)
+    finally:
+        if lease is not None:
+            lease.release()
+
+
+def _properties(config: Path | None) -> dict[str, str]:
+    if config is None:
+        return {}
+    if not config.is_file():
+        raise ConfigurationError("--config takes a file of client properties", found=f"no file {config}")
+    lines = [line.strip() for line in config.read_text().splitlines()]
+    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _row(seen: Seen) -> tuple[str, ...]:
+    age = "-" if seen.age_ms is None else f"{seen.age_ms / 1000:.0f} s"
+    if seen.age_ms is not None and seen.timeout_ms is not None:
+        age += f" of {seen.timeout_ms / 1000:.0f}"
+    held = ", ".join(map(str, seen.checkpoints)) or "none"
+    records = "-" if seen.records is None else f"{seen.records:,}"
+    return seen.transactional_id, str(seen.producer_id), str(seen.epoch), seen.state, age, held, records
