@@ -12,11 +12,15 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "unit" / "snapshots"))
 
-from snapshot_jobs import every_kind, kept, own_states, read_so_far, windows
+from snapshot_jobs import RECORDS, every_kind, kept, own_states, read_so_far, run, windows
 
+from tidegate.checkpoint.difference import difference
 from tidegate.common import Types
+from tidegate.common.errors import SnapshotError
 from tidegate.common.time import Instant
+from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.state_reader import SavepointReader
+from tidegate.state_writer import SavepointWriter
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +110,36 @@ def test_types_of_spark(session: Any) -> None:
         assert frame.collect()[0][0] == expected, info
     kind, convert = spark_type(Types.INSTANT())
     assert convert(Instant(1, 5_000)) == datetime.datetime(1970, 1, 1, 0, 0, 1, 5, datetime.UTC)
+
+
+def test_a_dataframe_becomes_state_and_a_job_goes_on_from_it(session: Any, tmp_path: Path) -> None:
+    frame = session.createDataFrame([(f"k{n % 7}", 1000 * (n % 7)) for n in range(70)], "key string, value long")
+    count = ValueStateDescriptor("count", Types.LONG())
+    writer = SavepointWriter.new().with_keyed_state("every kind", count, frame.repartition(4), key_type=Types.STRING())
+    path = writer.write(str(tmp_path / "new"))
+    new = SavepointReader(path)
+    assert {row.key: row.value for row in new.read("every kind", "count")} == {f"k{n}": 1000 * n for n in range(7)}
+    assert new.operator("every kind").files > 1, "tasks have written it"
+    counts = dict(run(every_kind, tmp_path / "jobs", restore=path, parallelism=2))
+    assert counts == {f"k{n}": RECORDS // 5 + 1000 * n for n in range(5)}
+
+
+def test_read_change_write_with_dataframes(session: Any, reader: SavepointReader, tmp_path: Path) -> None:
+    writer = SavepointWriter.from_existing(reader.address)
+    for state in reader.operator("every kind").states:
+        if state.name != "pickled":  # a text in the DataFrame
+            writer.with_keyed_state("every kind", state.name, reader.dataframe(session, "every kind", state.name))
+    new = SavepointReader(writer.write(str(tmp_path / "same")))
+    assert not [change for change in difference(reader, new) if change.is_change]
+    frame = reader.dataframe(session, "every kind", "count").selectExpr("key", "namespace", "value + 5 as value")
+    writer = SavepointWriter.from_existing(reader.address).with_keyed_state("every kind", "count", frame)
+    counts = dict(run(every_kind, tmp_path / "jobs", restore=writer.write(str(tmp_path / "changed"))))
+    assert counts == {f"k{n}": RECORDS // 5 + 5 for n in range(5)}
+
+
+def test_a_dataframe_with_other_columns_is_refused(session: Any, tmp_path: Path) -> None:
+    frame = session.createDataFrame([("a", 1)], "k string, v long")
+    writer = SavepointWriter.new().with_keyed_state("x", ValueStateDescriptor("count", Types.LONG()), frame)
+    with pytest.raises(SnapshotError) as refused:
+        writer.write(str(tmp_path / "new"))
+    assert (refused.value.found, refused.value.cure) == ("columns k, v", "name them key, value")

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import types as sql
 
+from tidegate.checkpoint.columns import as_text
 from tidegate.common.time import Instant
 from tidegate.common.typeinfo import (
     ElementTypeInfo,
@@ -19,6 +20,7 @@ from tidegate.common.typeinfo import (
     TypeInformation,
     is_bytes,
 )
+from tidegate.common.types import Row
 
 Convert = Callable[[Any], Any]
 Typed = tuple[sql.DataType, Convert]
@@ -26,11 +28,6 @@ Typed = tuple[sql.DataType, Convert]
 
 def as_it_is(value: Any) -> Any:
     return value
-
-
-def as_text(value: Any) -> str:
-    """What stands for an object of any class: a text is itself."""
-    return value if isinstance(value, str) else repr(value)
 
 
 def _instant(value: Instant) -> datetime.datetime:
@@ -99,3 +96,55 @@ def _struct(names: list[str], fields: list[TypeInformation]) -> Typed:
 
 def _or_none(convert: Convert) -> Convert:
     return lambda value: None if value is None else convert(value)
+
+
+# -- the other way -------------------------------------------------------------------------------------------------------
+
+
+def python_value(info: TypeInformation) -> Convert:
+    """What makes a value of the type of what a DataFrame's row has; None stays None. Any object: a struct becomes a dict."""
+    return _or_none(_back(info))
+
+
+def _back(info: TypeInformation) -> Convert:
+    if isinstance(info, ExternalTypeInfo):
+        return _back(info.type_info)
+    if is_bytes(info):
+        return bytes
+    if isinstance(info, ElementTypeInfo):
+        element = python_value(info.elem_type)
+        return lambda values: [element(value) for value in values]
+    if isinstance(info, MapTypeInfo):
+        key, item = python_value(info.key_type), python_value(info.value_type)
+        return lambda found: {key(k): item(v) for k, v in found.items()}
+    if isinstance(info, RowTypeInfo):
+        names, parts = info.get_field_names(), [python_value(part) for part in info.get_field_types()]
+        return lambda value: _row(names, [part(item) for part, item in zip(parts, value, strict=True)])
+    if isinstance(info, TupleTypeInfo):
+        fields = [python_value(part) for part in info.get_field_types()]
+        return lambda value: tuple([part(item) for part, item in zip(fields, value, strict=True)])
+    return _BACK.get(info.describe(), as_it_is)
+
+
+def _row(names: list[str], values: list[Any]) -> Row:
+    made = Row(*values)
+    made.set_field_names(names)
+    return made
+
+
+def _any(value: Any) -> Any:
+    return value.asDict(recursive=True) if isinstance(value, sql.Row) else value
+
+
+def _moment(value: datetime.datetime) -> Instant:
+    exact = value.astimezone(datetime.UTC)
+    whole = int(exact.replace(microsecond=0).timestamp())
+    return Instant(whole, exact.microsecond * 1000)
+
+
+_BACK: dict[str, Convert] = {
+    "BIG_INT": int,
+    "INSTANT": _moment,
+    **dict.fromkeys(("SQL_TIME", "LOCAL_TIME"), datetime.time.fromisoformat),
+    "pickle": _any,
+}

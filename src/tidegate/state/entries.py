@@ -15,7 +15,6 @@ from tidegate.common.ids import new_token
 from tidegate.common.type_texts import parse_type
 from tidegate.state.codecs import Codec, TypeInfo, codec_for, expiring, list_codec_for
 from tidegate.state.compaction import last_entries, sorted_flat
-from tidegate.state.descriptors import StateDescriptor, schema_of
 from tidegate.state.key_groups import encode_and_group
 from tidegate.state.key_types import KeyIdentity, key_identity
 from tidegate.state.keys import decode_key, encode_key
@@ -220,18 +219,23 @@ class StateWriter:
     """
 
     def __init__(
-        self, root: str, directory: str, descriptor: StateDescriptor, key_type: Any, max_parallelism: int, **more: Any
+        self,
+        root: str,
+        schema: StateSchema,
+        key_type: Any,
+        max_parallelism: int,
+        *,
+        map_key_type: Any = None,
+        windows: str = "",
+        now_ms: int = 0,
     ) -> None:
-        """``more``: ``windows``, the kind of namespaces; ``now_ms``, when entries that live for a time begin to."""
-        self._root, self._directory, self._descriptor = root, directory, descriptor
-        self._key_type, self._max_parallelism = key_type, max_parallelism
-        self._windows: str = more.get("windows", "")
-        self._now_ms: int = more.get("now_ms", 0)
-        self.schema = schema_of(descriptor)
+        """``windows``: the kind of namespaces. ``now_ms``: when entries that live for a time begin to."""
+        self.schema, self._root, self.key_type, self._max_parallelism = schema, root, key_type, max_parallelism
+        self.map_key_type, self._windows, self._now_ms = map_key_type, windows, now_ms
 
     def write(self, rows: Iterable[Any]) -> Iterator[StateFile]:
         """The files, in an order in which later ones win."""
-        identity = key_identity(self._key_type)
+        identity = key_identity(self.key_type)
         encode = self._encoder()
         paths: list[tuple[Any, bytes, bytes]] = []
         values: list[bytes] = []
@@ -252,26 +256,24 @@ class StateWriter:
             raise self._refused(error, f"key {shown(key)}") from error
 
     def _encoder(self) -> Callable[[Any], tuple[Any, bytes, bytes, bytes]]:
-        descriptor, ttl = self._descriptor, self._descriptor.ttl
-        codec = _codec(descriptor.kind, descriptor.type_info, ttl is not None)
-        is_map, is_list = descriptor.kind == "map", descriptor.kind == "list"
-        map_keys = key_identity(getattr(descriptor, "key_type_info", None))
-        lasts = self._now_ms + (ttl.ttl_ms if ttl is not None else 0)
+        kind, expires = self.schema.kind, bool(self.schema.ttl_ms)
+        codec = _codec(kind, parse_type(self.schema.type), expires)
+        map_keys, lasts = key_identity(self.map_key_type), self._now_ms + self.schema.ttl_ms
 
         def encode(row: Any) -> tuple[Any, bytes, bytes, bytes]:
-            row = row if isinstance(row, StateRow) else self._plain(row, is_map)
+            row = row if isinstance(row, StateRow) else self._plain(row, kind == "map")
             value: Any = row.value
             try:
-                if ttl is not None:
-                    expires = lasts if row.expires_ms is None else row.expires_ms
-                    value = ([(expires, item) for item in value] if is_list else value), expires
-                elif is_list:
+                if kind == "list":
                     value = list(value)
-                map_key = encode_key(map_keys(row.map_key)) if is_map else b""
+                if expires:
+                    end = lasts if row.expires_ms is None else row.expires_ms
+                    value = ([(end, item) for item in value] if kind == "list" else value), end
+                map_key = encode_key(map_keys(row.map_key)) if kind == "map" else b""
                 namespace = namespace_bytes(write_namespace(self._windows, row.namespace))
                 return row.key, namespace, map_key, codec.encode_checked(value)
             except Exception as error:
-                raise self._refused(error, f"row {shown(row)}") from error
+                raise self._refused(error, f"value {shown(row.value)} of key {shown(row.key)}") from error
 
         return encode
 
@@ -298,24 +300,18 @@ class StateWriter:
         for (_, namespace, map_key), key, group, data in zip(places, keys, groups.tolist(), values, strict=True):
             path = GROUP_BYTES[group] + head + namespace + LENGTHS[len(key)] + key + map_key
             by_group.setdefault(group, {})[path] = data
-        return write_groups(
-            Files(self._root), self._directory, ((STATE, by_group[group]) for group in sorted(by_group)), self._all
-        )
-
-    @property
-    def _all(self) -> KeyGroupRange:
-        return KeyGroupRange(0, self._max_parallelism - 1)
+        parts = ((STATE, by_group[group]) for group in sorted(by_group))
+        return write_groups(Files(self._root), parts, KeyGroupRange(0, self._max_parallelism - 1))
 
 
 def write_groups(
     files: Files,
-    directory: str,
     parts: Iterable[tuple[int, dict[bytes, bytes | None]]],
     groups: KeyGroupRange,
 ) -> StateFile:
     """Entries, table by table and group by group, as a file with a name of its own."""
     token = new_token()
-    with SegmentWriter(files, f"{directory}/{token}.state") as writer:
+    with SegmentWriter(files, f"{token}.state") as writer:
         for table, entries in parts:
             if entries:
                 writer.add(table, sorted_flat(entries), deletes=None in entries.values())

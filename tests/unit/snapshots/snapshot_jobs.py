@@ -137,13 +137,13 @@ class EveryKind(KeyedProcessFunction):
     def process_element(self, value: int, ctx: KeyedProcessFunction.Context) -> Iterator[Any]:
         self.value.update((self.value.value() or 0) + 1)
         self.pickled.update({"last": value})
-        self.items.add(value)
+        self.items.update([*self.items.get()[-4:], value])
         self.seen.put(value, str(value))
         self.seen.remove(value - 10)
         self.sum.add(value)
         self.mean.add(value)
         self.short.update(value)
-        self.short_items.add(value)
+        self.short_items.update([*self.short_items.get()[-4:], value])
         ctx.timer_service().register_event_time_timer(10**12)
         if value == 0:
             ctx.timer_service().register_processing_time_timer(10**14)

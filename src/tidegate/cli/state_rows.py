@@ -1,0 +1,119 @@
+"""Rows of a snapshot as a table, CSV, JSON lines or Parquet. All but the table are written as they come."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, TextIO
+
+import msgspec
+
+from tidegate.checkpoint.columns import Column, as_text, plain_columns
+from tidegate.cli.outcome import table
+from tidegate.connectors.formats.arrow_types import arrow_schema, converters
+from tidegate.connectors.formats.libraries import library
+from tidegate.state.entries import StateRow, TimerRow
+
+_BATCH = 10_000
+_WIDEST = 80
+
+
+def as_table(columns: list[Column], rows: Iterator[Any]) -> str:
+    """All in memory: for eyes."""
+    shown = [[_cut(row[column.field]) for column in columns] for row in rows]
+    used = [n for n, column in enumerate(columns) if column.name != "namespace" or any(line[n] for line in shown)]
+    head = [columns[n].name for n in used]
+    return table(head, [[line[n] for n in used] for line in shown])
+
+
+def _cut(value: Any) -> str:
+    text = "" if value is None else _shown(value)
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
+
+
+def _shown(value: Any) -> str:
+    """On one line: a text as it is, unless it would break the table."""
+    text = as_text(value)
+    return text if text.isprintable() else repr(value)
+
+
+def write_csv(out: TextIO, columns: list[Column], rows: Iterator[Any]) -> None:
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.name for column in columns])
+    for row in rows:
+        values = (row[column.field] for column in columns)
+        writer.writerow(["" if value is None else as_text(value) for value in values])
+
+
+def write_json(out: TextIO, columns: list[Column], rows: Iterator[Any]) -> None:
+    """One object a line."""
+    for row in rows:
+        out.write(to_json({column.name: row[column.field] for column in columns}) + "\n")
+
+
+def to_json(value: Any) -> str:
+    """What JSON does not know is a text: its repr."""
+    return msgspec.json.encode(jsonable(value)).decode()
+
+
+def jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else repr(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {name: jsonable(item) for name, item in zip(value._fields, value, strict=True)}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if value is None or type(value) in (bool, float, str) or (type(value) is int and -(1 << 63) <= value < 1 << 64):
+        return value
+    return repr(value)
+
+
+def write_parquet(path: str, columns: list[Column], rows: Iterator[Any]) -> int:
+    """How many. The columns have the types of the state; what is pickled is a text."""
+    arrow, parquet = library("pyarrow", "Parquet files"), library("pyarrow.parquet", "Parquet files")
+    row_type, fields = plain_columns(columns)
+    schema, steps = arrow_schema(row_type), converters(row_type)
+    number = 0
+    with parquet.ParquetWriter(path, schema) as writer:
+        while some := [fields(row) for row in islice(rows, _BATCH)]:
+            number += len(some)
+            values = zip(*some, strict=True)
+            arrays = [
+                arrow.array([value if step is None else step(value) for value in column], type=field.type)
+                for column, step, field in zip(values, steps, schema, strict=True)
+            ]
+            writer.write_table(arrow.table(arrays, schema=schema))
+    return number
+
+
+# -- examples of changes -------------------------------------------------------------------------------------------------
+
+
+def changed_line(before: Any, now: Any) -> str:
+    if before is None:
+        return f"+ {_place(now)}{_cut_value(now)}"
+    if now is None:
+        return f"- {_place(before)}{_cut_value(before)}"
+    return f"~ {_place(now)}{_cut_value(before)} ->{_cut_value(now)}"
+
+
+def _place(row: Any) -> str:
+    if isinstance(row, TimerRow):
+        return f"{_cut(row.key)} {_window(row.namespace)}{row.domain} time"
+    if row.key is None and row.map_key is None:
+        return "element"
+    parts = [_cut(part) for part in (row.key, row.map_key) if part is not None]
+    return _window(row.namespace) + " ".join(parts) + ":"
+
+
+def _window(namespace: Any) -> str:
+    return "" if namespace is None else f"{namespace} "
+
+
+def _cut_value(row: Any) -> str:
+    return f" {row.time_ms}" if isinstance(row, TimerRow) else f" {_cut(row.value)}"
+
+
+def row_as_json(row: StateRow | TimerRow | None) -> Any:
+    return jsonable(row)
