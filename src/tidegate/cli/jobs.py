@@ -148,7 +148,8 @@ def _live_lines(details: JobDetails) -> list[str]:
     lines = [
         f"  guarantee   {details.guarantee}",
         f"  so far      {totals.records:,} records in {totals.rounds:,} rounds, {totals.checkpoints:,} checkpoints, "
-        f"{details.records_per_second:,.0f} records/s, {len(details.attempts)} attempts",
+        f"{details.records_per_second:,.0f} records/s, {len(details.attempts)} attempts, "
+        f"local state built anew {totals.rebuilds:,} times",
     ]
     done = [c for c in details.checkpoints if 7 in c.steps]
     if done:
