@@ -133,7 +133,7 @@ def test_bad_places_to_start_from_change_nothing(driver: Start, tmp_path: Path, 
     done = driver("fresh", "-m", "tidegate.cli", "run", "-Dexecution.target=simulated", "-s", f"{tmp_path}/{place}")
     assert done.process.wait() == ExitCode.BAD_SNAPSHOT
     text = (tmp_path / "fresh.log").read_text()
-    assert "RestoreError: The path to restore from must be a checkpoint.\n" in text and found in text
+    assert "RestoreError: The path to restore from must be a checkpoint or a savepoint.\n" in text and found in text
     assert parsed("list", "-a") == []
     assert set(before) <= {str(path) for path in tmp_path.rglob("*")}
 
