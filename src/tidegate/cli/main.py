@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 import tidegate
+from tidegate.cli import debug as debugging
 from tidegate.cli import dev, jobs, kafka, state, telling
 from tidegate.cli import explain as explaining
 from tidegate.cli.ahead import spark_ahead
@@ -95,7 +96,7 @@ def run(
     }
     properties |= {key: value for key, value in shorthands.items() if value is not None}
     set_dynamic_properties(properties)
-    _run_script(script, arguments or [], pyflink, beside=spark_ahead())
+    run_script(script, arguments or [], pyflink, beside=spark_ahead())
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -122,7 +123,7 @@ def explain_program(
     set_dynamic_properties({**properties, TARGET.key: explaining.TARGET})
     register_executor(explaining.TARGET, explaining.ExplainingExecutor)
     try:
-        _run_script(script, arguments, pyflink)
+        run_script(script, arguments, pyflink)
     except explaining.Built as built:
         if json:
             return print_json(explaining.facts(built.program))
@@ -137,6 +138,7 @@ app.command()(jobs.info)
 app.command()(jobs.checkpoints)
 app.command()(telling.checkpoint)
 app.command()(telling.cancel)
+app.command()(debugging.debug)
 
 
 @app.command()
@@ -170,7 +172,7 @@ def _is_switch(key: str) -> bool:
     return key.startswith(PASSED_ON) or (option is not None and option.type is BOOL)
 
 
-def _run_script(
+def run_script(
     script: str, arguments: list[str], pyflink: bool, beside: AbstractContextManager[None] | None = None
 ) -> None:
     path = Path(script)
