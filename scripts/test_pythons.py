@@ -1,7 +1,7 @@
 """Runs the unit tests with every Python that Tidegate supports: ``python scripts/test_pythons.py [3.12 ...]``.
 
 An interpreter is taken from the PATH, else from Maven Central: Bytedeco publishes CPython there, whole, in a jar. Everything goes
-into ``.pythons``. The unit tests need no Spark, so PySpark is left out. Ends with 1 if a test failed or a version could not be had.
+into ``.pythons``. Ends with 1 if a test failed or a version could not be had.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -81,22 +80,15 @@ def environment(version: str) -> dict[str, str]:
     return {**os.environ, **library, "PYTHONPATH": str(ROOT / "src")}
 
 
-def requirements() -> Path:
-    """The lock without PySpark."""
-    text = (ROOT / "requirements-dev.lock").read_text()
-    kept = re.sub(r"^(pyspark|py4j)==.*\n(?: .*\n)*", "", text, flags=re.MULTILINE)
-    path = PLACE / "requirements.txt"
-    path.write_text(kept)
-    return path
-
-
 def run_tests(version: str, python: Path) -> bool:
     venv, env = PLACE / f"venv-{version}", environment(version)
     uv = [str(Path(sys.executable).with_name("uv")), "--quiet"]
     if not (venv / "bin" / "python").exists():
         subprocess.run([*uv, "venv", "--python", str(python), str(venv)], check=True, env=env)
     own = str(venv / "bin" / "python")
-    subprocess.run([*uv, "pip", "install", "--python", own, "-r", str(requirements())], check=True, env=env)
+    subprocess.run(
+        [*uv, "pip", "install", "--python", own, "-r", str(ROOT / "requirements-dev.lock")], check=True, env=env
+    )
     subprocess.run([*uv, "pip", "install", "--python", own, "--no-deps", "-e", str(ROOT)], check=True, env=env)
     tests = ["tests/unit", "tests/architecture"]
     command = [own, "-m", "pytest", "-m", "not slow and not pyflink", "-p", "no:cacheprovider", *tests]

@@ -33,6 +33,7 @@ from tidegate.state.snapshot import (
     ListPart,
     OperatorSnapshot,
     Redistribution,
+    StoredPart,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -89,6 +90,30 @@ def _metadata() -> CheckpointMetadata:
             operator("offset", offsets),
             operator("out", sink, committables=[msgspec.msgpack.encode({"file": "a"})]),
         ],
+    )
+
+
+def _stored_parts() -> CheckpointMetadata:
+    """States of operators themselves, of each way of redistribution."""
+    file = StateFile("shared/0012-0-41-ab.seg", 815, "11" * 16, "ab-41", GROUPS, 3)
+    offsets = StoredPart(
+        Redistribution.EVEN_SPLIT, StateSchema("offsets", "list", "LONG"), (file,), (b"\x01", b"\x02"), (1, 3)
+    )
+    seen = StoredPart(Redistribution.UNION, StateSchema("seen", "list", "STRING"), (), (b"\xa1a",))
+    rules = StoredPart(Redistribution.BROADCAST, StateSchema("rules", "map", "STRING", "LONG"), (file,))
+    snapshot = OperatorSnapshot({"offsets": offsets, "seen": seen, "rules": rules}, 1699)
+    operator = OperatorState(
+        uid_hash="a" * 32, uid="own", name="own", parallelism=1, max_parallelism=128, subtasks=[snapshot]
+    )
+    return CheckpointMetadata(
+        checkpoint_id=8,
+        job_id="f" * 32,
+        job_name="own",
+        token=3,
+        trigger_ms=1,
+        complete_ms=2,
+        round=1,
+        operators=[operator],
     )
 
 
@@ -155,6 +180,13 @@ FORMATS = [
         "metadata",
         metadata.VERSION,
         _metadata(),
+        metadata.encode_metadata,
+        lambda data: metadata.decode_metadata("golden", data),
+    ),
+    Format(
+        "metadata-operator-states",
+        metadata.VERSION,
+        _stored_parts(),
         metadata.encode_metadata,
         lambda data: metadata.decode_metadata("golden", data),
     ),

@@ -133,10 +133,10 @@ def test_a_path_that_is_no_checkpoint(make_env: Any, tmp_path: Path) -> None:
         env.execute()
     check_message(
         refused.value,
-        rule="The path to restore from must be a checkpoint.",
+        rule="The path to restore from must be a checkpoint or a savepoint.",
         where=str(tmp_path / "nowhere"),
         found="no such file or directory",
-        cure="give a chk-<n> directory",
+        cure="give a savepoint, a chk-<n> directory",
     )
 
 

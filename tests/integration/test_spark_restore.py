@@ -70,10 +70,10 @@ def stopped(make_env: Any, tmp_path: Path) -> Path:
     return tmp_path / "checkpoints" / "first"
 
 
-@pytest.mark.parametrize("what", ["chk", "_metadata", "job", "same job"])
+@pytest.mark.parametrize("what", ["chk", "_metadata", "same job"])
 def test_a_job_goes_on_from(make_env: Any, tmp_path: Path, stopped: Path, what: str) -> None:
     (number,) = checkpoints(stopped)
-    paths = {"chk": f"chk-{number}", "_metadata": f"chk-{number}/_metadata", "job": ""}
+    paths = {"chk": f"chk-{number}", "_metadata": f"chk-{number}/_metadata"}
     keys: dict[str, Any] = dict(RETAIN)
     if what == "same job":
         keys["tidegate.job-id"] = "first"
@@ -95,7 +95,9 @@ def test_a_new_job_without_a_path_starts_from_nothing(make_env: Any, tmp_path: P
 
 
 def test_a_restored_job_is_restored_again(make_env: Any, tmp_path: Path, stopped: Path) -> None:
-    keys = {**RETAIN, "tidegate.job-id": "second", "execution.state-recovery.path": str(stopped)}
+    (number,) = checkpoints(stopped)
+    path = str(stopped / f"chk-{number}")
+    keys = {**RETAIN, "tidegate.job-id": "second", "execution.state-recovery.path": path}
     count_until(make_env(keys), tmp_path / "out", 3)
     shutil.rmtree(stopped)  # nothing of the first job is needed any more
     # The path still says where the first start came from; the job's own checkpoints are newer.

@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable
 
+from tidegate.checkpoint.disposal import delete_snapshot
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
@@ -101,10 +102,20 @@ class CompletedCheckpoints:
             self._delete_files(self._unreferenced(self._candidates, in_use))
         else:
             numbers = []
+        if len(self._retained) >= self._number:
+            self._delete_claimed()
         for number in numbers:
             logger.info("job %s: checkpoint %d: step 9 subsumed", self._lease.claim.job_id, number)
         faults.point("C7.subsumed", dropped=numbers)
         return numbers
+
+    def _delete_claimed(self) -> None:
+        """As many checkpoints of its own as the job keeps are there: the snapshot it began from, and owns, is subsumed."""
+        claimed = self._lease.live.claimed
+        if claimed and self._lease.live.retained:  # written down, so nobody restores it any more
+            logger.info("job %s: step 9 subsumed %s, which it claimed", self._lease.claim.job_id, claimed)
+            if delete_snapshot(claimed):
+                self._lease.claimed_is_gone()
 
     def _is_recorded(self, kept: list[RestorePoint]) -> bool:
         """Whether what is kept was written down, and the lease looked at behind it. Step 7 did both, unless storage failed it."""

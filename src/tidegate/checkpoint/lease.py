@@ -135,20 +135,14 @@ class Lease:
         *,
         finished: bool = False,
         origin: str = "",
-        committed: int = 0,
-        writing: Collection[str] = (),
-        savepoint: str = "",
+        **carried: Any,
     ) -> None:
         """Fix what this attempt restores from. Once, after all checks, before a sink or a file is touched.
 
-        ``finished``: the job had finished before and this attempt only tidies up. The others: see ``LiveRecord``.
+        ``finished``: the job had finished before and this attempt only tidies up. The rest: see ``LiveRecord``.
         """
         status = AttemptStatus.FINISHED if finished else AttemptStatus.RUNNING
-        changes: dict[str, Any] = {"committed": committed} if committed else {}
-        if writing:
-            changes["writing"] = list(writing)
-        if savepoint:
-            changes["savepoint"] = savepoint
+        changes = {name: value for name, value in carried.items() if value}
         self._write_live(
             retained=retained, protected=protected, status=status, discarded=finished, origin=origin, **changes
         )
@@ -182,6 +176,11 @@ class Lease:
         with self._lock:
             rest = [other for other in self._live.writing or () if other != address]
             self._live = msgspec.structs.replace(self._live, writing=rest or msgspec.UNSET)
+
+    def claimed_is_gone(self) -> None:
+        """To be written down with the next change: to delete it again is no harm."""
+        with self._lock:
+            self._live = msgspec.structs.replace(self._live, claimed=msgspec.UNSET)
 
     def ends_with(self, savepoint: str) -> None:
         """To be written down with the end."""
@@ -263,6 +262,14 @@ def highest_id(files: Files, below: int) -> int:
         if live is not None:  # it began behind all ids before it
             return max(seen, live.last_id)
     return seen
+
+
+def refuse_if_held(files: Files, clock: Clock, liveness: Liveness = is_alive) -> None:
+    """``LeaseError`` if a live attempt, of whatever job, holds the directory. Reads only."""
+    newest = newest_token(files)
+    claim = read_undamaged(files, claim_path(newest), Claim) if newest else None
+    if claim is not None:
+        _refuse_if_held(files, clock, newest, claim.job_id, liveness, ())
 
 
 def _refuse_if_held(

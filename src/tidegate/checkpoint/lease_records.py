@@ -69,7 +69,9 @@ class LiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``origin``: the path of the user's that the lineage began with; a driver started again with the same one goes on,
     and not back. ``committed``: the newest checkpoint of the directory that was ever complete, so that its output may be there;
     it stays when the checkpoints themselves are gone. ``writing``: savepoints that are under way, so that whoever comes behind a
-    crash can delete what is not complete. ``savepoint``: the one the job has ended with.
+    crash can delete what is not complete. ``savepoint``: the one the job has ended with. ``begun``: the highest id there was when
+    the lineage began with its origin: what was committed later came of it. ``claimed``: a snapshot of elsewhere that is the job's
+    own now, and goes when it is subsumed.
     """
 
     heartbeat_ms: int
@@ -84,6 +86,8 @@ class LiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     committed: int | msgspec.UnsetType = msgspec.UNSET
     writing: list[str] | msgspec.UnsetType = msgspec.UNSET
     savepoint: str | msgspec.UnsetType = msgspec.UNSET
+    begun: int | msgspec.UnsetType = msgspec.UNSET
+    claimed: str | msgspec.UnsetType = msgspec.UNSET
 
 
 def claim_path(token: int) -> str:

@@ -28,8 +28,8 @@ class Lineage(msgspec.Struct, frozen=True):
 
     ``token`` 0: no attempt ever did. ``latest`` is what the next attempt restores. ``retained`` are the completed
     checkpoints up to it that are kept, oldest first. ``status``: how that attempt ended, RUNNING if it did not say.
-    ``origin``: the path of the user's it began with. ``committed``: see ``LiveRecord``, 0 if there is none. ``writing``,
-    ``savepoint``: see there too.
+    ``origin``: the path of the user's it began with. ``committed``: see ``LiveRecord``, 0 if there is none. The others: see
+    there too.
     """
 
     token: int = 0
@@ -41,6 +41,8 @@ class Lineage(msgspec.Struct, frozen=True):
     committed: int = 0
     writing: list[str] = []
     savepoint: str = ""
+    begun: int = 0
+    claimed: str = ""
 
 
 def read_lineage(files: Files, *, below: int | None = None) -> Lineage:
@@ -75,6 +77,8 @@ def _lineage_of(files: Files, token: int, restored: RestoredRecord) -> Lineage:
         committed=live.committed or 0,
         writing=live.writing or [],
         savepoint=live.savepoint or "",
+        begun=live.begun or 0,
+        claimed=live.claimed or "",
     )
     if live.discarded:
         return known

@@ -1,4 +1,4 @@
-"""From ``execution.state-recovery.path`` to a checkpoint: a ``chk-n``, its ``_metadata``, or a job's directory."""
+"""From ``execution.state-recovery.path`` to a snapshot: a savepoint, a ``chk-n``, or the ``_metadata`` of either."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.checkpoint.metadata import FILE_NAME, SAVEPOINT, CheckpointMetadat
 from tidegate.common.errors import CorruptFileError, RestoreError
 from tidegate.common.files import Files
 
-_CURE = "give a chk-<n> directory, its _metadata file, or the directory of a job"
+_CURE = "give a savepoint, a chk-<n> directory, or the _metadata file of either"
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,24 @@ class Located:
 
 
 def locate(path: str) -> Located:
-    """Find and read the checkpoint a user's path means. ``RestoreError`` or ``CorruptFileError`` if that cannot be."""
-    text = path.rstrip("/")
-    if text.rpartition("/")[2] == FILE_NAME:
-        text = text.rpartition("/")[0]
-    here = Files(text)
+    """Find and read the snapshot a user's path means, to look at it: of a job's directory the latest completed checkpoint.
+    ``RestoreError`` or ``CorruptFileError`` if that cannot be."""
+    here = _directory(path)
+    latest = _latest_of_job(here) if here.exists(DIRECTORY) and not here.exists(FILE_NAME) else None
+    return latest or locate_exactly(path)
+
+
+def locate_exactly(path: str) -> Located:
+    """As ``locate``, to start from it or to delete it: which of a job's checkpoints is meant has to be said."""
+    here = _directory(path)
     if here.exists(FILE_NAME):
         return _read_directory(here)
-    if here.exists(DIRECTORY):
-        return _latest_of_job(here)
     raise _not_found(here, path)
+
+
+def _directory(path: str) -> Files:
+    text = path.rstrip("/")
+    return Files(text.rpartition("/")[0] if text.rpartition("/")[2] == FILE_NAME else text)
 
 
 def locate_own(files: Files, point: RestorePoint) -> Located:
@@ -91,27 +99,46 @@ def _read_directory(here: Files) -> Located:
     return Located(Files(parent), name, metadata)
 
 
-def _latest_of_job(here: Files) -> Located:
-    lineage = read_lineage(here)
-    if lineage.latest is None:
-        raise RestoreError(
-            "A job's directory must hold a completed checkpoint to start from it.",
-            where=here.root,
-            found=f"none (the last attempt: {lineage.status.value})",
-            cure="start without execution.state-recovery.path, or give another checkpoint",
-        )
-    return locate_own(here, lineage.latest)
+def _latest_of_job(here: Files) -> Located | None:
+    latest = read_lineage(here).latest
+    return None if latest is None else locate_own(here, latest)
 
 
 def _not_found(here: Files, path: str) -> RestoreError:
     names = here.list_names()
     jobs = [name for name in names if here.exists(f"{name}/{DIRECTORY}")]
+    checkpoints = [name for name in names if re.fullmatch(r"chk-\d+", name)]
+    cure = _CURE
     if not here.exists(""):
         found = "no such file or directory"
+    elif DIRECTORY in names or checkpoints:
+        found = f"the directory of a job, with {_few(checkpoints) or 'no checkpoint'}"
+        cure = _which_of(here, checkpoints)
     elif jobs:
-        found = f"a directory of jobs: {', '.join(jobs)}"
+        found = f"a directory of jobs: {_few(jobs)}"
     elif re.fullmatch(r"chk-\d+", here.root.rpartition("/")[2]):
         found = "a checkpoint that was not completed: it has no _metadata"
+    elif any(name.endswith(".seg") for name in names):
+        found = "a savepoint that was not completed, or that was not copied whole: it has no _metadata"
     else:
-        found = f"no checkpoint in it: {', '.join(names[:5]) or 'it is empty'}"
-    return RestoreError("The path to restore from must be a checkpoint.", where=path, found=found, cure=_CURE)
+        found = f"no checkpoint in it: {_few(names) or 'it is empty'}"
+    return RestoreError(
+        "The path to restore from must be a checkpoint or a savepoint.", where=path, found=found, cure=cure
+    )
+
+
+def _which_of(here: Files, checkpoints: list[str]) -> str:
+    """A job goes on by itself; whoever gives a path has to say which."""
+    try:
+        latest = _latest_of_job(here)
+    except (CorruptFileError, RestoreError):
+        latest = None
+    if latest is not None:
+        return f"give one of its checkpoints; its latest completed one is {latest.address}"
+    return (
+        "give one of them" if checkpoints else "start without execution.state-recovery.path, or give another snapshot"
+    )
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
 from tidegate.checkpoint.lineage import Lineage, all_completed, read_lineage
-from tidegate.checkpoint.locate import Located, locate, locate_own
+from tidegate.checkpoint.locate import Located, locate_exactly, locate_own
 from tidegate.checkpoint.metadata import FILE_NAME
 from tidegate.checkpoint.savepoint import Ending
 from tidegate.common import faults
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Recovery:
-    """``located`` None: start with empty state. ``previous``: how the attempt before ended, None if there was none.
+    """``located`` None: start with empty state. ``lineage``: of the job's directory, as attempts before have left it.
 
     A job that says FINISHED has all its output committed: running it again would write it twice. Then
     ``record_finished`` instead of ``record``, and ``CompletedCheckpoints.sweep``.
@@ -28,26 +29,33 @@ class Recovery:
 
     located: Located | None
     point: RestorePoint | None
+    lineage: Lineage
     retained: list[RestorePoint] = field(default_factory=list)
     protected: list[RestorePoint] = field(default_factory=list)
-    previous: AttemptStatus | None = None
     origin: str = ""
     """The path of the user's the lineage began with."""
-    committed: int = 0
-    """The newest checkpoint of this directory that was ever complete: its output may be there."""
-    writing: list[str] = field(default_factory=list)
-    """Savepoints that were under way when the attempt before ended, however it did."""
-    savepoint: str = ""
-    """The one the job had ended with."""
+    begins: bool = False
+    """It begins with that path now, or again."""
+    claimed: str = ""
+    """The snapshot of elsewhere that the job owns from now on."""
+
+    @property
+    def previous(self) -> AttemptStatus | None:
+        """How the attempt before ended, None if there was none."""
+        return self.lineage.status if self.lineage.token else None
+
+    @property
+    def committed(self) -> int:
+        """The newest checkpoint of this directory that was ever complete: its output may be there."""
+        return self.lineage.committed
 
     @property
     def ending(self) -> Ending | None:
         """The job was told to end with a savepoint, and its last checkpoint is complete: what is left of the end is to be done."""
-        carried_out = (AttemptStatus.FINISHED, AttemptStatus.CANCELLED)
         if (
-            self.located is None
-            or self.previous is None
-            or self.previous in carried_out
+            self.begins
+            or self.located is None
+            or self.previous in (None, *_CARRIED_OUT)
             or self.point not in self.retained
         ):
             return None
@@ -55,86 +63,96 @@ class Recovery:
 
     @property
     def begins_beside_output(self) -> bool:
-        """Output of this job is committed, and what could go on from there was deleted when the job was cancelled."""
-        return self.located is None and self.previous is AttemptStatus.CANCELLED and self.committed > 0
+        """Output of this job is committed, and what could go on from there was deleted when the job was cancelled: it would begin
+        with nothing, or where it has begun before."""
+        if self.previous is not AttemptStatus.CANCELLED:
+            return False
+        if self.located is None:
+            return self.committed > 0
+        again = self.begins and self.origin == self.lineage.origin
+        return again and self.lineage.latest is None and self.committed > self.lineage.begun
 
     def record(self, lease: Lease) -> None:
         """Fix the decision (fault C8): after every check of the program, before a sink or a file is touched."""
-        lease.record_restored(
-            self.point,
-            self.retained,
-            self.protected,
-            origin=self.origin,
-            committed=self.committed,
-            writing=self.writing,
-        )
+        begun = lease.last_id if self.begins else self.lineage.begun
+        self._record(lease, self.point, self.retained, begun=begun)
         what = self.located.address if self.located else "nothing, empty state"
         logger.info("job %s: lease %d restores %s", lease.claim.job_id, lease.token, what)
 
     def record_finished(self, lease: Lease) -> None:
         """The job had finished before: this attempt keeps that on record and may sweep what the end left."""
+        lineage = self.lineage
+        self._record(lease, None, [], finished=True, begun=lineage.begun, savepoint=lineage.savepoint)
+
+    def _record(self, lease: Lease, point: RestorePoint | None, retained: list[RestorePoint], **carried: Any) -> None:
         lease.record_restored(
-            None,
-            [],
+            point,
+            retained,
             self.protected,
-            finished=True,
             origin=self.origin,
             committed=self.committed,
-            writing=self.writing,
-            savepoint=self.savepoint,
+            writing=self.lineage.writing,
+            claimed=self.claimed,
+            **carried,
         )
 
 
-def decide(files: Files, lease: Lease, path: str | None = None) -> Recovery:
+_CARRIED_OUT = (AttemptStatus.FINISHED, AttemptStatus.CANCELLED)
+
+
+def origin_of(path: str) -> str:
+    """How a path of the user's is remembered."""
+    return Files(path).root.removesuffix(f"/{FILE_NAME}")
+
+
+def decide(files: Files, lease: Lease, path: str | None = None, *, claim: bool = False) -> Recovery:
     """What the attempt with this lease restores. Reads only: asked twice, it gives the same.
 
     Without a path: the latest completed checkpoint by lineage, or empty state. ``path``
     (``execution.state-recovery.path``): that checkpoint; then whatever is in the job's directory is protected, so
     going back by mistake loses nothing. A path counts once: a driver that is started again with the same one goes on
-    with what has come of it, because that may be committed.
+    with what has come of it, because that may be committed. ``claim``: the job owns what the path names.
     """
     faults.point("C8.deciding", token=lease.token)
     try:
-        return _decide(files, lease, path)
+        return _decide(files, lease, path, claim)
     except (CorruptFileError, RestoreError):
         lease.check()  # a newer attempt may have tidied up meanwhile: then that is the reason
         raise
 
 
-def _decide(files: Files, lease: Lease, path: str | None) -> Recovery:
-    origin = Files(path).root.removesuffix(f"/{FILE_NAME}") if path else ""
-    if origin and origin != files.root:
+def _decide(files: Files, lease: Lease, path: str | None, claim: bool) -> Recovery:
+    origin = origin_of(path) if path else ""
+    if origin:
         before = _lineage_if_readable(files, lease)
         goes_on = before.latest is not None or before.status is AttemptStatus.FINISHED
         if before.origin != origin or not goes_on:
-            return _explicit(files, before, locate(origin), origin)
+            return _explicit(files, before, locate_exactly(origin), origin, claim)
         logger.warning("job %s began from %s before and goes on with what came of it", lease.claim.job_id, origin)
     lineage = read_lineage(files, below=lease.token)
-    previous = lineage.status if lineage.token else None
     located = None if lineage.latest is None else locate_own(files, lineage.latest)
     if located is not None and lineage.latest is not None:
         _refuse_other_job(located, lease, lineage.latest)
     return Recovery(
         located,
         lineage.latest,
+        lineage,
         lineage.retained,
         lineage.protected,
-        previous,
         lineage.origin,
-        lineage.committed,
-        lineage.writing,
-        lineage.savepoint,
+        claimed=lineage.claimed,
     )
 
 
-def _explicit(files: Files, lineage: Lineage, located: Located, origin: str) -> Recovery:
+def _explicit(files: Files, lineage: Lineage, located: Located, origin: str, claim: bool) -> Recovery:
     metadata = located.metadata
     own = located.root.root == files.root and bool(located.directory)
     point = RestorePoint(metadata.checkpoint_id, metadata.token, "" if own else located.address)
     protected = {kept.checkpoint_id: kept for kept in (*lineage.protected, *lineage.retained, *all_completed(files))}
-    previous = lineage.status if lineage.token else None
+    retained = [protected.pop(point.checkpoint_id, point)] if own and claim else []
     kept_for_good = sorted(protected.values(), key=lambda kept: kept.checkpoint_id)
-    return Recovery(located, point, [], kept_for_good, previous, origin, lineage.committed, lineage.writing)
+    claimed = located.address if claim and not own else ""
+    return Recovery(located, point, lineage, retained, kept_for_good, origin, begins=True, claimed=claimed)
 
 
 def _lineage_if_readable(files: Files, lease: Lease) -> Lineage:

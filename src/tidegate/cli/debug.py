@@ -6,7 +6,7 @@ import pdb
 import tempfile
 from collections.abc import Callable
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,9 +16,9 @@ from tidegate.cli.state_rows import jsonable
 from tidegate.common.errors import SnapshotError
 from tidegate.common.files import Files
 from tidegate.common.user_code import is_the_users
-from tidegate.operators.blame import reprlib_repr
-from tidegate.runtime.failed_round import FailedRound
-from tidegate.runtime.replay import Failure, replay
+
+if TYPE_CHECKING:
+    from tidegate.runtime.replay import Failure
 
 
 @command
@@ -44,6 +44,9 @@ def debug(
 ) -> None:
     """Run the round in which a job's code failed again, here: without Spark, without touching a sink. Stops in the debugger at the
     line that failed, with record, key and state as variables."""
+    from tidegate.runtime.failed_round import FailedRound  # other commands need nothing of what runs jobs
+    from tidegate.runtime.replay import replay
+
     show: Callable[[Failure], None] = _as_json if json else _tell if record else _stop
     with tempfile.TemporaryDirectory(prefix="tidegate-debug-") as directory:
         if program is not None:
@@ -70,6 +73,8 @@ def debug(
 
 def facts(failure: Failure) -> list[tuple[str, str]]:
     """As lines. Without a record a timer or a window has called the function."""
+    from tidegate.operators.blame import reprlib_repr
+
     found = [("operator", failure.operator), ("subtask", failure.subtask)]
     if failure.line is not None:
         found.append(("line", failure.line))

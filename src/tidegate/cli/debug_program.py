@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from tidegate.cli import explain as explaining
+from tidegate.cli.script import run_script
 from tidegate.common.errors import ProgramError
 from tidegate.common.global_configuration import set_dynamic_properties
 from tidegate.common.options import TARGET
@@ -22,12 +23,10 @@ def replay_program(script: str, path: str, directory: str, stopped: Stopped, mos
 
 def _built(script: str) -> Program:
     """The program runs up to its first execute()."""
-    from tidegate.cli.main import run_script
-
     set_dynamic_properties({TARGET.key: explaining.TARGET})
     register_executor(explaining.TARGET, explaining.ExplainingExecutor)
     try:
-        run_script(script, [], pyflink=False)
+        run_script(script, [])
     except explaining.Built as built:
         return built.program
     raise ProgramError("debug needs a program that comes to execute()", where=script, found="it ended before")

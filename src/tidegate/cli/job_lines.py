@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidegate.cli.durations import duration
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.view import CheckpointView, JobView, Outcome
 
@@ -56,19 +57,6 @@ def end_line(view: JobView) -> str:
     if view.checkpoint_interval_ms is not None:
         did += f", {_count(totals.checkpoints, 'checkpoint')}"
     return f"job '{view.name}' {_ENDS.get(view.status, view.status.name)}: {did}, {duration(ended - view.created_ms)}"
-
-
-def duration(ms: int, *, coarse: bool = False) -> str:
-    """In the words of a person. ``coarse``: whole seconds, for what is read while it changes."""
-    if ms < 1000 and not coarse:
-        return f"{ms} ms"
-    seconds = max(ms, 0) / 1000
-    if seconds < 60:
-        return f"{int(seconds)} s" if coarse or seconds == int(seconds) else f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    large, small = ((hours, "h"), (minutes, "min")) if hours else ((minutes, "min"), (rest, "s"))
-    return f"{large[0]} {large[1]}" + (f" {small[0]} {small[1]}" if small[0] else "")
 
 
 def _state(view: JobView) -> str:

@@ -1,28 +1,24 @@
-"""Commands that look: ``list``, ``info``, ``checkpoints``."""
+"""Commands that look at jobs: ``list``, ``info``, ``checkpoints``. What each needs is imported when it runs."""
 
 from __future__ import annotations
 
 import os
 import time
 from datetime import datetime
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, read_history
-from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.metadata import CHECKPOINT, FILE_NAME
-from tidegate.cli.job_lines import duration
+from tidegate.cli.durations import duration
 from tidegate.cli.outcome import Json, Verbose, command, print_json, table
-from tidegate.common.errors import JobOverError, RestoreError, UnreachableError
-from tidegate.common.files import Files
+from tidegate.common.errors import JobOverError, UnreachableError
 from tidegate.control import registry
 from tidegate.control.client import DriverClient, find
-from tidegate.control.messages import JobDetails
 from tidegate.control.registry import JobRecord, Life
+
+if TYPE_CHECKING:
+    from tidegate.control.details import JobDetails
 
 _SHORT_ID, _LONG_ID = 8, 32
 
@@ -52,7 +48,7 @@ def list_jobs(
     if not shown:
         return typer.echo("no jobs" if every else "no running jobs; tidegate list -a shows those that have ended")
     ids = _short_ids(runs)
-    rows = [(ids[r.job_id], shown_state(r), _moment(r.started_ms), _took(r), r.name) for r in shown]
+    rows = [(ids[r.job_id], shown_state(r), moment(r.started_ms), _took(r), r.name) for r in shown]
     typer.echo(table(("JOB", "STATE", "STARTED", "FOR", "NAME"), rows))
 
 
@@ -87,16 +83,9 @@ def checkpoints(
     verbose: Verbose = False,
 ) -> None:
     """List a job's checkpoints from its history on storage, also when it has ended or its driver has died."""
-    files = Files(directory_of(job))
-    kept = _kept(files)
-    entries = _with_unentered(read_history(files), kept)
-    if json:
-        listed = [{**msgspec.to_builtins(entry), "kept": kept.get(entry.checkpoint_id)} for entry in entries]
-        return print_json({"directory": files.root, "checkpoints": listed})
-    if not entries:
-        return typer.echo(f"no checkpoints in {files.root}")
-    rows = [_row(entry, kept) for entry in entries]
-    typer.echo(table(("ID", "KIND", "STATUS", "AT", "TOOK", "BYTES", ""), rows))
+    from tidegate.cli import checkpoint_list
+
+    checkpoint_list.show(job, json=json)
 
 
 # -- records ---------------------------------------------------------------------------------------------------------------
@@ -143,10 +132,10 @@ def _lines(record: JobRecord, details: JobDetails | None) -> list[str]:
         f"job '{record.name}' ({record.job_id}): {shown_state(record)}",
         f"  program     {record.program}",
         f"  driver      {where}",
-        f"  started     {_moment(record.started_ms)}",
+        f"  started     {moment(record.started_ms)}",
     ]
     if record.ended_ms is not None:
-        lines.append(f"  ended       {_moment(record.ended_ms)}")
+        lines.append(f"  ended       {moment(record.ended_ms)}")
     if record.checkpoint_interval_ms is not None:
         lines.append(f"  checkpoints every {duration(record.checkpoint_interval_ms)} in {record.directory}")
     if record.error is not None:
@@ -159,7 +148,8 @@ def _live_lines(details: JobDetails) -> list[str]:
     lines = [
         f"  guarantee   {details.guarantee}",
         f"  so far      {totals.records:,} records in {totals.rounds:,} rounds, {totals.checkpoints:,} checkpoints, "
-        f"{details.records_per_second:,.0f} records/s, {len(details.attempts)} attempts",
+        f"{details.records_per_second:,.0f} records/s, {len(details.attempts)} attempts, "
+        f"local state built anew {totals.rebuilds:,} times",
     ]
     done = [c for c in details.checkpoints if 7 in c.steps]
     if done:
@@ -171,59 +161,7 @@ def _live_lines(details: JobDetails) -> list[str]:
     return [*lines, "", *table(("ID", "OPERATOR", "UID", "PARALLELISM", "IN", "OUT"), rows).splitlines()]
 
 
-# -- checkpoints -----------------------------------------------------------------------------------------------------------
-
-
-def directory_of(text: str) -> str:
-    """Of a job: by a path, else by its id. A path of storage has a slash; a directory here may have none."""
-    if "/" not in text and not Path(text).is_dir():
-        return find(text).directory
-    here = text.rstrip("/").removesuffix(f"/{FILE_NAME}")
-    parent, _, name = here.rpartition("/")
-    for place in (here, parent) if name.startswith("chk-") else (here,):
-        files = Files(place)
-        if files.exists("history.json") or files.exists(LEASES):
-            return place
-    names = Files(here).list_names()
-    raise RestoreError(
-        "The history of checkpoints is in the directory of a job",
-        where=text,
-        found=f"no history.json in it: {', '.join(names[:5])}" if names else "no such directory, or it is empty",
-        cure="give the job's directory (with chk-<n>, lease, shared in it), or the job's id",
-    )
-
-
-def _kept(files: Files) -> dict[int, str]:
-    """Address of every checkpoint that is still there."""
-    lineage = read_lineage(files)
-    points = (*lineage.retained, *lineage.protected)
-    return {p.checkpoint_id: p.directory or files.location(f"chk-{p.checkpoint_id}") for p in points}
-
-
-def _with_unentered(entries: list[HistoryEntry], kept: dict[int, str]) -> list[HistoryEntry]:
-    """The history is written last of all: a checkpoint that has just been completed, or was when the driver died, is not in it."""
-    missing = sorted(kept.keys() - {entry.checkpoint_id for entry in entries})
-    done = CheckpointStatus.COMPLETED
-    return entries + [
-        HistoryEntry(checkpoint_id=n, token=0, kind=CHECKPOINT, status=done, trigger_ms=0, end_ms=0, duration_ms=0)
-        for n in missing
-    ]
-
-
-def _row(entry: HistoryEntry, kept: dict[int, str]) -> tuple[str, ...]:
-    failed = f"{entry.reason}: {entry.message}".partition("\n")[0].strip(": ")
-    return (
-        str(entry.checkpoint_id),
-        entry.kind,
-        entry.status.value,
-        _moment(entry.trigger_ms) if entry.trigger_ms else "",
-        duration(round(entry.duration_ms)) if entry.trigger_ms else "",
-        f"{entry.size:,}" if entry.size else "",
-        kept.get(entry.checkpoint_id, "") or failed,
-    )
-
-
-def _moment(ms: int) -> str:
+def moment(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 

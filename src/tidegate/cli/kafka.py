@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.checkpoint.lease import Lease
-from tidegate.cli.jobs import directory_of, job_ids
+from tidegate.cli.jobs import job_ids
 from tidegate.cli.outcome import Json, Verbose, command, print_json, table
 from tidegate.common.clock import SystemClock
 from tidegate.common.errors import ConfigurationError
@@ -44,6 +44,7 @@ def transactions(
     verbose: Verbose = False,
 ) -> None:
     """List the transactions of a job's sinks: what is open, and which checkpoints hold it."""
+    from tidegate.cli.checkpoint_list import directory_of
     from tidegate.connectors.kafka.inspection import JobTransactions
 
     found = JobTransactions(directory_of(job), _properties(config), SystemClock())

@@ -1,23 +1,21 @@
-"""The command line: run a program, explain it, show what can be configured."""
+"""The command line: run programs, explain them, look at jobs and tell them what to do."""
 
 from __future__ import annotations
 
 import os
-import runpy
 import sys
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
+from enum import Enum
 from typing import Annotated
 
 import typer
+from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 import tidegate
-from tidegate.cli import debug as debugging
-from tidegate.cli import dev, jobs, kafka, state, telling
-from tidegate.cli import explain as explaining
+from tidegate.cli import background, debug, dev, jobs, kafka, state, telling
 from tidegate.cli.ahead import spark_ahead
 from tidegate.cli.outcome import Json, Verbose, command, print_json
-from tidegate.common import pyflink_imports
+from tidegate.cli.script import run_script
+from tidegate.cli.supervising import MOST_RESTARTS, Supervisor
 from tidegate.common.errors import ConfigurationError, ProgramError
 from tidegate.common.flink_keys import PASSED_ON
 from tidegate.common.global_configuration import set_dynamic_properties
@@ -31,7 +29,6 @@ from tidegate.common.options import (
     SPELLINGS,
     TARGET,
 )
-from tidegate.datastream.executor import register_executor
 
 app = typer.Typer(
     name="tidegate",
@@ -44,6 +41,15 @@ app = typer.Typer(
 app.add_typer(dev.app, name="dev")
 app.add_typer(state.app, name="state")
 app.add_typer(kafka.app, name="kafka")
+
+_COMPLETE = "_TIDEGATE_COMPLETE"
+
+
+class Shell(Enum):
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
 
 Define = Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A configuration key.")]
 Parallelism = Annotated[int | None, typer.Option("-p", "--parallelism", help="Default parallelism.")]
@@ -82,7 +88,20 @@ def run(
     ] = False,
     claim_mode: Annotated[str | None, typer.Option("--claim-mode", help="no_claim or claim.")] = None,
     master: Annotated[str | None, typer.Option("--master", help="Spark master, for example local[4].")] = None,
+    entry: Annotated[
+        str | None, typer.Option("-c", "--entry", metavar="FUNCTION", help="Call this function of the file.")
+    ] = None,
     pyflink: PyFlink = False,
+    detached: Annotated[
+        bool, typer.Option("-d", "--detached", help="In the background: print the job's id when it runs, and return.")
+    ] = False,
+    supervise: Annotated[
+        bool, typer.Option("--supervise", help="Start a driver that died again, from the latest checkpoint.")
+    ] = False,
+    max_restarts: Annotated[
+        int, typer.Option("--max-restarts", min=0, help="With --supervise: so many in a row.")
+    ] = MOST_RESTARTS,
+    json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Run a program. Options stand before the file; what the program sets itself wins over them."""
@@ -95,8 +114,16 @@ def run(
         "spark.master": master,
     }
     properties |= {key: value for key, value in shorthands.items() if value is not None}
+    if detached or supervise:
+        options = [f"-D{key}={str(value).lower() if value is True else value}" for key, value in properties.items()]
+        options += ["--pyflink"] * pyflink + ["-v"] * verbose + (["-c", entry] if entry is not None else [])
+        options += ["--", script, *(arguments or [])]
+        if detached:
+            options[:0] = ["--supervise", f"--max-restarts={max_restarts}"] if supervise else []
+            return background.start(options, json=json)
+        sys.exit(Supervisor(options, max_restarts).run())
     set_dynamic_properties(properties)
-    run_script(script, arguments or [], pyflink, beside=spark_ahead())
+    run_script(script, arguments or [], pyflink=pyflink, entry=entry, beside=spark_ahead())
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -120,10 +147,13 @@ def explain_program(
     script: str, arguments: list[str], properties: dict[str, object], *, pyflink: bool, json: bool
 ) -> None:
     """Run the program up to its first execute() and print what it would do."""
+    from tidegate.cli import explain as explaining
+    from tidegate.datastream.executor import register_executor
+
     set_dynamic_properties({**properties, TARGET.key: explaining.TARGET})
     register_executor(explaining.TARGET, explaining.ExplainingExecutor)
     try:
-        run_script(script, arguments, pyflink)
+        run_script(script, arguments, pyflink=pyflink)
     except explaining.Built as built:
         if json:
             return print_json(explaining.facts(built.program))
@@ -137,8 +167,16 @@ app.command("list")(jobs.list_jobs)
 app.command()(jobs.info)
 app.command()(jobs.checkpoints)
 app.command()(telling.checkpoint)
+app.command()(telling.savepoint)
+app.command()(telling.stop)
 app.command()(telling.cancel)
-app.command()(debugging.debug)
+app.command()(debug.debug)
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="Whose.")]) -> None:
+    """Print the completion script of a shell: eval "$(tidegate completion bash)"."""
+    typer.echo(get_completion_script(prog_name="tidegate", complete_var=_COMPLETE, shell=shell.value))
 
 
 @app.command()
@@ -172,23 +210,11 @@ def _is_switch(key: str) -> bool:
     return key.startswith(PASSED_ON) or (option is not None and option.type is BOOL)
 
 
-def run_script(
-    script: str, arguments: list[str], pyflink: bool, beside: AbstractContextManager[None] | None = None
-) -> None:
-    path = Path(script)
-    if not path.is_file():
-        raise ConfigurationError("run takes a Python file", found=f"no file {script}", cure="check the path")
-    if pyflink and pyflink_imports.install():
-        typer.echo("apache-flink is installed here too; with --pyflink it is not used", err=True)
-    sys.argv = [script, *arguments]
-    sys.path.insert(0, str(path.resolve().parent))
-    with beside or nullcontext():
-        runpy.run_path(os.path.abspath(script), run_name="__main__")
-
-
 def main() -> None:
     """The entry point ``tidegate``."""
-    app()
+    if _COMPLETE in os.environ:
+        completion_init()
+    app(prog_name="tidegate")
 
 
 if __name__ == "__main__":

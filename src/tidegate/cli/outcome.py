@@ -15,6 +15,7 @@ import typer
 from tidegate.common import errors
 from tidegate.common.errors import TidegateError
 from tidegate.common.portable_errors import RemoteTraceback, trace
+from tidegate.control.launch import tell_launcher
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show stack traces of failures.")]
@@ -51,6 +52,7 @@ _CODES: list[tuple[type[TidegateError], ExitCode]] = [
     (errors.JobOverError, ExitCode.ENDED),
     (errors.UnreachableError, ExitCode.UNREACHABLE),
     (errors.NoTargetError, ExitCode.NO_TARGET),
+    (errors.SnapshotInUseError, ExitCode.SNAPSHOT_IN_USE),
     (errors.RefusedError, ExitCode.REFUSED),
     (errors.LeaseError, ExitCode.DIRECTORY_IN_USE),
     (errors.NewerFormatError, ExitCode.NEWER_FORMAT),
@@ -76,6 +78,8 @@ def command(act: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(**options: Any) -> None:
         try:
             act(**options)
+        except (typer.Exit, typer.BadParameter):
+            raise
         except KeyboardInterrupt as interrupted:
             typer.echo(str(interrupted) or "interrupted", err=True)
             sys.exit(ExitCode.INTERRUPTED)
@@ -89,6 +93,7 @@ def fail(error: Exception, *, verbose: bool, json: bool = False) -> NoReturn:
     """Of an error of ours the message, and what it was caused by; of any other the traceback of the user's code. The whole stack
     only when asked for."""
     code = exit_code(error)
+    tell_launcher(readable(error))
     if verbose:
         traceback.print_exception(error)
     elif json:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from tidegate.cli.job_lines import duration
-from tidegate.cli.jobs import JobArgument
+from tidegate.cli.durations import duration
+from tidegate.cli.jobs import JobArgument, job_ids
 from tidegate.cli.outcome import Json, Verbose, command, print_json
-from tidegate.cli.terminal import Terminal
+from tidegate.cli.screen import Terminal
 from tidegate.control.client import DriverClient, find
-from tidegate.control.messages import CancelRequest, Operation
+from tidegate.control.messages import CancelRequest, Operation, SavepointRequest, StopRequest
 
 
 @command
@@ -24,14 +24,80 @@ def checkpoint(job: JobArgument, json: Json = False, verbose: Verbose = False) -
 
 
 @command
-def cancel(
-    job: JobArgument,
+def savepoint(
+    job: Annotated[
+        str | None, typer.Argument(metavar="JOB", help="The job's id, or the beginning of it.", autocompletion=job_ids)
+    ] = None,
+    directory: Annotated[
+        str | None, typer.Argument(metavar="[DIR]", help="Where to make it; the configured directory if not given.")
+    ] = None,
+    dispose: Annotated[
+        str | None, typer.Option("-d", "--dispose", metavar="PATH", help="Delete this savepoint; no job is needed.")
+    ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Cancel a job: it is over for good. Its checkpoints stay or go as the retention says."""
-    done = tell(job, "cancel", "cancel", CancelRequest())
-    _say(done, json, f"the job is {done.result}")
+    """Take a savepoint of a job, which goes on; prints its path. Or delete one: savepoint --dispose PATH."""
+    if (job is None) == (dispose is None):
+        raise typer.BadParameter("give a job, or --dispose with the path of a savepoint")
+    if dispose is not None:
+        from tidegate.cli.disposing import dispose as delete
+
+        disposed = delete(dispose)
+        return print_json({"disposed": disposed}) if json else typer.echo(f"disposed of {disposed}")
+    done = tell(str(job), "savepoint", "savepoints", SavepointRequest(target=_absolute(directory)))
+    _say(done, json, done.result or "")
+
+
+@command
+def stop(
+    job: JobArgument,
+    directory: Annotated[
+        str | None, typer.Option("-p", "--savepoint-path", "--savepointPath", metavar="DIR", help="Where to make it.")
+    ] = None,
+    drain: Annotated[
+        bool, typer.Option("-d", "--drain", help="Let all windows and event-time timers fire: the job will not go on.")
+    ] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Stop a job with a savepoint: sources stop, all output is committed, the job is FINISHED. Prints the savepoint's path."""
+    done = tell(job, "stop", "stop", StopRequest(target=_absolute(directory), drain=drain))
+    _say(done, json, done.result or "")
+
+
+@command
+def cancel(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="[DIR] JOB", help="The job's id, or the beginning of it.", autocompletion=job_ids),
+    ],
+    savepoint: Annotated[
+        bool, typer.Option("-s", "--with-savepoint", "--withSavepoint", help="Take a savepoint first, in DIR if given.")
+    ] = False,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Cancel a job: it is over for good. With -s [DIR] it leaves a savepoint, whose path is printed; without, its checkpoints stay
+    or go as the retention says."""
+    directory, job = _directory_and_job(names, savepoint)
+    done = tell(job, "cancel", "cancel", CancelRequest(target=_absolute(directory), savepoint=savepoint))
+    _say(done, json, (done.result or "") if savepoint else f"the job is {done.result}")
+
+
+def _directory_and_job(names: list[str], savepoint: bool) -> tuple[str | None, str]:
+    """``-s`` may have a value or none, so the directory is told from the job by its looks; job ids have no slash."""
+    if len(names) == 1:
+        return None, names[0]
+    if len(names) > 2 or not savepoint:
+        raise typer.BadParameter("one job, and with -s a directory" if savepoint else "one job")
+    first, second = names
+    return (second, first) if "/" in second and "/" not in first else (first, second)
+
+
+def _absolute(directory: str | None) -> str | None:
+    """As the user of this shell means it: the driver is elsewhere."""
+    return directory if directory is None or "://" in directory else os.path.abspath(directory)
 
 
 def tell(job: str, what: str, path: str, body: msgspec.Struct | None = None) -> Operation:

@@ -1,4 +1,4 @@
-"""A terminal whose last line changes, and what others write above it; and the face that shows running jobs there.
+"""The face that shows running jobs on a terminal.
 
 ``execute`` finds the face through the entry point ``tidegate.faces``. Where standard error is no terminal it does nothing at all.
 """
@@ -6,121 +6,22 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, TextIO
+from collections.abc import Callable
+from typing import Any
 
 from tidegate.cli.job_lines import end_line, live_line, start_line
+from tidegate.cli.screen import Terminal, is_terminal
 from tidegate.runtime.handle import StartedJob
 
 log = logging.getLogger(__name__)
 
-_ERASE, _DIM, _PLAIN = "\r\x1b[2K", "\x1b[2m", "\x1b[0m"
 _EVERY_S = 0.5
 _LAST_LINE_S = 2.0
-_PATIENCE, _PATIENCE_S = 10, 0.005
-_NARROWEST = 20
-
-
-class Terminal:
-    """``live``: it understands how to erase a line. Usable from any thread."""
-
-    def __init__(self, out: TextIO, others: list[TextIO], *, live: bool, colours: bool) -> None:
-        """``others``: streams to the same terminal, ``out`` included if users write to it too."""
-        self._out, self._live, self._colours = out, live, colours
-        self._write = out.write
-        self._lock = threading.RLock()
-        self._shown = False
-        self._at_margin = True
-        self._guarded: list[TextIO] = []
-        self._guard(others)
-
-    @staticmethod
-    def of(environment: Mapping[str, str]) -> Terminal | None:
-        """Standard error, if it is a terminal."""
-        if not _is_terminal(sys.stderr):
-            return None
-        live = environment.get("TERM", "dumb") != "dumb" and not environment.get("CI")
-        streams = [stream for stream in (sys.stdout, sys.stderr) if _is_terminal(stream)]
-        return Terminal(sys.stderr, streams, live=live, colours=live and not environment.get("NO_COLOR"))
-
-    def say(self, text: str) -> None:
-        """A line that stays. Somebody in the middle of a line is given a moment: ``print`` writes its line feed by itself."""
-        for _ in range(_PATIENCE):
-            if self._at_margin:
-                break
-            time.sleep(_PATIENCE_S)
-        with self._lock:
-            self.erase()
-            if not self._at_margin:
-                self._write("\n")
-            self._write(f"{text}\n")
-            self._out.flush()
-            self._at_margin = True
-
-    def show(self, text: str) -> None:
-        """The line that changes. Left out while somebody is in the middle of a line."""
-        with self._lock:
-            if not (self._live and self._at_margin):
-                return
-            room = self._width() - 1
-            line = text if len(text) <= room else f"{text[: room - 3]}..."
-            self._write(_ERASE + (f"{_DIM}{line}{_PLAIN}" if self._colours else line))
-            self._out.flush()
-            self._shown = True
-
-    def erase(self) -> None:
-        with self._lock:
-            if self._shown:
-                self._shown = False
-                self._write(_ERASE)
-                self._out.flush()
-
-    def close(self) -> None:
-        """As it was before."""
-        self.erase()
-        for stream in self._guarded:
-            with contextlib.suppress(AttributeError):
-                del stream.write
-        self._guarded.clear()
-
-    def _width(self) -> int:
-        try:
-            return max(_NARROWEST, os.get_terminal_size(self._out.fileno()).columns)
-        except (OSError, ValueError):
-            return 80
-
-    def _guard(self, streams: list[TextIO]) -> None:
-        """The methods of the streams, not the streams: who has got hold of one (a log handler) is guarded too."""
-        for stream in streams:
-            try:
-                stream.write = self._guarding(stream.write)  # type: ignore[method-assign]
-            except AttributeError:  # a stream of somebody's own
-                self._live = False
-                return
-            self._guarded.append(stream)
-
-    def _guarding(self, write: Callable[[str], int]) -> Callable[[str], int]:
-        def guarded(text: str) -> int:
-            with self._lock:
-                self.erase()
-                if text:
-                    self._at_margin = text.endswith("\n")
-                return write(text)
-
-        return guarded
-
-
-def _is_terminal(stream: Any) -> bool:
-    try:
-        return stream is not None and bool(stream.isatty())
-    except ValueError:  # closed
-        return False
 
 
 class TerminalFace:
@@ -129,7 +30,7 @@ class TerminalFace:
     def watch(self, job: Any, *, awaited: bool) -> Callable[[], None]:
         """Show the job until its end. What is returned waits until that is shown. Without ``awaited`` there is no live line: the
         program may ask something on the terminal, and Python writes a prompt past all streams."""
-        if not isinstance(job, StartedJob) or not _is_terminal(sys.stderr):
+        if not isinstance(job, StartedJob) or not is_terminal(sys.stderr):
             return lambda: None
         _say_start(job)
         watching = threading.Thread(target=_watch, args=(job, awaited), name=f"tidegate-face-{job.job_id}", daemon=True)

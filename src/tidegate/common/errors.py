@@ -206,14 +206,18 @@ class UnreachableError(TidegateError):
     restart_helps = False
 
 
-class RefusedError(TidegateError):
+class RefusedError(CheckpointError):
     """A job does not do what a command says, and nothing has changed."""
 
     restart_helps = False
 
 
-class NoTargetError(RefusedError, ValueError):
+class NoTargetError(RefusedError, ConfigurationError):
     """A savepoint without a directory to go into."""
+
+
+class SnapshotInUseError(RefusedError):
+    """A snapshot that a job may have to restore."""
 
 
 class CommandFailedError(TidegateError):

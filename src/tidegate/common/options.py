@@ -306,10 +306,9 @@ RECOVERY_CLAIM = _option(
     "execution.state-recovery.claim-mode",
     choice(["NO_CLAIM", "CLAIM"]),
     "NO_CLAIM",
-    "Whether the job owns, and may delete, the snapshot it starts from.",
+    "Whether the job owns the snapshot it starts from: CLAIM deletes it when the job's own checkpoints have replaced it, "
+    "NO_CLAIM never touches it. Either way the job needs nothing of it once it has a checkpoint.",
     "execution.savepoint-restore-mode",
-    note="CLAIM runs as NO_CLAIM, the snapshot is never deleted and the job needs nothing of it once it has a checkpoint",
-    inert=lambda value: value == "CLAIM",
 )
 STATE_BACKEND = _option(
     "state.backend.type", choice(["hashmap"]), "hashmap", "Where running state lives.", "state.backend"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -22,9 +22,12 @@ from tidegate.common.errors import (
     UnreachableError,
 )
 from tidegate.control import registry
-from tidegate.control.messages import Checkpoints, Code, JobDetails, Operation, OperationStatus, Problem
+from tidegate.control.home import read_token
+from tidegate.control.messages import Code, Operation, OperationStatus, Problem
 from tidegate.control.registry import JobRecord, Life
-from tidegate.control.server import read_token
+
+if TYPE_CHECKING:
+    from tidegate.control.details import JobDetails
 
 T = TypeVar("T")
 _TIMEOUT_S = 30.0
@@ -71,10 +74,11 @@ class DriverClient:
         self.record = _reachable(record)
 
     def details(self) -> JobDetails:
-        return self._ask("GET", "", JobDetails)
+        from tidegate.control.details import (
+            JobDetails,
+        )  # brings the runtime along, which other commands need not wait for
 
-    def checkpoints(self) -> Checkpoints:
-        return self._ask("GET", "/checkpoints", Checkpoints)
+        return self._ask("GET", "", JobDetails)
 
     def begin(self, command: str, body: msgspec.Struct | None = None) -> Operation:
         return self._ask("POST", f"/{command}", Operation, body)

@@ -17,13 +17,11 @@ from starlette.routing import Route
 from tidegate.checkpoint.history import read_history
 from tidegate.common.errors import TidegateError
 from tidegate.common.files import Files
+from tidegate.control.details import Checkpoints, JobDetails, JobSummary
 from tidegate.control.jobs import ControlledJob, Jobs
 from tidegate.control.messages import (
     CancelRequest,
-    Checkpoints,
     Code,
-    JobDetails,
-    JobSummary,
     Operation,
     Problem,
     SavepointRequest,

@@ -19,13 +19,12 @@ from tidegate.checkpoint.owner import this_process
 from tidegate.common.errors import TidegateError
 from tidegate.control import registry
 from tidegate.control.jobs import ControlledJob, Jobs
+from tidegate.control.launch import VARIABLE
 from tidegate.control.server import Server
 from tidegate.runtime.handle import StartedJob
 
 log = logging.getLogger(__name__)
 
-LAUNCH = "TIDEGATE_LAUNCH"
-"""Set by who starts a driver in the background, or supervises it."""
 _SHORT_S = 0.2
 """A job that is over by then has taken no command."""
 _LOOK_S = 0.25
@@ -101,7 +100,7 @@ def _first_record(job: StartedJob) -> registry.JobRecord:
         directory=view.directory,
         is_temporary=view.is_temporary,
         checkpoint_interval_ms=view.checkpoint_interval_ms,
-        launch=os.environ.get(LAUNCH),
+        launch=os.environ.get(VARIABLE),
     )
 
 

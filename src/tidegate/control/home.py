@@ -9,6 +9,7 @@ from tidegate.common.errors import ConfigurationError
 from tidegate.common.ids import new_token
 
 VARIABLE = "TIDEGATE_HOME"
+TOKENS = "tokens"
 
 
 def home() -> Path:
@@ -17,7 +18,7 @@ def home() -> Path:
 
 def folder(name: str, *, create: bool = True) -> Path:
     """A directory below home that nobody but the user can look into. Raises OSError if it cannot be made, ConfigurationError if
-    it is somebody else's: whoever owns it could put tokens and addresses of his own there."""
+    it is none, or somebody else's: whoever owns it could put tokens and addresses of his own there."""
     for place in (home(), home() / name):
         if create:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -30,6 +31,11 @@ def _refuse_foreign(place: Path) -> None:
         status = place.stat()
     except FileNotFoundError:
         return
+    except OSError as error:
+        found = f"{type(error).__name__}: {error}"
+        raise ConfigurationError(
+            f"{VARIABLE} is a directory", where=str(home()), found=found, cure="name another"
+        ) from None
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise ConfigurationError(
             f"{VARIABLE} is a directory that only you can write to: it says where your jobs take commands",
@@ -50,3 +56,8 @@ def write_private(path: Path, content: bytes) -> None:
     except OSError:
         aside.unlink(missing_ok=True)
         raise
+
+
+def read_token(driver: str) -> str:
+    """Of a driver, by the name in its jobs' records. Raises OSError if there is none."""
+    return (folder(TOKENS, create=False) / Path(driver).name).read_text()

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from tidegate.common.errors import ConfigurationError
 from tidegate.control.messages import Operation
 from tidegate.control.operations import Operations
 from tidegate.control.targets import checked_target
-from tidegate.runtime.commands import Cancel, TriggerCheckpoint
+from tidegate.runtime.commands import (
+    Cancel,
+    CancelWithSavepoint,
+    Command,
+    StopWithSavepoint,
+    TriggerCheckpoint,
+    TriggerSavepoint,
+)
 from tidegate.runtime.handle import StartedJob
 
 
@@ -21,19 +29,27 @@ class ControlledJob:
         self.operations = Operations(lambda: handle.status().is_terminal_state())
 
     def trigger_checkpoint(self) -> Operation:
-        return self.operations.begin("checkpoint", self.handle.submit(TriggerCheckpoint()).answer)
+        return self._begin("checkpoint", TriggerCheckpoint())
 
     def trigger_savepoint(self, target: str | None) -> Operation:
-        raise ConfigurationError("Savepoints cannot be taken yet")
+        return self._begin("savepoint", TriggerSavepoint(self._checked(target)))
 
     def stop(self, target: str | None, drain: bool) -> Operation:
-        raise ConfigurationError("Savepoints cannot be taken yet")
+        return self._begin("stop", StopWithSavepoint(self._checked(target), drain=drain))
 
     def cancel(self, target: str | None, savepoint: bool) -> Operation:
-        return self.operations.begin("cancel", self.handle.submit(Cancel()).answer)
+        if not savepoint and target is not None:
+            raise ConfigurationError("A directory belongs to a savepoint", found=target, cure="set savepoint to true")
+        if savepoint:
+            return self._begin("cancel", CancelWithSavepoint(self._checked(target)))
+        return self._begin("cancel", Cancel())
 
-    def _target(self, target: str | None) -> str | None:
-        return None if target is None else checked_target(target, self.handle.settings.control_dirs, None)
+    def _begin(self, kind: str, command: Command[Any]) -> Operation:
+        return self.operations.begin(kind, self.handle.submit(command).answer)
+
+    def _checked(self, target: str | None) -> str | None:
+        settings = self.handle.settings
+        return None if target is None else checked_target(target, settings.control_dirs, settings.savepoint_dir)
 
 
 class Jobs:

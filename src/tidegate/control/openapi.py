@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 import tidegate
+from tidegate.control import details as d
 from tidegate.control import messages as m
 from tidegate.runtime.prometheus import CONTENT_TYPE
 
@@ -19,7 +20,7 @@ _WAIT = {
     "description": "Answer when it has ended, or after so many seconds.",
     "schema": {"type": "number", "minimum": 0, "maximum": 25},
 }
-_ANSWERS = (list[m.JobSummary], m.JobDetails, m.Checkpoints, list[m.Operation], m.Operation, m.Problem)
+_ANSWERS = (list[d.JobSummary], d.JobDetails, d.Checkpoints, list[m.Operation], m.Operation, m.Problem)
 _REQUESTS = (m.SavepointRequest, m.StopRequest, m.CancelRequest)
 
 
@@ -48,10 +49,10 @@ def description() -> dict[str, Any]:
     any_object = {"description": "This page.", "content": {"application/json": {"schema": {"type": "object"}}}}
     paths = {
         "/openapi.json": {"get": {"summary": "This description", "responses": {"200": any_object, "default": problem}}},
-        "/v1/jobs": {"get": {"summary": "Jobs of the driver", **answer(list[m.JobSummary])}},
-        one: on_job(get={"summary": "A job", **answer(m.JobDetails)}),
+        "/v1/jobs": {"get": {"summary": "Jobs of the driver", **answer(list[d.JobSummary])}},
+        one: on_job(get={"summary": "A job", **answer(d.JobDetails)}),
         f"{one}/checkpoints": on_job(
-            get={"summary": "Its checkpoints", **answer(m.Checkpoints)},
+            get={"summary": "Its checkpoints", **answer(d.Checkpoints)},
             post=begins("Take a checkpoint now"),
         ),
         f"{one}/savepoints": on_job(post=begins("Take a savepoint", m.SavepointRequest)),

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.common.errors import ConfigurationError, TidegateError
+from tidegate.common.errors import ConfigurationError, NoTargetError, RefusedError, TidegateError
 from tidegate.common.ids import new_token
 from tidegate.common.job_status import JobStatus
 from tidegate.control.messages import Code, Operation, OperationStatus, Problem
@@ -66,13 +66,13 @@ class Operations:
 
 def problem_of(error: BaseException, *, ended: bool = False) -> Problem:
     """``ended``: the job is over, which is why it did not do what it was told."""
-    if ended:
-        code = Code.ENDED
-    elif isinstance(error, ConfigurationError) or not getattr(error, "restart_helps", True):
+    if isinstance(error, NoTargetError):
+        code = Code.NO_TARGET
+    elif isinstance(error, RefusedError | ConfigurationError):
         code = Code.REFUSED
     else:
-        code = Code.FAILED
-    return Problem(code, f"{type(error).__name__}: {error}")
+        code = Code.ENDED if ended else Code.FAILED
+    return Problem(code, str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}")
 
 
 def _text(value: Any) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from tidegate.checkpoint.owner import Owner, is_alive
 from tidegate.common.ids import new_token
 from tidegate.common.job_status import JobStatus
-from tidegate.control.home import folder, home, write_private
+from tidegate.control.home import TOKENS, folder, home, write_private
 from tidegate.control.messages import Operation
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 VERSION = 1
 KEPT, KEPT_DAYS = 100, 30
 """So many ended runs stay listed, for so long."""
-_JOBS, TOKENS = "jobs", "tokens"
+_JOBS = "jobs"
 
 
 class Life(Enum):

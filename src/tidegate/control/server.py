@@ -8,12 +8,10 @@ import os
 import secrets
 import socket
 import threading
-from pathlib import Path
 
 from tidegate.common.ids import new_token
-from tidegate.control.home import folder, write_private
+from tidegate.control.home import TOKENS, folder, write_private
 from tidegate.control.jobs import Jobs
-from tidegate.control.registry import TOKENS
 
 log = logging.getLogger(__name__)
 
@@ -66,8 +64,3 @@ class Server:
 
     def _forget(self) -> None:
         self._token_file.unlink(missing_ok=True)
-
-
-def read_token(driver: str) -> str:
-    """Raises OSError if there is none, or it is somebody else's."""
-    return (folder(TOKENS, create=False) / Path(driver).name).read_text()

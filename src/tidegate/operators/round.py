@@ -15,6 +15,7 @@ from tidegate.operators.blame import is_for_good, not_encodable, user_error
 from tidegate.operators.feeds import SenderFailed
 from tidegate.operators.operator import EndOfInput, OperatorRound
 from tidegate.operators.rows import ACK, MAX_WATERMARK, Ack, Barrier, RoundContext, Row, TaskPlan
+from tidegate.state.materialize import rebuilds
 from tidegate.state.snapshot import EMPTY
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class SubtaskRound:
     """What goes wrong travels in the ack, not as a dead worker."""
 
     def __init__(self, subtask: Subtask, context: RoundContext, plan: TaskPlan) -> None:
-        self._started = time.perf_counter()
+        self._started, self._rebuilds = time.perf_counter(), rebuilds()
         self._subtask = subtask
         self.ack = Ack(subtask.chain.id, subtask.index, new_token(), plan.run)
         over = plan.snapshots.get(subtask.head.id, EMPTY).watermark == MAX_WATERMARK
@@ -65,6 +66,7 @@ class SubtaskRound:
             yield from self._barriers()
             faults.point("T2.before-ack", **self._where)
             self.ack.seconds = time.perf_counter() - self._started
+            self.ack.rebuilds = rebuilds() - self._rebuilds
             yield (-1, subtask.chain.offset + subtask.index, ACK, 0, 0, 0, 0, pickle.dumps(self.ack, 5))
         except Exception:  # the input itself failed (lost shuffle files): the task is tried again, as another attempt
             self._outcome = Outcome.FAILED

@@ -117,5 +117,7 @@ class Ack:
     records_out: int = 0
     seconds: float = 0.0
     snapshot_seconds: float = 0.0
+    rebuilds: int = 0
+    """Local stores that were built from all their files."""
     metrics: dict[int, list[Change]] = field(default_factory=dict)
     """Per operator what its functions have measured in the round; only those that have."""

@@ -211,7 +211,6 @@ class Attempt:
                 self._planner.discard()
                 self._sources = None
             self._planner.stop(drain=command.drains)  # type: ignore[attr-defined]
-            self._checkpoints.unsaved = True
 
     def _not_stored(self, event: NotStored) -> None:
         last = event.cut.savepoint is not None
@@ -233,7 +232,8 @@ class Attempt:
         self._planner.go_on()
 
     def _state(self, sources: dict[int, SourcePlan]) -> dict[str, Any]:
-        """What decides whether the next round should carry a checkpoint."""
+        """What decides whether the next round should carry a checkpoint. The last one does, though nothing may be new."""
+        self._checkpoints.unsaved |= self._savepoints.stopping
         news = self._checkpoints.unsaved or any(plan.intervals for plan in sources.values())
         return {
             "wanted": news or self.progress.keeps_writers,  # which may want to roll their parts though nothing new came
@@ -326,7 +326,7 @@ class Attempt:
             return self._told(event)
         if self._ending:
             self._stray = _prepared_by(event.acks)
-            return
+            return self._savepoints.round_failed(running.savepoint, "the attempt has ended")
         try:
             if event.error is not None:
                 self._fail_round(event.error, running, cut_off)

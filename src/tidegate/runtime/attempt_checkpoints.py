@@ -11,6 +11,7 @@ from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.savepoint import Ending, NewSavepoint
 from tidegate.common.clock import FOREVER, Clock, Timer
+from tidegate.common.errors import RefusedError
 from tidegate.operators.rows import Ack, RoundContext
 from tidegate.runtime.checkpoint_lane import CheckpointLane, Committed, Cut, NotCopied, NotStored, Stored, Through
 from tidegate.runtime.commands import TriggerCheckpoint
@@ -67,9 +68,12 @@ class AttemptCheckpoints:
     # -- step 1 ----------------------------------------------------------------------------------------------------------
 
     def ask(self, command: TriggerCheckpoint) -> None:
-        self._requests.add(command)
-        if self._coordinator is None:
-            self._requests.refuse("the job takes no checkpoints")
+        if self._coordinator is not None:
+            return self._requests.add(command)
+        rule = "A checkpoint that was asked for could not be taken."
+        command.fail(
+            RefusedError(rule, found="the job takes no checkpoints", cure="set execution.checkpointing.interval")
+        )
 
     def hold_ms(self, *, wanted: bool, ending: bool, half_round_ms: float) -> float:
         """How long the next round should wait for room for its checkpoint; 0: it goes on.

@@ -261,6 +261,7 @@ class JobMaster:
                         self.job_id,
                         _how_to_go_on(current.savepoint),
                     )
+                    self._savepoint = current.savepoint or None
                     return
                 self._run_attempt(current)
                 return self._recorder.attempt_ended(None)

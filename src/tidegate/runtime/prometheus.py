@@ -65,6 +65,8 @@ def _round_samples(view: JobView) -> Iterator[Sample]:
         latest = view.rounds[-1]
         yield "tidegate_rounds_total", "counter", "Rounds so far.", {}, latest.round
         yield "tidegate_round_seconds", "gauge", "The latest round.", {}, latest.seconds
+        text = "Local stores that were built from all their files."
+        yield "tidegate_state_rebuilds_total", "counter", text, {}, view.totals.rebuilds
 
 
 def _operator_samples(o: OperatorView) -> Iterator[Sample]:

@@ -13,12 +13,12 @@ from tidegate.checkpoint.assign import ProgramOperator, match_operators
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.history import CheckpointHistory
-from tidegate.checkpoint.lease import Lease, Liveness, acquire
+from tidegate.checkpoint.lease import Lease, Liveness, acquire, refuse_if_held
 from tidegate.checkpoint.lease_records import AttemptStatus
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.locate import Located
-from tidegate.checkpoint.recovery import Recovery, decide
-from tidegate.checkpoint.savepoint import NewSavepoint, discard_unfinished
+from tidegate.checkpoint.lineage import Lineage, read_lineage
+from tidegate.checkpoint.locate import Located, locate_own
+from tidegate.checkpoint.recovery import Recovery, decide, origin_of
+from tidegate.checkpoint.savepoint import Ending, NewSavepoint, discard_unfinished
 from tidegate.common.clock import Clock
 from tidegate.common.errors import FencedError, RestoreError
 from tidegate.common.files import Files
@@ -72,13 +72,13 @@ class Restoring:
             undo.callback(claimed.release)
             recovery = self._decide(claimed.lease, first)
             if first and recovery.begins_beside_output and not self._job.settings.start_anew:
-                raise _begins_beside_output(self._job, recovery.committed)
+                raise _begins_beside_output(self._job, recovery)
             if recovery.previous is AttemptStatus.FINISHED and recovery.located is None:
                 try:
                     self._tidy_up(claimed.lease, recovery)
                 except Exception as error:  # the job has finished all the same
                     log.warning("job %s: could not tidy up behind the finished job: %s", self._job.job_id, error)
-                begun: Restored | FinishedBefore = FinishedBefore(claimed, recovery.savepoint)
+                begun: Restored | FinishedBefore = FinishedBefore(claimed, recovery.lineage.savepoint)
             else:
                 begun = self._restore(claimed, recovery, undo)
             undo.pop_all()
@@ -98,14 +98,32 @@ class Restoring:
 
     def _decide(self, lease: Lease, first: bool) -> Recovery:
         """A path from elsewhere counts only while the job has nothing of its own."""
-        files, path = self._job.files, self._job.settings.recovery_path
+        files, settings = self._job.files, self._job.settings
+        path = settings.recovery_path
         if not path or not first:
             return decide(files, lease)
-        own = Files(path).root.startswith(files.root + "/")
-        if not own and read_lineage(files, below=lease.token).latest is not None:
-            log.warning("job %s continues from its own checkpoints; %s is not used", self._job.job_id, path)
-            return decide(files, lease)
-        return decide(files, lease, path)
+        if not Files(path).root.startswith(files.root + "/"):
+            self._refuse_beside_own(read_lineage(files, below=lease.token), path)
+        recovery = decide(files, lease, path, claim=settings.claims)
+        if recovery.claimed and recovery.located is not None and recovery.located.directory:
+            refuse_if_held(recovery.located.root, self._job.clock, self._job.liveness)
+        return recovery
+
+    def _refuse_beside_own(self, lineage: Lineage, path: str) -> None:
+        """But for the path it has begun with, and goes on from; and for the savepoint it was about to end with."""
+        if lineage.latest is None or lineage.origin == origin_of(path):
+            return
+        latest = locate_own(self._job.files, lineage.latest)
+        ending = Ending.of(latest.metadata)
+        if ending is not None and ending.address == origin_of(path):
+            return
+        raise RestoreError(
+            "A job that has checkpoints of its own goes on from them: from elsewhere it would write its output again",
+            where=f"job {self._job.job_id}, {self._job.files.root}",
+            found=f"its latest checkpoint is {latest.address}, and it is to start from {path}",
+            cure="leave the path out to go on; give another tidegate.job-id to start from there; to go back on purpose, "
+            "move the job's directory away",
+        )
 
     # -- what is restored ------------------------------------------------------------------------------------------------
 
@@ -163,7 +181,7 @@ class Restoring:
     @staticmethod
     def _clear_unfinished(lease: Lease, recovery: Recovery) -> None:
         """Savepoints that the attempt before had under way: nobody was told of them."""
-        for address in recovery.writing:
+        for address in recovery.lineage.writing:
             discard_unfinished(address)
             lease.savepoint_over(address)
 
@@ -235,12 +253,14 @@ def read_restored(job: Submission, located: Located | None) -> tuple[JobGraph, P
     return graph, progress, positions
 
 
-def _begins_beside_output(job: Submission, committed: int) -> RestoreError:
+def _begins_beside_output(job: Submission, recovery: Recovery) -> RestoreError:
+    savepoint = recovery.lineage.savepoint
+    go_on = f"to go on, start from its savepoint {savepoint}; or " if savepoint else ""
     return RestoreError(
         "A job does not begin anew beside its own committed output without being told to: all of it would be written twice",
         where=f"job {job.job_id}, {job.files.root}",
-        found=f"it was cancelled after checkpoint {committed} was committed, and its checkpoints were deleted",
-        cure="remove the output, or accept it twice, and set tidegate.start-anew=true; or use another tidegate.job-id. "
+        found=f"it was cancelled after checkpoint {recovery.committed} was committed, and its checkpoints were deleted",
+        cure=f"{go_on}remove the output, or accept it twice, and set tidegate.start-anew=true; or use another tidegate.job-id. "
         "execution.checkpointing.externalized-checkpoint-retention=RETAIN_ON_CANCELLATION keeps checkpoints next time",
     )
 

@@ -30,7 +30,14 @@ from tidegate.checkpoint.metadata import SAVEPOINT, CheckpointMetadata
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.savepoint import PURPOSE, Ending, NewSavepoint, discard, new_address
 from tidegate.common.clock import FOREVER, Clock
-from tidegate.common.errors import CheckpointError, ConfigurationError, StorageError, TidegateError
+from tidegate.common.errors import (
+    CheckpointError,
+    ConfigurationError,
+    NoTargetError,
+    RefusedError,
+    StorageError,
+    TidegateError,
+)
 from tidegate.common.files import Files
 from tidegate.graph.plan import JobGraph
 from tidegate.runtime.commands import CancelWithSavepoint, LastSavepoint, SavepointCommand, StopWithSavepoint
@@ -54,7 +61,7 @@ class SavepointPlace:
     def new_address(self, target: str | None, job: Files) -> str:
         chosen = target or self.directory
         if not chosen:
-            raise ConfigurationError(
+            raise NoTargetError(
                 "A savepoint needs a directory to be made in",
                 where=f"job {self.job_id}",
                 found="none was given, and execution.checkpointing.savepoint-dir (state.savepoints.dir) is not set",
@@ -141,14 +148,14 @@ class AttemptSavepoints:
 
     def _refuse_if_impossible(self, command: SavepointCommand) -> None:
         if self._place.refusal is not None:
-            raise _not_taken(self._place.refusal, "run it in streaming mode")
+            raise _refused(self._place.refusal, "run it in streaming mode")
         if self._last is not None:
-            raise _not_taken(
+            raise _refused(
                 f"the job ends already, with the savepoint {self._last.address}", "take that one, when it is there"
             )
         fixed = [o.name for o in self._graph.sources if not o.spec.source.can_stop]
         if fixed and isinstance(command, StopWithSavepoint):
-            raise CheckpointError(
+            raise RefusedError(
                 "A job stops only if all its sources can.",
                 where=f"job {self._place.job_id}",
                 found=f"what {', '.join(map(repr, fixed))} has taken and not handed over would be lost",
@@ -269,6 +276,10 @@ class AttemptSavepoints:
         self._lease.savepoint_over(asked.address)
         self._recorder.failed(asked.checkpoint_id, why)
         asked.command.fail(_not_taken(why))
+
+
+def _refused(why: str, cure: str) -> RefusedError:
+    return RefusedError("A savepoint that was asked for could not be taken.", found=why, cure=cure)
 
 
 def _not_taken(why: str, cure: str = "see the job's log, and ask again") -> CheckpointError:

@@ -24,6 +24,8 @@ class JobSettings:
     checkpoint_dir: str | None
     savepoint_dir: str | None
     recovery_path: str | None
+    claims: bool
+    """The job owns the snapshot it starts from."""
     ignore_unclaimed_state: bool
     start_anew: bool
     lease_timeout_ms: int
@@ -74,6 +76,7 @@ class JobSettings:
             checkpoint_dir=get(options.CHECKPOINT_DIR),
             savepoint_dir=get(options.SAVEPOINT_DIR),
             recovery_path=get(options.RECOVERY_PATH),
+            claims=get(options.RECOVERY_CLAIM) == "CLAIM",
             ignore_unclaimed_state=get(options.RECOVERY_IGNORE_UNCLAIMED),
             start_anew=get(options.START_ANEW),
             lease_timeout_ms=get(options.LEASE_TIMEOUT),

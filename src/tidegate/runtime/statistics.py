@@ -26,6 +26,8 @@ class RoundStatistics:
     """Records that crossed an edge."""
     commit_seconds: float
     """How long the checkpoint lane has stored, committed and cleaned up since the round before: beside rounds, not between them."""
+    rebuilds: int = 0
+    """Local stores that were built from all their files: subtasks that came to a host that did not know them."""
 
     @property
     def records_per_second(self) -> float:
@@ -48,6 +50,7 @@ def statistics_of(
         records_in=sum(ack.records_in for ack in acks if ack.chain in sources),
         records_out=sum(ack.records_out for ack in acks),
         commit_seconds=commit_seconds,
+        rebuilds=sum(ack.rebuilds for ack in acks),
     )
 
 

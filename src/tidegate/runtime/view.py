@@ -95,6 +95,8 @@ class Totals:
     """Records the sources read, in accepted rounds."""
     checkpoints: int = 0
     """Completed ones."""
+    rebuilds: int = 0
+    """Local stores that were built from all their files."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,12 @@ class JobRecorder:
             self._view = replace(self._view, metrics=self._metrics.shown)
         rounds = (*self._view.rounds, statistics)[-_ROUNDS:]
         totals = self._view.totals
-        totals = replace(totals, rounds=totals.rounds + 1, records=totals.records + statistics.records_in)
+        totals = replace(
+            totals,
+            rounds=totals.rounds + 1,
+            records=totals.records + statistics.records_in,
+            rebuilds=totals.rebuilds + statistics.rebuilds,
+        )
         self._view = replace(self._view, operators=tuple(shown), rounds=rounds, totals=totals)
 
     def _timed(self, shown: list[OperatorView], acks: list[Ack]) -> list[OperatorView]:

@@ -26,6 +26,13 @@ BLOCKS_PER_TRANSACTION = 16
 """Bounds the memory of a rebuild: some 5 MiB of Python objects a block, and LMDB's dirty pages."""
 ENTRIES_PER_BLOCK = 32768
 
+_rebuilds = 0
+
+
+def rebuilds() -> int:
+    """How often this process has built a store from all its files: where a subtask comes to a host that does not know it."""
+    return _rebuilds
+
 
 def bring_up(store: LocalStore, files: Files, refs: list[StateFile], groups: KeyGroupRange) -> Snapshot:
     """Bring the store to exactly this list and return a view of it."""
@@ -104,6 +111,8 @@ def _advance(
         # the first of equal tags: applying a file again changes nothing, leaving one out would
         start = tags.index(tag)
     else:
+        global _rebuilds
+        _rebuilds += bool(refs)
         faults.point("T5.rebuild", groups=groups, found=tag)
         if not store.apply(tag, [], tags[0], wipe=True):
             return

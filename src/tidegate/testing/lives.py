@@ -6,7 +6,7 @@ import errno
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -94,6 +94,8 @@ class Life:
         self.violation: AssertionError | None = None
         self._worker_died = False
         self.lanes: SimulatedLanes | None = None
+        self.at_round: dict[int, Callable[[JobMaster], object]] = {}
+        """What somebody tells the job while the n-th round of this life begins."""
         self.clock = ManualClock(same_as=simulation.clock)
         """With the timers of this driver, which end with it."""
         self.engine = _ObservedEngine(self, simulation)
@@ -218,7 +220,7 @@ class Life:
         history = self.simulation.history
         if name == "C1.triggered":
             history.trigger(where["checkpoint_id"], self.simulation.alone)
-        elif name == "storage.publish.after-link" and where["path"].endswith("_metadata"):
+        elif name == "storage.publish.after-link" and _CHECKPOINT.search(where["path"]):
             history.settled = False
             self.simulation.published(where["path"])
         elif name == "C6.completed":
@@ -234,6 +236,7 @@ class Life:
             self.restored = self.simulation.restored(where["token"])
 
 
+_CHECKPOINT = re.compile(r"/chk-\d+/_metadata$")
 _OBSERVED = {
     *("C1.triggered", "storage.publish.after-link", "C6.completed", "C6.all-committed", "C7.subsumed", "C8.recorded"),
 }
@@ -259,6 +262,9 @@ class _ObservedEngine(SimulatedEngine):
         with self._life.checking():
             assert self._life.rounds <= MOST_ROUNDS, f"I9: {MOST_ROUNDS} rounds and no end"
         self._life.clock.advance(self._random.choice((5, 30, 60)))
+        tell = self._life.at_round.get(self._life.rounds)
+        if tell is not None:
+            tell(self._life.master)
         if self._maybe(self._chances.hang, "hang"):
             self._hang()
         return super().run(plan)

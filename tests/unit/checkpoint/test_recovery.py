@@ -10,7 +10,7 @@ from attempt_model import Attempt, ModelSink, check_invariants, restored_state
 from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import AttemptStatus, live_path
 from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.locate import locate
+from tidegate.checkpoint.locate import locate, locate_exactly
 from tidegate.checkpoint.metadata import read_metadata
 from tidegate.checkpoint.recovery import decide
 from tidegate.common.clock import ManualClock
@@ -127,7 +127,7 @@ def test_from_another_jobs_directory(tmp_path: Path, files: Files, sink: ModelSi
     source = Files(str(tmp_path / "source"))
     Attempt(source, ModelSink(), "source", checkpoints=2).run()
     lease = claim(files)
-    recovery = decide(files, lease, source.root)
+    recovery = decide(files, lease, source.location("chk-2"))
     assert recovery.located is not None
     assert recovery.located.root.root == source.root
     recovery.record(lease)
@@ -177,21 +177,43 @@ def test_locate_errors(tmp_path: Path, files: Files, sink: ModelSink) -> None:
         str(tmp_path / "nowhere"): "no such file or directory",
         str(tmp_path): "a directory of jobs: job",
         files.location("chk-9"): "not completed: it has no _metadata",
-        files.location("shared"): "no checkpoint in it: 1-1.seg",
+        files.location("shared"): "a savepoint that was not completed, or that was not copied whole",
+        str(tmp_path / "empty"): "no checkpoint in it: it is empty",
+        str(tmp_path / "some"): "no checkpoint in it: a, b, c, d, e and 1 more",
     }
+    (tmp_path / "empty").mkdir()
+    for name in "abcdef":
+        (tmp_path / "some" / name).mkdir(parents=True)
     for path, found in expected.items():
         with pytest.raises(RestoreError) as caught:
             locate(path)
         assert found in str(caught.value.found)
         assert caught.value.where == path
+        assert caught.value.rule == "The path to restore from must be a checkpoint or a savepoint."
         assert "chk-<n> directory" in str(caught.value.cure)
+
+
+def test_the_parent_of_checkpoints_is_none(files: Files, sink: ModelSink) -> None:
+    Attempt(files, sink, "first", checkpoints=3).run()
+    with pytest.raises(RestoreError) as caught:
+        locate_exactly(files.root)
+    assert caught.value.found == "the directory of a job, with chk-2, chk-3"
+    assert caught.value.cure == f"give one of its checkpoints; its latest completed one is {files.location('chk-3')}"
+    for path in [path for path in files.list() if path.startswith("lease/")]:
+        files.delete(path)
+    with pytest.raises(RestoreError) as caught:
+        locate_exactly(files.root)
+    assert caught.value.cure == "give one of them"
 
 
 def test_locate_of_a_job_without_checkpoint(files: Files) -> None:
     lease = claim(files)
     lease.record_restored(None, [], [])
-    with pytest.raises(RestoreError, match="must hold a completed checkpoint"):
-        locate(files.root)
+    for find in (locate, locate_exactly):
+        with pytest.raises(RestoreError) as caught:
+            find(files.root)
+        assert caught.value.found == "the directory of a job, with no checkpoint"
+        assert caught.value.cure == "start without execution.state-recovery.path, or give another snapshot"
 
 
 def test_a_renamed_checkpoint_directory_is_refused(tmp_path: Path, files: Files, sink: ModelSink) -> None:

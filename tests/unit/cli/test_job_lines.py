@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tidegate.cli.job_lines import duration, end_line, live_line, start_line
+from tidegate.cli.durations import duration
+from tidegate.cli.job_lines import end_line, live_line, start_line
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.guarantee import Guarantee
 from tidegate.runtime.statistics import RoundStatistics

@@ -103,7 +103,6 @@ def test_flink_keys_without_meaning_are_accepted_with_one_notice(caplog: pytest.
 WITHOUT_EFFECT = {
     "execution.checkpointing.mode": ("AT_LEAST_ONCE", "AT_LEAST_ONCE runs as EXACTLY_ONCE"),
     "execution.checkpointing.checkpoints-after-tasks-finish": ("false", "false runs as true"),
-    "execution.savepoint-restore-mode": ("claim", "CLAIM runs as NO_CLAIM"),
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tidegate.checkpoint.locate import locate
 from tidegate.common.clock import ManualClock
 from tidegate.common.errors import JobCancelledError
 from tidegate.connectors.bucket_assigners import BucketAssigner
@@ -103,7 +104,7 @@ class Site:
             "execution.checkpointing.num-retained": self.retained,
             "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
             "execution.checkpointing.dir": str(self.root / checkpoints),
-            "execution.state-recovery.path": str(path) if path else None,
+            "execution.state-recovery.path": _snapshot(path) if path else None,
             "tidegate.job-id": job_id,
             "tidegate.state.map-size": 1 << 20,
             "restart-strategy.type": "none",
@@ -121,6 +122,11 @@ class Site:
         names = [name for group in groups for name in group]
         found = Counter(int(line) for name in names for line in (self.root / "out" / name).read_text().splitlines())
         assert found == Counter(range(RECORDS))
+
+
+def _snapshot(path: Path) -> str:
+    """A checkpoint, or the latest one of a job's directory."""
+    return str(path) if path.name.startswith("chk-") else locate(str(path)).address
 
 
 LONG = RollingPolicy.default_rolling_policy(1 << 20, NEVER, NEVER)

@@ -22,8 +22,15 @@ executor.register_executor("simulated", SimulatedExecutor)
 keys = {"execution.target": "simulated", "tidegate.round.max-records": 10, "execution.checkpointing.interval": "1 h"}
 keys |= dict(argument.split("=", 1) for argument in sys.argv[1:])
 count = int(keys.pop("count", 0)) or None
+stoppable = keys.pop("stoppable", "yes") == "yes"
+
+
+class Source(DataGeneratorSource):
+    can_stop = stoppable
+
+
 env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(keys)).set_parallelism(1)
-source = DataGeneratorSource(lambda index: (index % 3, index), count, records_per_second=1000)
+source = Source(lambda index: (index % 3, index), count, records_per_second=1000)
 numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
 totals = numbers.key_by(lambda pair: pair[0], key_type=Types.LONG()).sum(1).uid("totals")
 totals.add_sink(lambda value: None).uid("out")

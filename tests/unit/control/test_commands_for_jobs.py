@@ -8,20 +8,29 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pytest
 from drivers import Driver
+from typer.testing import CliRunner
 
+from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
 from waiting import eventually
 
 Start = Callable[..., Driver]
 
 
-def tidegate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "tidegate.cli", *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def tidegate(*arguments: str) -> Done:
+    """In this process: a new one takes longer to start than to answer."""
+    done = CliRunner().invoke(app, list(arguments))
+    return Done(done.exit_code, done.stdout, done.stderr)
 
 
 def parsed(*arguments: str) -> Any:
@@ -61,6 +70,74 @@ def test_the_life_of_a_job_as_its_operator_sees_it(driver: Start) -> None:
     )
 
 
+def test_savepoints_and_going_on_from_them(driver: Start, tmp_path: Path) -> None:
+    one = driver("saved").running()
+    none = tidegate("savepoint", "saved")
+    assert none.returncode == ExitCode.NO_TARGET, none.stderr
+    assert "NoTargetError: A savepoint needs a directory to be made in\n" in none.stderr
+    inside = tidegate("savepoint", "saved", f"{one.directory}/checkpoints/saved/sp")
+    assert inside.returncode == ExitCode.REFUSED
+    assert "outside of its job's own directory" in inside.stderr
+    climbs = tidegate("savepoint", "saved", "s3://bucket/../x")
+    assert climbs.returncode == ExitCode.REFUSED and "found: it has .. in it" in climbs.stderr
+
+    first = tidegate("savepoint", "saved", f"{tmp_path}/sp").stdout.strip()
+    assert (Path(first) / "_metadata").is_file()
+    second = parsed("stop", "--drain", "-p", f"{tmp_path}/sp", "saved")["result"]
+    assert one.process.wait() == 0
+    assert [job["state"] for job in parsed("list", "-a")] == ["FINISHED"]
+    stopped = tidegate("stop", "saved", "-p", f"{tmp_path}/sp")
+    assert stopped.returncode == ExitCode.ENDED and "found: it is FINISHED" in stopped.stderr
+
+    again = driver("again", "-m", "tidegate.cli", "run", "-Dexecution.target=simulated", "-s", second).running()
+    in_use = tidegate("savepoint", "--dispose", second)
+    assert in_use.returncode == ExitCode.SNAPSHOT_IN_USE
+    assert "found: job again ('counting', RUNNING) would go back to it" in in_use.stderr
+    assert (Path(second) / "_metadata").is_file()
+    assert tidegate("checkpoint", "again").returncode == 0
+    assert tidegate("savepoint", "--dispose", second).stdout == f"disposed of {second}\n"
+    assert not Path(second).exists()
+    gone = tidegate("savepoint", "--dispose", second)
+    assert gone.returncode == ExitCode.BAD_SNAPSHOT and "no such file or directory" in gone.stderr
+    ours = tidegate("savepoint", "--dispose", f"{again.directory}/checkpoints/again/chk-1")
+    assert ours.returncode == ExitCode.REFUSED and "checkpoints belong to their job" in ours.stderr
+
+    third = tidegate("cancel", "-s", f"{tmp_path}/sp", "again").stdout.strip()
+    assert again.process.wait() == ExitCode.CANCELLED
+    assert sorted(str(path) for path in (tmp_path / "sp").iterdir()) == sorted([first, third])
+
+
+def test_a_source_that_cannot_stop_and_two_commands_at_once(driver: Start, tmp_path: Path) -> None:
+    where = {"execution.checkpointing.savepoint-dir": f"{tmp_path}/sp"}
+    driver("fixed", stoppable="no", **where).running()
+    refused = tidegate("stop", "fixed")
+    assert refused.returncode == ExitCode.REFUSED
+    assert "RefusedError: A job stops only if all its sources can.\n" in refused.stderr
+    assert "cure: cancel the job, with a savepoint if its state is to be kept" in refused.stderr
+    line = [sys.executable, "-m", "tidegate.cli", "savepoint", "fixed"]
+    several = [subprocess.Popen(line, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    paths = {each.communicate()[0].strip() for each in several}
+    assert len(paths) == 3 and all((Path(path) / "_metadata").is_file() for path in paths)
+    last = parsed("cancel", "fixed", "-s")
+    assert (Path(last["result"]) / "_metadata").is_file()
+
+
+@pytest.mark.parametrize(
+    ("place", "found"), [("empty", "it is empty"), ("parent", "chk-1"), ("jobs", "a directory of jobs")]
+)
+def test_bad_places_to_start_from_change_nothing(driver: Start, tmp_path: Path, place: str, found: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "parent" / "chk-1").mkdir(parents=True)
+    (tmp_path / "jobs" / "some" / "lease").mkdir(parents=True)
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    done = driver("fresh", "-m", "tidegate.cli", "run", "-Dexecution.target=simulated", "-s", f"{tmp_path}/{place}")
+    assert done.process.wait() == ExitCode.BAD_SNAPSHOT
+    text = (tmp_path / "fresh.log").read_text()
+    assert "RestoreError: The path to restore from must be a checkpoint.\n" in text and found in text
+    assert parsed("list", "-a") == []
+    assert set(before) <= {str(path) for path in tmp_path.rglob("*")}
+
+
 def test_a_driver_that_died_is_shown_as_such_and_its_checkpoints_are_there(driver: Start) -> None:
     one = driver("dies").running()
     assert tidegate("checkpoint", "dies").returncode == 0
@@ -93,7 +170,7 @@ def test_unknown_jobs_and_places(home: Path, tmp_path: Path) -> None:
 
 def test_two_live_jobs_with_one_directory(driver: Start) -> None:
     driver("taken").running()
-    second = driver("taken", "-m", "tidegate.cli", "run")
+    second = driver("taken", "-m", "tidegate.cli", "run", "-Dexecution.target=simulated")
     assert second.process.wait() == ExitCode.DIRECTORY_IN_USE
     text = (second.directory / "taken.log").read_text()
     assert "LeaseError: A job's directory is used by one driver at a time.\n" in text

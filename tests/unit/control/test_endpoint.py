@@ -17,10 +17,11 @@ from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.control import registry
 from tidegate.control.endpoint import Endpoint
 from tidegate.control.face import ControlFace
+from tidegate.control.home import read_token
 from tidegate.control.jobs import Jobs
 from tidegate.control.openapi import description
 from tidegate.control.registry import JobRecord
-from tidegate.control.server import Server, read_token
+from tidegate.control.server import Server
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
 from tidegate.testing.simulated_executor import SimulatedExecutor

@@ -13,6 +13,7 @@ from tidegate.common.clock import ManualClock
 from tidegate.common.errors import ConfigurationError, JobCancelledError, JobSuspendedError, RestoreError
 from tidegate.common.job_status import JobStatus
 from tidegate.operators.rows import Ack
+from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
@@ -112,3 +113,74 @@ def test_a_fixed_id_needs_a_directory(tmp_path: Path) -> None:
         run(SmallJob(tmp_path), **nowhere)
     assert "tidegate.job-id=small, and no execution.checkpointing.dir" in str(caught.value.found)
     assert caught.value.cure == "set execution.checkpointing.dir, or leave tidegate.job-id out"
+
+
+# -- with a path -----------------------------------------------------------------------------------------------------------
+
+
+def start_from(path: object) -> dict[str, Any]:
+    return {"execution.state-recovery.path": str(path)}
+
+
+def savepoint_of(job: SmallJob, directory: Path, round: int = 3) -> str:
+    """The job is stopped with it."""
+    answers = []
+
+    class Stops(Ends):
+        def run(self, plan: RoundPlan) -> list[Ack]:
+            if self._runs + 1 == round:
+                answers.append(master.submit(StopWithSavepoint(str(directory))))
+            return super().run(plan)
+
+    stops = Stops(0, "")
+    master = JobMaster(job.program(), stops, clock=stops.clock, local_root=job.local)
+    master.run()
+    return answers[0].answer.result(0)
+
+
+def test_the_same_path_again_after_a_cancel_that_deletes_is_refused(tmp_path: Path) -> None:
+    """It would go back to where it began, beside what it has committed since."""
+    job = SmallJob(tmp_path, *range(40))
+    path = savepoint_of(job, tmp_path / "sp")
+    before = len(job.committed())
+    assert run(job, 5, **start_from(path)) is JobStatus.CANCELED
+    committed = job.committed()
+    assert len(committed) > before
+    with pytest.raises(RestoreError) as caught:
+        run(job, **start_from(path))
+    assert caught.value.rule.startswith("A job does not begin anew beside its own committed output")
+    assert "set tidegate.start-anew=true" in str(caught.value.cure)
+    assert job.committed() == committed
+    assert run(job, **ANEW, **start_from(path)) is JobStatus.FINISHED
+
+
+def test_the_same_path_again_is_fine_while_nothing_has_come_of_it(tmp_path: Path) -> None:
+    job = SmallJob(tmp_path, *range(40))
+    path = savepoint_of(job, tmp_path / "sp")
+    assert run(job, 1, **start_from(path)) is JobStatus.CANCELED
+    assert run(job, **start_from(path)) is JobStatus.FINISHED
+    assert sorted(job.committed()) == list(range(40))
+
+
+def test_a_stopped_job_that_is_started_without_its_savepoint_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = SmallJob(tmp_path, *range(40))
+    path = savepoint_of(job, tmp_path / "sp")
+    done = job.committed()
+    assert run(job) is JobStatus.FINISHED
+    assert job.committed() == done
+    assert f"to go on, start it with execution.state-recovery.path={path} (tidegate run -s)" in caplog.text
+
+
+def test_from_elsewhere_beside_its_own_checkpoints_is_refused(tmp_path: Path) -> None:
+    job = SmallJob(tmp_path, *range(40))
+    path = savepoint_of(job, tmp_path / "sp")
+    other: dict[str, Any] = {"tidegate.job-id": "other"}
+    assert run(job, 3, "suspend", **other) is JobStatus.SUSPENDED
+    with pytest.raises(RestoreError) as caught:
+        run(job, **other, **start_from(path))
+    assert caught.value.rule.startswith("A job that has checkpoints of its own goes on from them")
+    assert f"and it is to start from {path}" in str(caught.value.found)
+    assert "give another tidegate.job-id to start from there" in str(caught.value.cure)
+    assert run(job, **other) is JobStatus.FINISHED

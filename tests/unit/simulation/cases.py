@@ -9,7 +9,7 @@ import random
 import shutil
 import tempfile
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -149,7 +149,7 @@ def fails(case: Case) -> str | None:
         close_removed_stores()
 
 
-def run_all(cases: Iterable[Case]) -> None:
+def run_all(cases: Iterable[Any], fails: Callable[[Any], str | None] = fails) -> None:
     """Run them on all cores; the assertion lists those that failed and how to run one again."""
     listed = list(cases)
     assert listed

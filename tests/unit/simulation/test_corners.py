@@ -39,8 +39,10 @@ def crashed(name: str, root: str, point: str = "*", passing: int = 450) -> Simul
 
 def continued(first: Simulation) -> Simulation:
     """Another job that starts from the first one's latest checkpoint and writes to the same sinks."""
-    assert read_lineage(Files(first.place.job)).latest is not None
-    other = Simulation(first.scenario, first.place.root, 6, job_id="other", settings={RECOVERY: first.place.job})
+    latest = read_lineage(Files(first.place.job)).latest
+    assert latest is not None
+    path = f"{first.place.job}/chk-{latest.checkpoint_id}"
+    other = Simulation(first.scenario, first.place.root, 6, job_id="other", settings={RECOVERY: path})
     other.history.coverage.update({-number: seen for number, seen in first.history.coverage.items()})
     other.history.settled = False
     return other

@@ -1,0 +1,93 @@
+"""``run --supervise``: starts a driver again that died, from the latest checkpoint of its job; never one that has ended by itself.
+
+To die is to be ended by a signal that is no request: SIGKILL (out of memory), SIGSEGV and the like. SIGINT and SIGTERM are
+requests: the job is suspended, and so is its supervision.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+
+from tidegate.cli.background import driver_command
+from tidegate.common.ids import new_token
+from tidegate.common.options import JOB_ID
+from tidegate.control.launch import VARIABLE, jobs_of
+from tidegate.control.registry import JobRecord
+
+MOST_RESTARTS = 10
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+_LONG_LIFE_S = 300.0
+"""A driver that lived so long before it died was well: counting begins anew."""
+_REQUESTS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+
+class Supervisor:
+    """``most``: restarts in a row. ``pause`` waits so many seconds."""
+
+    def __init__(self, options: list[str], most: int, pause: Callable[[float], None] = time.sleep) -> None:
+        self._options, self._most, self._pause = options, most, pause
+        self._launch = os.environ.get(VARIABLE) or new_token()
+        self._stopped = False
+
+    def run(self) -> int:
+        """The exit code of the last driver."""
+        resume: list[str] = []
+        restarts = 0
+        while True:
+            began = time.monotonic()
+            driver, code = self._one_life([*resume, *self._options])
+            if code >= 0:
+                return code
+            restarts = 0 if time.monotonic() - began > _LONG_LIFE_S else restarts
+            died = f"the driver (process {driver}) died of {signal.Signals(-code).name}"
+            jobs = [job for job in jobs_of(self._launch) if job.owner.pid == driver]
+            if (reason := self._why_not_again(-code, jobs, restarts)) is not None:
+                typer.echo(f"{died}; it is not started again: {reason}", err=True)
+                return 128 - code
+            restarts += 1
+            pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (restarts - 1))
+            typer.echo(f"{died}; it is started again in {pause:.0f} s ({restarts} of {self._most})", err=True)
+            self._pause(pause)
+            resume = [f"-D{JOB_ID.key}={jobs[0].job_id}"] if jobs else resume
+
+    def _why_not_again(self, number: int, jobs: list[JobRecord], restarts: int) -> str | None:
+        if self._stopped or number in _REQUESTS:
+            return "it was told to end"
+        if restarts >= self._most:
+            return f"{restarts} restarts in a row did not help"
+        if len(jobs) > 1:
+            return "the program had started more than one job, and it would begin with the first"
+        if jobs and jobs[0].has_ended:
+            return f"its job was {jobs[0].state}"
+        if jobs and (jobs[0].checkpoint_interval_ms is None or jobs[0].is_temporary):
+            return "its job has no checkpoints to go on from (execution.checkpointing.interval and .dir)"
+        return None
+
+    def _one_life(self, options: list[str]) -> tuple[int, int]:
+        """Pid and exit code, negative if a signal ended it."""
+        driver = subprocess.Popen(driver_command(options), env={**os.environ, VARIABLE: self._launch})
+        with self._passing_on(driver):
+            return driver.pid, driver.wait()
+
+    @contextmanager
+    def _passing_on(self, driver: subprocess.Popen[bytes]) -> Iterator[None]:
+        """SIGTERM is meant for the driver. SIGINT of a terminal has reached it already."""
+
+        def pass_on(number: int, frame: object) -> None:
+            self._stopped = True
+            if number != signal.SIGINT:
+                driver.send_signal(number)
+
+        before = {number: signal.signal(number, pass_on) for number in _REQUESTS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,69 @@
+"""A job as its endpoint shows it, made from the ``JobView``."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.checkpoint.history import HistoryEntry
+from tidegate.runtime.statistics import RoundStatistics
+from tidegate.runtime.view import AttemptView, CheckpointView, ExceptionView, JobView, OperatorView, Totals
+
+_ROUNDS = 20
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    job_id: str
+    name: str
+    state: str
+    created_ms: int
+
+
+class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
+    """Oldest first in every list; only the latest of each are there. Times are of the wall clock, in milliseconds."""
+
+    job_id: str
+    name: str
+    state: str
+    created_ms: int
+    ended_ms: int | None
+    directory: str
+    is_temporary: bool
+    checkpoint_interval_ms: int | None
+    guarantee: str | None
+    finished_before: bool
+    totals: Totals
+    records_per_second: float
+    operators: tuple[OperatorView, ...]
+    attempts: tuple[AttemptView, ...]
+    rounds: tuple[RoundStatistics, ...]
+    checkpoints: tuple[CheckpointView, ...]
+    exceptions: tuple[ExceptionView, ...]
+
+    @staticmethod
+    def of(view: JobView, now_ms: int) -> JobDetails:
+        return JobDetails(
+            job_id=view.job_id,
+            name=view.name,
+            state=view.status.name,
+            created_ms=view.created_ms,
+            ended_ms=view.ended_ms,
+            directory=view.directory,
+            is_temporary=view.is_temporary,
+            checkpoint_interval_ms=view.checkpoint_interval_ms,
+            guarantee=None if view.guarantee is None else str(view.guarantee),
+            finished_before=view.finished_before,
+            totals=view.totals,
+            records_per_second=view.records_per_second(now_ms),
+            operators=view.operators,
+            attempts=view.attempts,
+            rounds=view.rounds[-_ROUNDS:],
+            checkpoints=view.checkpoints,
+            exceptions=view.exceptions,
+        )
+
+
+class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """``history``: as it is on storage. ``latest``: those of this run that are known in the driver, with their steps."""
+
+    history: list[HistoryEntry]
+    latest: tuple[CheckpointView, ...]
