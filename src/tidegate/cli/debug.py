@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidegate.cli.jobs import directory_of, job_ids
+from tidegate.cli.jobs import job_ids
 from tidegate.cli.outcome import Json, Verbose, command, print_json
-from tidegate.cli.state_rows import jsonable
 from tidegate.common.errors import SnapshotError
-from tidegate.common.files import Files
 from tidegate.common.user_code import is_the_users
 
 if TYPE_CHECKING:
@@ -44,6 +42,8 @@ def debug(
 ) -> None:
     """Run the round in which a job's code failed again, here: without Spark, without touching a sink. Stops in the debugger at the
     line that failed, with record, key and state as variables."""
+    from tidegate.cli.checkpoint_list import directory_of
+    from tidegate.common.files import Files
     from tidegate.runtime.failed_round import FailedRound  # other commands need nothing of what runs jobs
     from tidegate.runtime.replay import replay
 
@@ -93,6 +93,8 @@ def _tell(failure: Failure) -> None:
 
 
 def _as_json(failure: Failure) -> None:
+    from tidegate.cli.state_rows import jsonable
+
     print_json(
         {
             "operator": failure.operator,
