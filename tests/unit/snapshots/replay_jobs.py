@@ -47,7 +47,7 @@ class Totals(KeyedProcessFunction):
         raise KeyError("timer")
 
 
-class Windows(ProcessWindowFunction[int, int, int, Any]):
+class Windows(ProcessWindowFunction):
     def process(self, key: int, context: Any, elements: Any) -> Iterator[int]:
         if BAD in elements:
             raise IndexError("window")

@@ -28,7 +28,7 @@ def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "_registered", dict(executor._registered))
 
 
-def fail(tmp_path: Path, kind: str = "record", parallelism: int = 2, **more: str) -> Path:
+def fail(tmp_path: Path, kind: str = "record", parallelism: int = 2, **more: Any) -> Path:
     """The directory of a job that has failed."""
     env = environment(tmp_path / "jobs", parallelism, **more)
     build(env, kind, tmp_path / "touched")
@@ -90,8 +90,12 @@ def test_functions_that_would_be_inlined_have_a_frame(tmp_path: Path) -> None:
 
 
 def test_only_the_latest_failure_is_kept_and_a_job_that_finishes_keeps_none(tmp_path: Path) -> None:
-    more = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "2"}
-    job = fail(tmp_path, **more, **{"restart-strategy.fixed-delay.delay": "1 ms"})
+    more: dict[str, Any] = {
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": "2",
+        "restart-strategy.fixed-delay.delay": "1 ms",
+    }
+    job = fail(tmp_path, **more)
     assert again(job, tmp_path).record == BAD
     env = environment(tmp_path / "jobs", 2, **{"tidegate.job-id": job.name})
     build(env, "record", tmp_path / "touched", bad=-1)
