@@ -17,10 +17,23 @@ from tidegate.connectors.kafka.dev_broker import DevBroker
 class Broker(DevBroker):
     """Sweeps timed-out transactions every second, so that tests need not wait long for it."""
 
-    def __init__(self, directory: Path, port: int, properties: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        port: int,
+        properties: dict[str, str] | None = None,
+        *format_options: str,
+        cluster_id: str | None = None,
+    ) -> None:
         swept = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
         swept |= {"group.min.session.timeout.ms": "500"}
-        super().__init__(directory, port, properties={**swept, **(properties or {})})
+        super().__init__(
+            directory,
+            port,
+            properties={**swept, **(properties or {})},
+            format_options=format_options,
+            cluster_id=cluster_id,
+        )
 
     def __enter__(self) -> Self:
         self.start()
@@ -49,8 +62,8 @@ def _quiet(servers: str) -> dict[str, Any]:
 class Topics:
     """Makes topics, fills them and reads them, from outside."""
 
-    def __init__(self, servers: str) -> None:
-        self.servers = servers
+    def __init__(self, servers: str, replicas: int = 1) -> None:
+        self.servers, self.replicas = servers, replicas
         self._admin = AdminClient(_quiet(servers))
 
     def new(self, partitions: int = 2, **config: str) -> str:
@@ -59,7 +72,7 @@ class Topics:
 
     def named(self, full: str, partitions: int, **config: str) -> str:
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        made = self._admin.create_topics([NewTopic(full, partitions, 1, config=settings)])
+        made = self._admin.create_topics([NewTopic(full, partitions, self.replicas, config=settings)])
         made[full].result(30)
         self._wait_for(full, partitions)
         return full

@@ -158,6 +158,56 @@ def test_without_a_copy_the_loss_is_told(broker: Broker, topics: Topics, tmp_pat
     check(topics, topic, 5)
 
 
+@pytest.mark.parametrize("damage", ["missing", "flipped"])
+def test_a_copy_that_is_lost_is_told(damage: str, broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    topic = topics.new()
+    sink = make_sink(broker.bootstrap_servers, topic)
+    run = completed(sink, tmp_path)
+    drop_prepared(sink, run)
+    for path in tmp_path.rglob("output/*"):
+        path.unlink() if damage == "missing" else path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(OutputLostError, match="the copy of its records is lost") as caught:
+        run.restore()
+    assert "output/" in str(caught.value) and "bring the file back" in str(caught.value)
+    check(topics, topic, 5)
+    assert open_transactions(Cluster.of(sink.properties), topic) == set()
+
+
+def test_two_rescales_with_open_transactions(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    """Each crash leaves as many open as there were subtasks; the next start has another number of them."""
+    topic = topics.new(3)
+    sink = make_sink(broker.bootstrap_servers, topic)
+    run = SinkRun(sink, str(tmp_path), str, 3)
+    for parallelism, count in ((1, 7), (4, 16), (2, 29)):
+        run.accept(run.attempt(count - run.position, checkpoint=True), count - run.position)
+        run.complete()
+        run.attempt(9)  # behind the checkpoint, and never accepted
+        run.restore(parallelism)
+        check(topics, topic, count)
+        assert open_transactions(Cluster.of(sink.properties), topic) == set()
+
+
+def test_two_jobs_on_one_topic(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+    """One crashes and restores while the other has something prepared: each sees to its own."""
+    topic = topics.new()
+    runs = []
+    for name in ("one", "two"):
+        sink = make_sink(broker.bootstrap_servers, topic)
+        sink.prefix = f"{topic}-{name}"
+        runs.append(SinkRun(sink, str(tmp_path / name), lambda n, name=name: f"{name}-{n}", 2))  # type: ignore[misc]
+    first, second = runs
+    for run in runs:
+        run.accept(run.attempt(8, checkpoint=True), 8)
+        run.complete()
+    first.attempt(5)
+    first.restore()
+    second.commit()
+    first.step(4, checkpoint=True)
+    second.restore()
+    expected = [f"one-{n}" for n in range(12)] + [f"two-{n}" for n in range(8)]
+    assert Counter(topics.read(topic)) == Counter(expected)
+
+
 def test_a_repeated_commit_after_the_id_was_used_again(broker: Broker, topics: Topics, tmp_path: Path) -> None:
     """EndTxn is refused then, with the same error as after an abort: the log knows that it was committed."""
     topic = topics.new()

@@ -10,13 +10,13 @@ import atexit
 import logging
 import os
 import re
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from tidegate.common.errors import ConfigurationError, ServiceError
+from tidegate.connectors.kafka.access import is_refused, why_untrusted
 from tidegate.connectors.kafka.properties import ClientProperties
 
 try:
@@ -112,11 +112,20 @@ class Cluster:
         manager = getattr(admin, "_manager", None)
         refused = False
         if manager is not None:
-            refused = "sasl_mechanism" in self._arguments and _is_refused(manager)
+            refused = "sasl_mechanism" in self._arguments and is_refused(manager)
             manager.close()
             admin._net.stop()
         if refused:
             return self._wrong_password()
+        untrusted = why_untrusted(self._arguments)
+        if untrusted is not None:
+            return AccessError(
+                "The certificate of the Kafka broker must be one that is trusted",
+                where=f"bootstrap servers {self.servers}",
+                found=untrusted,
+                cure="name the file with the certificate that has signed it: 'ssl.ca.location'; the broker's name must be in it, "
+                "unless 'ssl.endpoint.identification.algorithm' is empty",
+            )
         return ServiceError(
             "A Kafka broker must answer",
             where=f"bootstrap servers {self.servers}",
@@ -301,31 +310,6 @@ class AccessError(ServiceError):
     """User, password or rights are wrong: trying again does not help."""
 
     restart_helps = False
-
-
-def _is_refused(manager: Any) -> bool:
-    """Whether a broker turns user and password down: it listens, and closes the connection when they come. The client only says
-    that it could not connect."""
-    [node] = manager.cluster.bootstrap_brokers()[:1]
-
-    async def connect() -> None:
-        manager.reset_backoff(node.node_id)
-        connection = manager.get_connection(
-            node.node_id, timeout_ms=5_000, pop_on_close=False, refresh_metadata_on_err=False
-        )
-        await connection
-
-    try:
-        manager.run(connect)
-    except errors.SaslAuthenticationFailedError:
-        return True
-    except errors.KafkaConnectionError:
-        with socket.socket() as probe:
-            probe.settimeout(2.0)
-            return probe.connect_ex((node.host, node.port)) == 0
-    except errors.KafkaError as error:
-        log.debug("no connection: %s", type(error).__name__)
-    return False
 
 
 def raise_code(code: int, what: str) -> None:

@@ -29,7 +29,14 @@ from typing import Any
 import kafka.errors as errors
 
 from tidegate.common import faults
-from tidegate.common.errors import CommitError, OutputLostError, RetryableCommitError, ServiceError, StorageError
+from tidegate.common.errors import (
+    CommitError,
+    CorruptFileError,
+    OutputLostError,
+    RetryableCommitError,
+    ServiceError,
+    StorageError,
+)
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
 from tidegate.connectors.kafka.cluster import AccessError, Cluster
@@ -158,7 +165,15 @@ class KafkaCommitter(Committer):
                 cure="raise 'transaction.timeout.ms', or let the sink keep its output (set_keep_output(True), the default)",
             )
         log.warning("%s was aborted by the broker: its %d records are written again", dropped, made.records)
-        again = self._copied(cluster, made.kept)
+        try:
+            again = self._copied(cluster, made.kept)
+        except CorruptFileError as error:
+            raise OutputLostError(
+                "The broker has aborted a transaction that a completed checkpoint holds, and the copy of its records is lost",
+                where=str(dropped),
+                found=f"{error.where}: {error.found}",
+                cure="bring the file back, and start the job again; the records are nowhere else",
+            ) from error
         files, name = _note(made.kept[0], dropped.name)
         try:
             files.publish(name, json.dumps(again.plain()).encode())

@@ -101,7 +101,8 @@ def _ivy_jar() -> Path:
 
 class DevBroker:
     """A broker with its data in a directory. The process outlives this one; another object for the directory finds it by its
-    pid file. ``properties``: of the broker, over ours. ``format_options``: of Kafka's storage tool, for the first start."""
+    pid file. ``properties``: of the broker, over ours. ``format_options``: of Kafka's storage tool, for the first start.
+    ``cluster_id``: of brokers that belong together."""
 
     def __init__(
         self,
@@ -111,10 +112,12 @@ class DevBroker:
         properties: Mapping[str, str] | None = None,
         format_options: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
+        cluster_id: str | None = None,
     ) -> None:
         self.directory, self.port = Path(directory), port
         self._properties, self._format_options = dict(properties or {}), format_options
         self._environment = dict(environment or {})
+        self._cluster_id = cluster_id or new_cluster_id()
         self._pid_file = self.directory / "pid"
 
     @property
@@ -143,9 +146,8 @@ class DevBroker:
         self._write_properties()
         if not (self.directory / "data" / "meta.properties").exists():
             say("formatting its storage ...")
-            cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._server_properties)]
-            self._run_tool(jars, [*tool, *self._format_options])
+            tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={self._cluster_id}"]
+            self._run_tool(jars, [*tool, "-c", str(self._server_properties), *self._format_options])
         say(f"starting on {self.bootstrap_servers} ...")
         log = self.directory / "server.log"
         with log.open("ab") as out:
@@ -239,6 +241,10 @@ def _is_alive(pid: int) -> bool:
         return ") Z" not in Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return True
+
+
+def new_cluster_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def free_port() -> int:
