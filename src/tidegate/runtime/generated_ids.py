@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from tidegate.graph.plan import JobGraph
+from tidegate.graph.plan import JobGraph, Operator
 from tidegate.graph.transformation import Program
 from tidegate.operators.functions import checkpointed
+from tidegate.operators.sink import SinkGuarantee
 
 log = logging.getLogger(__name__)
 
@@ -16,17 +17,7 @@ class GeneratedIds:
 
     def __init__(self, program: Program, graph: JobGraph) -> None:
         given = {t.id for t in program.transformations if t.uid or t.uid_hash}
-        self.operators = [
-            o.name
-            for o in graph.operators
-            if o.id not in given
-            and (
-                o.keyed is not None
-                or o.spec.is_source
-                or o.spec.is_sink
-                or checkpointed(getattr(o.spec, "function", None))
-            )
-        ]
+        self.operators = [o.name for o in graph.operators if o.id not in given and _may_hold_state(o)]
         self._told = False
 
     def warn(self) -> None:
@@ -39,3 +30,13 @@ class GeneratedIds:
                 "(pipeline.auto-generate-uids: false makes this an error)",
                 ", ".join(map(repr, self.operators)),
             )
+
+
+def _may_hold_state(operator: Operator) -> bool:
+    spec = operator.spec
+    if operator.keyed is not None or spec.is_source:
+        return True
+    if spec.is_sink:
+        function = spec.sink.function
+        return spec.sink.guarantee is not SinkGuarantee.NONE or checkpointed(function) is not None
+    return spec.method is not None and checkpointed(spec.function) is not None
