@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tidegate.checkpoint.lineage import all_completed, read_lineage
 from tidegate.checkpoint.locate import Located, locate_exactly
 from tidegate.checkpoint.metadata import FILE_NAME, SAVEPOINT, metadata_path, read_metadata
-from tidegate.common.errors import RestoreError, TidegateError
+from tidegate.common.errors import RestoreError, SnapshotInUseError, TidegateError
 from tidegate.common.files import Files
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def _refuse_if_needed(address: str, directory: str) -> None:
         return
     stands_on_it = lineage.latest is not None and lineage.latest.directory == address
     if stands_on_it or lineage.claimed == address:
-        raise RestoreError(
+        raise SnapshotInUseError(
             "A savepoint that a job stands on is not disposed of.",
             where=address,
             found=f"the job in {directory} has begun with it, and has no checkpoint of its own yet"

@@ -12,6 +12,8 @@ from tidegate.cli.durations import duration
 from tidegate.cli.jobs import JobArgument, job_ids
 from tidegate.cli.outcome import Json, Verbose, command, print_json
 from tidegate.cli.screen import Terminal
+from tidegate.common.job_status import JobStatus
+from tidegate.control import registry
 from tidegate.control.client import DriverClient, find
 from tidegate.control.messages import CancelRequest, Operation, SavepointRequest, StopRequest
 
@@ -41,10 +43,10 @@ def savepoint(
     if (job is None) == (dispose is None):
         raise typer.BadParameter("give a job, or --dispose with the path of a savepoint")
     if dispose is not None:
-        from tidegate.cli.disposing import dispose as delete
+        from tidegate.checkpoint.disposal import dispose as delete
 
-        disposed = delete(dispose)
-        return print_json({"disposed": disposed}) if json else typer.echo(f"disposed of {disposed}")
+        delete(dispose, _directories_in_use())
+        return print_json({"disposed": dispose}) if json else typer.echo(f"disposed of {dispose}")
     done = tell(str(job), "savepoint", "savepoints", SavepointRequest(target=_absolute(directory)))
     _say(done, json, done.result or "")
 
@@ -83,6 +85,13 @@ def cancel(
     directory, job = _directory_and_job(names, savepoint)
     done = tell(job, "cancel", "cancel", CancelRequest(target=_absolute(directory), savepoint=savepoint))
     _say(done, json, (done.result or "") if savepoint else f"the job is {done.result}")
+
+
+def _directories_in_use() -> list[str]:
+    """Of jobs that run, or may be started again."""
+    jobs = registry.newest_runs(registry.records())
+    over = (JobStatus.FINISHED.name, JobStatus.CANCELED.name)
+    return [job.directory for job in jobs if job.checkpoint_interval_ms is not None and job.state not in over]
 
 
 def _directory_and_job(names: list[str], savepoint: bool) -> tuple[str | None, str]:

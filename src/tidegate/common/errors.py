@@ -216,7 +216,7 @@ class NoTargetError(RefusedError, ConfigurationError):
     """A savepoint without a directory to go into."""
 
 
-class SnapshotInUseError(RefusedError):
+class SnapshotInUseError(RefusedError, RestoreError):
     """A snapshot that a job may have to restore."""
 
 

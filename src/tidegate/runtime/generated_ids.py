@@ -38,5 +38,7 @@ def _may_hold_state(operator: Operator) -> bool:
         return True
     if spec.is_sink:
         function = spec.sink.function
+        if hasattr(spec.sink, "channel_id"):  # of execute_and_collect: it has no place for a uid
+            return False
         return spec.sink.guarantee is not SinkGuarantee.NONE or checkpointed(function) is not None
     return spec.method is not None and checkpointed(spec.function) is not None

@@ -10,7 +10,14 @@ import sys
 import pytest
 
 from tidegate.checkpoint.lease import Lease, acquire
-from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint, claim_path, live_path, newest_token
+from tidegate.checkpoint.lease_records import (
+    AttemptStatus,
+    RestorePoint,
+    claim_path,
+    live_path,
+    newest_token,
+    restored_path,
+)
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.owner import Owner, is_alive, this_process
 from tidegate.common.clock import ManualClock
@@ -198,3 +205,17 @@ def test_other_hosts_and_boots_cannot_be_seen() -> None:
     me = this_process()
     assert is_alive(Owner("far-away", me.pid, me.started, me.boot)) is None
     assert is_alive(Owner(me.host, me.pid, me.started, "another boot")) is None
+
+
+@pytest.mark.parametrize("path", [restored_path(1), live_path(1)])
+def test_a_damaged_record_says_what_to_do_without_a_copy(files: Files, clock: ManualClock, path: str) -> None:
+    """Nobody guesses: an attempt that fell behind what was committed would write it again."""
+    take(files, clock).record_restored(None, [], [])
+    files.replace(path, b"tidegate-")
+    with pytest.raises(CorruptFileError) as caught:
+        read_lineage(files)
+    assert caught.value.where == files.location(path)
+    assert caught.value.cure == (
+        "bring the file back from a copy. If there is none, and no driver of this job runs any more: start the program with "
+        "another tidegate.job-id and execution.state-recovery.path at the newest chk-<n> of this one"
+    )

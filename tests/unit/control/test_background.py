@@ -70,7 +70,7 @@ def test_in_the_background_a_job_that_ends_at_once_is_told_too(place: Path) -> N
 def test_in_the_background_the_one_readable_error_and_the_exit_code_come_back(place: Path) -> None:
     done = run("-d", "-s", f"{place}/nowhere")
     assert done.returncode == ExitCode.BAD_SNAPSHOT
-    assert done.stderr.startswith("RestoreError: The path to restore from must be a checkpoint.\n")
+    assert done.stderr.startswith("RestoreError: The path to restore from must be a checkpoint or a savepoint.\n")
     assert "Traceback" not in done.stderr
     (place / "bad.py").write_text("import nothing_of_this_name\n")
     failed = run("-d", file="bad.py")

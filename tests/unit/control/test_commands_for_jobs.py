@@ -92,7 +92,7 @@ def test_savepoints_and_going_on_from_them(driver: Start, tmp_path: Path) -> Non
     again = driver("again", "-m", "tidegate.cli", "run", "-Dexecution.target=simulated", "-s", second).running()
     in_use = tidegate("savepoint", "--dispose", second)
     assert in_use.returncode == ExitCode.SNAPSHOT_IN_USE
-    assert "found: job again ('counting', RUNNING) would go back to it" in in_use.stderr
+    assert "SnapshotInUseError: A savepoint that a job stands on is not disposed of.\n" in in_use.stderr
     assert (Path(second) / "_metadata").is_file()
     assert tidegate("checkpoint", "again").returncode == 0
     assert tidegate("savepoint", "--dispose", second).stdout == f"disposed of {second}\n"
@@ -100,7 +100,7 @@ def test_savepoints_and_going_on_from_them(driver: Start, tmp_path: Path) -> Non
     gone = tidegate("savepoint", "--dispose", second)
     assert gone.returncode == ExitCode.BAD_SNAPSHOT and "no such file or directory" in gone.stderr
     ours = tidegate("savepoint", "--dispose", f"{again.directory}/checkpoints/again/chk-1")
-    assert ours.returncode == ExitCode.REFUSED and "checkpoints belong to their job" in ours.stderr
+    assert ours.returncode == ExitCode.BAD_SNAPSHOT and "checkpoints are their job's own" in ours.stderr
 
     third = tidegate("cancel", "-s", f"{tmp_path}/sp", "again").stdout.strip()
     assert again.process.wait() == ExitCode.CANCELLED
@@ -133,7 +133,7 @@ def test_bad_places_to_start_from_change_nothing(driver: Start, tmp_path: Path, 
     done = driver("fresh", "-m", "tidegate.cli", "run", "-Dexecution.target=simulated", "-s", f"{tmp_path}/{place}")
     assert done.process.wait() == ExitCode.BAD_SNAPSHOT
     text = (tmp_path / "fresh.log").read_text()
-    assert "RestoreError: The path to restore from must be a checkpoint.\n" in text and found in text
+    assert "RestoreError: The path to restore from must be a checkpoint or a savepoint.\n" in text and found in text
     assert parsed("list", "-a") == []
     assert set(before) <= {str(path) for path in tmp_path.rglob("*")}
 

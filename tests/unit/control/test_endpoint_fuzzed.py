@@ -1,0 +1,56 @@
+"""The endpoint under requests that are made up from its own description: it answers as it says, and no job is harmed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from drivers import Driver
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tidegate.control.home import read_token
+from tidegate.control.openapi import description
+from tidegate.control.registry import JobRecord
+
+schema = schemathesis.openapi.from_dict(description())
+CHECKS = [
+    schemathesis.checks.not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+
+
+@pytest.fixture(scope="module")
+def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobRecord]:
+    """A driver of its own: some requests may cancel the job, which is what they say."""
+    patch, place = pytest.MonkeyPatch(), tmp_path_factory.mktemp("fuzzed")
+    patch.setenv("TIDEGATE_HOME", f"{place}/home")
+    patch.chdir(place)
+    driver = Driver(place, "fuzzed").running()
+    yield driver.record()
+    assert driver.process.poll() is None, (place / "fuzzed.log").read_text()
+    driver.end()
+    patch.undo()
+
+
+@schema.parametrize()
+@hypothesis.settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+)
+def test_it_answers_as_it_says(case: Any, fuzzed: JobRecord) -> None:
+    assert fuzzed.driver is not None
+    headers = {"Authorization": f"Bearer {read_token(fuzzed.driver)}"}
+    if "job_id" in case.path_parameters and len(str(case.path_parameters["job_id"])) % 2:
+        case.path_parameters["job_id"] = "fuzzed" if case.method == "GET" or "checkpoints" in case.path else "other"
+    case.call_and_validate(base_url=f"http://{fuzzed.endpoint}", headers=headers, checks=CHECKS, timeout=60)
