@@ -11,7 +11,7 @@ import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 import tidegate
-from tidegate.cli import background, dev, jobs, kafka, state, telling
+from tidegate.cli import background, debug, dev, jobs, kafka, state, telling
 from tidegate.cli.ahead import spark_ahead
 from tidegate.cli.outcome import Json, Verbose, command, print_json
 from tidegate.cli.script import run_script
@@ -170,6 +170,7 @@ app.command()(telling.checkpoint)
 app.command()(telling.savepoint)
 app.command()(telling.stop)
 app.command()(telling.cancel)
+app.command()(debug.debug)
 
 
 @app.command()

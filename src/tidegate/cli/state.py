@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from itertools import islice
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 from typer.core import TyperGroup
 
-from tidegate.checkpoint.columns import Column, state_columns, timer_columns
-from tidegate.checkpoint.difference import OperatorChange, difference
-from tidegate.checkpoint.reader import TIMERS, Count, OperatorInfo, SnapshotReader
-from tidegate.cli import state_rows
-from tidegate.cli.outcome import Json, Verbose, command, print_json, table
-from tidegate.common.errors import ConfigurationError
+from tidegate.cli.outcome import Json, Verbose, command
 
 SHOW = "show"
 
@@ -55,125 +44,13 @@ def show(
     verbose: Verbose = False,
 ) -> None:
     """Operators and states of a snapshot, with their sizes; with --operator and --state the rows of one."""
-    reader = SnapshotReader(path)
-    if state is None and not timers:
-        if csv or parquet:
-            raise ConfigurationError(
-                "--csv and --parquet show rows", cure="name an --operator and a --state, or --timers"
-            )
-        operators = reader.operators if operator is None else [reader.operator(operator)]
-        return _overview(reader, operators, count, json)
-    if operator is None:
-        operator = _owner_of(reader, state)
-    owner = reader.operator(operator)
-    rows: Iterator[Any]
-    with _progress(operator) as watch:
-        if state is None:
-            columns, rows = timer_columns(owner), reader.read_timers(owner.uid_hash)
-        else:
-            columns = state_columns(owner, reader.state(owner.uid_hash, state))
-            rows = reader.read(owner.uid_hash, state, expired=expired, watch=watch)
-        _print_rows(columns, islice(rows, limit), csv=csv, json=json, parquet=parquet)
+    from tidegate.cli import state_views  # other commands need nothing of it
 
-
-def _print_rows(columns: list[Column], rows: Iterator[Any], *, csv: bool, json: bool, parquet: str | None) -> None:
-    if sum((csv, json, parquet is not None)) > 1:
-        raise ConfigurationError("Rows are shown in one way", found="--csv, --json or --parquet together")
-    if parquet is not None:
-        number = state_rows.write_parquet(parquet, columns, rows)
-        typer.echo(f"{number} rows in {parquet}", err=True)
-    elif csv:
-        state_rows.write_csv(sys.stdout, columns, rows)
-    elif json:
-        state_rows.write_json(sys.stdout, columns, rows)
-    else:
-        typer.echo(state_rows.as_table(columns, rows))
-
-
-def _owner_of(reader: SnapshotReader, state: str | None) -> str:
-    """The only operator that has the state, or timers."""
-    having = [o for o in reader.operators if (any(s.name == state for s in o.states) if state else o.key_type)]
-    if len(having) == 1:
-        return having[0].uid_hash
-    what = f"state {state!r}" if state else "timers"
-    raise ConfigurationError(
-        "Name the operator whose rows you want",
-        where=reader.address,
-        found=f"{what} in {', '.join(repr(o.uid or o.name) for o in having) or 'no operator'}",
-        cure="--operator UID",
-    )
-
-
-# -- what is in it -------------------------------------------------------------------------------------------------------
-
-
-def _overview(reader: SnapshotReader, operators: list[OperatorInfo], count: bool, json: bool) -> None:
-    counts: dict[str, dict[str, Count]] = {}
-    if count:
-        for operator in operators:
-            with _progress(operator.uid or operator.name) as watch:
-                counts[operator.uid_hash] = reader.count(operator.uid_hash, watch)
-    if json:
-        return print_json(_as_json(reader, operators, counts))
-    metadata = reader.metadata
-    typer.echo(f"{metadata.kind} {metadata.checkpoint_id} of job '{metadata.job_name}' ({metadata.job_id})")
-    typer.echo(f"{reader.address}, round {metadata.round}, {sum(f.size for f in metadata.state_files()):,} bytes")
-    for operator in operators:
-        typer.echo("")
-        for line in _operator_lines(operator, counts.get(operator.uid_hash)):
-            typer.echo(line)
-
-
-def _operator_lines(operator: OperatorInfo, counts: dict[str, Count] | None) -> Iterator[str]:
-    keys = f", keys of type {operator.key_type}" if operator.key_type else ""
-    yield f"{operator.name} (uid {operator.uid or 'none'}, {operator.uid_hash})"
-    parallelism = f"parallelism {operator.parallelism} of at most {operator.max_parallelism}"
-    yield f"  {parallelism}{keys}, {operator.bytes:,} bytes in {operator.files} files"
-    if operator.source is not None:
-        yield f"  position {operator.source}"
-    if operator.uncommitted:
-        yield f"  {operator.uncommitted} outputs not known to be committed"
-    rows = [_state_line(state.name, *_described(state), counts) for state in operator.states]
-    if counts is not None and TIMERS in counts and all(state.name != TIMERS for state in operator.states):
-        rows.append([TIMERS, "", "", "", f"{counts[TIMERS].entries:,}", ""])
-    if rows:
-        text = table(["state", "scope", "kind", "type", "entries", "bytes"], rows)
-        yield from (f"  {line}" for line in text.splitlines())
-
-
-def _described(state: Any) -> tuple[str, str, str]:
-    of = f"{state.map_key_type} to {state.type}" if state.map_key_type else state.type
-    return state.scope, state.kind, of + (f", lives {state.ttl_ms} ms" if state.ttl_ms else "")
-
-
-def _state_line(name: str, scope: str, kind: str, of: str, counts: dict[str, Count] | None) -> list[str]:
-    found = None if counts is None else counts[name]
-    numbers = ["", ""] if found is None else [f"{found.entries:,}", f"{found.bytes:,}"]
-    return [name, scope, kind, of, *numbers]
-
-
-def _as_json(
-    reader: SnapshotReader, operators: list[OperatorInfo], counts: dict[str, dict[str, Count]]
-) -> dict[str, Any]:
-    metadata = reader.metadata
-    return {
-        "kind": metadata.kind,
-        "checkpoint_id": metadata.checkpoint_id,
-        "job_id": metadata.job_id,
-        "job_name": metadata.job_name,
-        "address": reader.address,
-        "round": metadata.round,
-        "complete_ms": metadata.complete_ms,
-        "bytes": sum(file.size for file in metadata.state_files()),
-        "operators": [{**_fields(o), "counts": counts.get(o.uid_hash)} for o in operators],
-    }
-
-
-def _fields(operator: OperatorInfo) -> dict[str, Any]:
-    return {name: getattr(operator, name) for name in operator.__dataclass_fields__}
-
-
-# -- what has changed ----------------------------------------------------------------------------------------------------
+    if state is not None or timers:
+        return state_views.show_rows(
+            path, operator, state, expired=expired, limit=limit, csv=csv, json=json, parquet=parquet
+        )
+    state_views.show_overview(path, operator, rows_asked=csv or parquet is not None, count=count, json=json)
 
 
 @app.command("diff")
@@ -187,77 +64,6 @@ def diff(
     verbose: Verbose = False,
 ) -> None:
     """What has changed between two snapshots: keys added, removed and changed in each state, with examples."""
-    sides = SnapshotReader(before), SnapshotReader(now)
-    changes = []
-    with _progress("comparing") as watch:
-        for change in difference(*sides, examples=examples, watch=lambda _, done, of: watch(done, of)):
-            changes.append(change)
-    if json:
-        print_json([_change_as_json(change) for change in changes])
-    else:
-        for line in (line for change in changes for line in _change_lines(change)):
-            typer.echo(line)
-    if exit_code and any(change.is_change for change in changes):
-        sys.exit(1)
+    from tidegate.cli import state_views
 
-
-def _change_lines(change: OperatorChange) -> Iterator[str]:
-    operator = change.now or change.before
-    assert operator is not None
-    name = f"{operator.name} (uid {operator.uid or operator.uid_hash})"
-    if change.before is None:
-        name += ": added"
-    elif change.now is None:
-        name += ": removed"
-    elif not change.is_change:
-        yield f"{name}: no change"
-        return
-    yield name
-    if change.source is not None:
-        yield f"  position {change.source[0]} -> {change.source[1]}"
-    for state in change.states:
-        if not state.is_change:
-            continue
-        note = f"; {state.note}" if state.note else ""
-        numbers = (
-            f"{state.added:,} added, {state.removed:,} removed, {state.changed:,} changed, {state.same:,} the same"
-        )
-        yield f"  {state.state}: {numbers}{note}"
-        for before, now in state.examples:
-            yield f"    {state_rows.changed_line(before, now)}"
-
-
-def _change_as_json(change: OperatorChange) -> dict[str, Any]:
-    operator = change.now or change.before
-    assert operator is not None
-    return {
-        "uid": operator.uid,
-        "uid_hash": operator.uid_hash,
-        "name": operator.name,
-        "before": change.before is not None,
-        "now": change.now is not None,
-        "source": change.source,
-        "states": [
-            {
-                "state": state.state,
-                "added": state.added,
-                "removed": state.removed,
-                "changed": state.changed,
-                "same": state.same,
-                "note": state.note,
-                "examples": [
-                    {"before": state_rows.row_as_json(before), "now": state_rows.row_as_json(now)}
-                    for before, now in state.examples
-                ],
-            }
-            for state in change.states
-        ],
-    }
-
-
-@contextmanager
-def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, while it is worth one; nothing elsewhere."""
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
+    state_views.show_difference(before, now, examples=examples, exit_code=exit_code, json=json)

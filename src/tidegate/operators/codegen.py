@@ -366,6 +366,11 @@ class LoopSource:
             tb = tb.tb_next
         return "the chain", None, None
 
+    def record_at(self, line: int, found: dict[str, Any]) -> list[Any]:
+        """The record at which a line stands, by the loop's variables; none if the line is not for a record."""
+        owner = self._owners[line - 1]
+        return [] if owner is None else [self._found(owner.variable, found)]
+
     def _found(self, variable: str, found: dict[str, Any]) -> Any:
         """The record in a variable. One that came as columns is that of the last key."""
         if variable == "tg_v" and self._variant.columns is not None:

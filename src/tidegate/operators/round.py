@@ -93,6 +93,8 @@ class SubtaskRound:
 
     def _fail(self, error: Exception) -> None:
         self._outcome, self.ack.error = Outcome.FAILED, error
+        if self._subtask.on_failure is not None:
+            self._subtask.on_failure(self._subtask, error)
         self._subtask.begin()  # what it has not sent yet stays here
 
     # -- steps 4 to 6 ------------------------------------------------------------------------------------------------

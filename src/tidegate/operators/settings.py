@@ -40,4 +40,6 @@ class Settings:
     """How often generators of watermarks are asked while no record comes; 0: watermarks are emitted by ``on_event`` only."""
     lease: int = NO_LEASE
     """The token of the job attempt: it grows from attempt to attempt."""
+    replays: bool = False
+    """A round is run again to be looked at (``runtime/replay.py``): no sink is touched."""
     now_ms: Callable[[], int] = _system_now_ms

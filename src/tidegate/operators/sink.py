@@ -150,3 +150,21 @@ class Sink(ABC):
 
     def validate_checkpoints(self, interval_ms: int | None) -> None:
         """Raise before the job starts if the sink cannot keep its promise with checkpoints this far apart, or (None) without."""
+
+
+class UnwrittenSink(Sink):
+    """In the place of another, whose records are checked and go nowhere: where a round is only looked at."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.reads_records = sink.reads_records
+
+    def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
+        return _NoWriter()
+
+
+class _NoWriter(SinkWriter):
+    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+        pass
+
+    def prepare_commit(self, end_of_input: bool) -> Prepared:
+        return Prepared()

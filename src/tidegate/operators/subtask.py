@@ -32,6 +32,9 @@ class Subtask:
     """See the module's docstring. ``senders``: operator id -> its parallelism, ``targets``: edge id -> where it leads,
     ``rewrites``: of functions that need not be called, ``tagging``: ids of operators that may emit to side outputs."""
 
+    on_failure: Callable[[Subtask, Exception], None] | None = None
+    """Called where a round of it has failed, while everything still stands as it did."""
+
     def __init__(
         self,
         chain: Chain,

@@ -85,6 +85,8 @@ class Attempt:
         self._sources: dict[int, SourcePlan] | None = None  # planned, and not yet run
         self._timer: Timer | None = None
         self._resting = self._ending = self._over = False
+        self.failed_round: tuple[RoundPlan, list[Ack]] | None = None
+        """The round that ended the attempt, if one did."""
         self._stray: dict[int, list[Any]] = {}  # prepared in a round that did not count
 
     # -- the loop --------------------------------------------------------------------------------------------------------
@@ -332,7 +334,7 @@ class Attempt:
             self.progress.check(event.acks)
             _raise_first_error(event.acks)
         except Exception as error:
-            self._stray = _prepared_by(event.acks)
+            self._stray, self.failed_round = _prepared_by(event.acks), (running.plan, event.acks)
             self._checkpoints.round_failed(running.pending, error)
             self._savepoints.round_failed(running.savepoint, str(error))
             self._stop.check()

@@ -21,11 +21,13 @@ from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.transformation import Program
-from tidegate.operators.level import job_spec
+from tidegate.operators.level import JobSpec, job_spec
 from tidegate.operators.settings import Settings
 from tidegate.runtime.attempt import Attempt
 from tidegate.runtime.commands import Cancel, Command, LastSavepoint, SavepointCommand, Stopping, Suspend
 from tidegate.runtime.engine import Engine
+from tidegate.runtime.failed_round import PATH as FAILED_ROUND
+from tidegate.runtime.failed_round import FailedRound
 from tidegate.runtime.generated_ids import GeneratedIds
 from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
 from tidegate.runtime.lanes import ThreadedLanes
@@ -99,6 +101,7 @@ class JobMaster:
         self._stop = Stop()
         self._stops: list[Stopping] = []  # answered at the end
         self._attempt: Attempt | None = None
+        self._spec: JobSpec | None = None
         self._current: Restored | FinishedBefore | None = None
         self._round = 0
         self._savepoint: str | None = None  # the job has ended with it
@@ -274,6 +277,7 @@ class JobMaster:
             except Exception as error:
                 self._recorder.attempt_ended(error)
                 self._stop_if_fenced()
+                self._quietly("keep the round that failed", self._keep_failed_round)
                 delay = self._restarts.next_delay_ms(error, self._clock.now_ms())
                 if delay is None or not getattr(error, "restart_helps", True):
                     raise
@@ -294,7 +298,8 @@ class JobMaster:
         if restored.ending is not None:
             return self._end_with(restored.ending)
         token = new_token()
-        self._engine.start(job_spec(self.graph, token, self._subtask_settings()))
+        self._spec = job_spec(self.graph, token, self._subtask_settings())
+        self._engine.start(self._spec)
         self._attempt = Attempt(
             token=token,
             restored=restored,
@@ -322,6 +327,14 @@ class JobMaster:
         self._savepoint = ending.address
         if ending.cancels:
             raise JobCancelledError("The job was cancelled", where=f"its savepoint: {ending.address}")
+
+    def _keep_failed_round(self) -> None:
+        """For ``tidegate debug``. Behind everything that counts."""
+        failed = self._attempt.failed_round if self._attempt is not None else None
+        if failed is not None and self._spec is not None and self._settings.checkpoints is not None:
+            kept = FailedRound.of(self.graph.name, self.job_id, self._spec, *failed)
+            if kept is not None:
+                kept.keep(self._job.files)
 
     def _stop_if_fenced(self) -> None:
         """What failed may be a newer driver's tidying up: then that is the reason, and a restart would not help."""
@@ -388,6 +401,8 @@ class JobMaster:
         current, self._current = self._current, None
         if not (fenced or (current is not None and current.claimed.fenced() is not None)):
             self._quietly("release what the executors hold", self._engine.stop)
+            if status in (JobStatus.FINISHED, JobStatus.CANCELED):
+                self._quietly("forget a round that failed", lambda: self._job.files.delete(FAILED_ROUND))
         if current is not None:
             self._quietly("end the lease", lambda: current.end(attempt_status))
         self._quietly("delete the job's directory", self._clear_directory)

@@ -129,7 +129,7 @@ class Restoring:
 
     def _restore(self, claimed: Claimed, recovery: Recovery, undo: contextlib.ExitStack) -> Restored:
         settings, located = self._job.settings, recovery.located
-        graph, progress, positions = self._read(located)
+        graph, progress, positions = read_restored(self._job, located)
         # The planner refuses what cannot be read, before Spark starts.
         most, whole = settings.round_max_records, settings.batch_mode
         planner = SourcePlanner(graph.sources, settings.round_target_ms, positions, most, whole=whole)
@@ -186,27 +186,6 @@ class Restoring:
             discard_unfinished(address)
             lease.savepoint_over(address)
 
-    def _read(self, located: Located | None) -> tuple[JobGraph, Progress, dict[int, Any]]:
-        """The graph, the progress to start from and the sources' positions; every mismatch is reported here, by reading only."""
-        job = self._job
-        if located is None:
-            graph = job.graph({})
-            return graph, Progress(graph), {}
-        metadata = located.metadata
-        graph = job.graph({o.uid_hash: o.max_parallelism for o in metadata.operators})
-        located.check_files()
-        matched = match_operators(
-            metadata,
-            [_declared(operator) for operator in graph.operators],
-            where=located.address,
-            allow_non_restored_state=job.settings.ignore_unclaimed_state,
-        )
-        root = "" if located.root.root == job.files.root else located.root.root
-        progress = Progress.restored(graph, matched, root=root)
-        positions = {o.id: matched[o.uid_hash].source for o in graph.operators if o.uid_hash in matched}
-        log.info("job %s: restores checkpoint %d from %s", job.job_id, metadata.checkpoint_id, located.address)
-        return graph, progress, positions
-
     @staticmethod
     def _settle(committers: SinkCommitters, progress: Progress) -> Progress:
         """Behind the recorded decision: finish step 8 of the restored checkpoint, abort what lies beyond it."""
@@ -252,6 +231,27 @@ class Restoring:
             history=CheckpointHistory(self._job.files),
             clock=self._job.clock,
         )
+
+
+def read_restored(job: Submission, located: Located | None) -> tuple[JobGraph, Progress, dict[int, Any]]:
+    """The graph, the progress to start from and the sources' positions; every mismatch is reported here, by reading only."""
+    if located is None:
+        graph = job.graph({})
+        return graph, Progress(graph), {}
+    metadata = located.metadata
+    graph = job.graph({o.uid_hash: o.max_parallelism for o in metadata.operators})
+    located.check_files()
+    matched = match_operators(
+        metadata,
+        [_declared(operator) for operator in graph.operators],
+        where=located.address,
+        allow_non_restored_state=job.settings.ignore_unclaimed_state,
+    )
+    root = "" if located.root.root == job.files.root else located.root.root
+    progress = Progress.restored(graph, matched, root=root)
+    positions = {o.id: matched[o.uid_hash].source for o in graph.operators if o.uid_hash in matched}
+    log.info("job %s: restores checkpoint %d from %s", job.job_id, metadata.checkpoint_id, located.address)
+    return graph, progress, positions
 
 
 def _begins_beside_output(job: Submission, recovery: Recovery) -> RestoreError:

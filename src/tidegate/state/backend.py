@@ -185,6 +185,10 @@ class KeyedBackend:
         """A stable text of the declared key type, ``pickle`` where there is none. Under another one stored keys are other keys."""
         return self.identity.describe
 
+    def registered(self) -> dict[str, KeyedState]:
+        """The states that were asked for, by name."""
+        return dict(self._states)
+
     def schemas(self) -> list[StateSchema]:
         """What is known of the states registered so far, by name."""
         return [schema_of(self._states[name].descriptor) for name in sorted(self._states)]

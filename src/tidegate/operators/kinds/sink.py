@@ -17,7 +17,7 @@ from tidegate.operators.collecting import CollectingOperator
 from tidegate.operators.functions import checkpointed
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site
 from tidegate.operators.own_state import OwnState
-from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.sink import Prepared, Sink, SinkWriter, UnwrittenSink, WriterContext
 from tidegate.state.snapshot import WRITER, ListPart, OperatorSnapshot, Part, Redistribution
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,8 @@ class SinkOperator(CollectingOperator):
 
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
-        self._sink: Sink = self.operator.spec.sink
+        replays = site.settings.replays
+        self._sink: Sink = UnwrittenSink(self.operator.spec.sink) if replays else self.operator.spec.sink
         self._writer: SinkWriter | None = None
         self._convert = boundary(self.operator.spec.type_info) if self._sink.reads_records else None
         function = checkpointed(getattr(self._sink, "function", None))

@@ -1,0 +1,144 @@
+"""``tidegate debug``: a failed round once more, in this process, with the debugger at the user's line."""
+
+from __future__ import annotations
+
+import pdb
+import tempfile
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tidegate.cli.jobs import job_ids
+from tidegate.cli.outcome import Json, Verbose, command, print_json
+from tidegate.common.errors import SnapshotError
+from tidegate.common.user_code import is_the_users
+
+if TYPE_CHECKING:
+    from tidegate.runtime.replay import Failure
+
+
+@command
+def debug(
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB|PATH",
+            help="A job that failed: its id or its directory; or a checkpoint.",
+            autocompletion=job_ids,
+        ),
+    ],
+    record: Annotated[bool, typer.Option("--record", help="Show record, key, state and line, and end.")] = False,
+    program: Annotated[
+        str | None,
+        typer.Option("--program", metavar="FILE", help="Run what is behind a checkpoint, with this program."),
+    ] = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", min=1, help="With --program: look at most so many rounds ahead.")
+    ] = 100,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Run the round in which a job's code failed again, here: without Spark, without touching a sink. Stops in the debugger at the
+    line that failed, with record, key and state as variables."""
+    from tidegate.cli.checkpoint_list import directory_of
+    from tidegate.common.files import Files
+    from tidegate.runtime.failed_round import FailedRound  # other commands need nothing of what runs jobs
+    from tidegate.runtime.replay import replay
+
+    show: Callable[[Failure], None] = _as_json if json else _tell if record else _stop
+    with tempfile.TemporaryDirectory(prefix="tidegate-debug-") as directory:
+        if program is not None:
+            from tidegate.cli.debug_program import replay_program
+
+            return replay_program(program, job, directory, show, rounds)
+        failed = FailedRound.read(Files(directory_of(job)))
+        if not json:
+            plan = failed.plan.context
+            typer.echo(
+                f"job '{failed.job_name}' ({failed.job_id}), round {plan.round}, failed with:\n{failed.message}\n"
+            )
+        if not replay(failed, directory, show):
+            raise SnapshotError(
+                "A round fails again if nothing but its records and state decides.",
+                where=f"job '{failed.job_name}', round {failed.plan.context.round}",
+                found="it ran through. It had failed with: " + failed.message.replace("\n", "\n    "),
+                cure="look for the clock, random numbers, other systems, or a sink, which a replay does not touch",
+            )
+
+
+# -- what is shown -------------------------------------------------------------------------------------------------------
+
+
+def facts(failure: Failure) -> list[tuple[str, str]]:
+    """As lines. Without a record a timer or a window has called the function."""
+    from tidegate.operators.blame import reprlib_repr
+
+    found = [("operator", failure.operator), ("subtask", failure.subtask)]
+    if failure.line is not None:
+        found.append(("line", failure.line))
+    if failure.has_record:
+        found.append(("record", reprlib_repr(failure.record)))
+    if failure.has_key:
+        found.append(("key", reprlib_repr(failure.key)))
+        found += [(f"state {name!r}", reprlib_repr(value)) for name, value in failure.state.items()]
+    text = str(failure.error)
+    return [*found, ("error", type(failure.error).__name__ + (f": {text}" if text else ""))]
+
+
+def _tell(failure: Failure) -> None:
+    for name, text in facts(failure):
+        typer.echo(f"{name}: {text}")
+
+
+def _as_json(failure: Failure) -> None:
+    from tidegate.cli.state_rows import jsonable
+
+    print_json(
+        {
+            "operator": failure.operator,
+            "subtask": failure.subtask,
+            "line": failure.line,
+            "record": jsonable(failure.record),
+            "key": jsonable(failure.key),
+            "state": jsonable(failure.state),
+            "error": f"{type(failure.error).__name__}: {failure.error}",
+        }
+    )
+
+
+def _stop(failure: Failure) -> None:
+    _tell(failure)
+    typer.echo("variables: record, key, state, operator, error; q ends\n")
+    debugger = Debugger(failure)
+    debugger.reset()
+    debugger.interaction(None, failure.error.__traceback__)
+
+
+class Debugger(pdb.Pdb):
+    """Post mortem, at the innermost frame of the user's own code, with what is known of the failure as variables there."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__()
+        self.prompt = "(tidegate) "
+        self._known = {
+            "record": failure.record,
+            "key": failure.key,
+            "state": failure.state,
+            "operator": failure.operator,
+            "error": failure.error,
+        }
+
+    def setup(self, frame: FrameType | None, tb: Any) -> Any:
+        done = super().setup(frame, tb)
+        users = [n for n, (one, _) in enumerate(self.stack) if is_the_users(one.f_code.co_filename)]
+        if users:
+            self.curindex = users[-1]
+            self.curframe = self.stack[self.curindex][0]
+            self.curframe_locals = self.curframe.f_locals
+        variables: Any = self.curframe_locals
+        for name, value in self._known.items():
+            if name not in variables:  # the user's own win
+                variables[name] = value
+        return done

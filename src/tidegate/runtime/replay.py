@@ -1,0 +1,201 @@
+"""Runs a round again in this process: without Spark, in a directory of its own, touching no sink and nothing of the job's.
+
+What stands above the failed subtask is computed again, level by level. Functions are called, never inlined, so that the user's own
+frames are there to be looked at. At the first failure ``stopped`` is called, with everything alive.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from tidegate.common.errors import SnapshotError, UserCodeError
+from tidegate.common.user_code import CHAIN_FILE, is_the_users, user_line
+from tidegate.operators.level import Job, JobSpec
+from tidegate.operators.operator import StreamOperator
+from tidegate.operators.rows import Row, TaskPlan
+from tidegate.operators.subtask import Subtask
+from tidegate.runtime.engine import RoundPlan
+from tidegate.runtime.failed_round import FailedRound
+from tidegate.state.context import NO_KEY
+from tidegate.state.keys import visible
+from tidegate.state.refs import StateFile
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failure as it stands. ``error``: what user code raised, with its traceback. ``record``: what it was handed, if it failed
+    at one. ``has_key``: whether there was a key; then ``state`` has what the operator keeps for it, by name of the state."""
+
+    subtask: str
+    operator: str
+    where: str
+    line: str | None
+    error: BaseException
+    has_record: bool = False
+    record: Any = None
+    has_key: bool = False
+    key: Any = None
+    namespace: bytes = b""
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+Stopped = Callable[[Failure], None]
+
+
+def replay(failed: FailedRound, directory: str, stopped: Stopped) -> bool:
+    """Whether it has failed again. ``directory``: empty, for what the round writes."""
+    gone = failed.missing_files()
+    if gone:
+        raise SnapshotError(
+            "A round is run again from the state files it began with.",
+            where=failed.root,
+            found=f"these are gone: {', '.join(gone)}",
+            cure="the job has gone on since: debug it when it has failed for good, or give a checkpoint with --program FILE",
+        )
+    sys.path.extend(path for path in failed.modules if path not in sys.path)
+    rounds = LocalRounds(failed.spec, directory, stopped)
+    rounds.run(moved(failed.plan, failed.root), until=(failed.chain, failed.subtask))
+    return rounds.failed
+
+
+def moved(plan: RoundPlan, root: str) -> RoundPlan:
+    """The plan for a subtask that writes elsewhere than where its files are."""
+
+    def there(file: StateFile) -> StateFile:
+        return file if file.root else msgspec.structs.replace(file, root=root)
+
+    def task(one: TaskPlan) -> TaskPlan:
+        snapshots = {n: snapshot.with_files(there) for n, snapshot in one.snapshots.items()}
+        return replace(one, snapshots=snapshots, compact={}, replaced={})
+
+    return RoundPlan(plan.context, [[task(one) for one in level] for level in plan.tasks])
+
+
+class LocalRounds:
+    """Levels in one process, one subtask after the other. ``failed``: it has come to a failure, and ``stopped`` was told."""
+
+    def __init__(self, spec: JobSpec, directory: str, stopped: Stopped) -> None:
+        own = {"root": directory, "local_root": f"{directory}/local", "inline": False, "replays": True}
+        self._spec = replace(spec, settings=replace(spec.settings, **own))  # type: ignore[arg-type]
+        self._job = _WatchedJob(self._spec, self._on_failure)
+        self._stopped, self.failed = stopped, False
+
+    def run(self, plan: RoundPlan, until: tuple[int, int] | None = None) -> list[Any]:
+        """Up to the subtask ``until``, or all. What comes out behind the last level: pickled acks."""
+        widths = self._spec.widths
+        incoming: list[list[Row]] = [[] for _ in range(widths[0])]
+        for level in range(len(widths)):
+            places = self._spec.partitions[level]
+            wanted = [n for n, place in enumerate(places) if place == until] or range(len(places))
+            outgoing: list[tuple[int, Any]] = []
+            for partition in wanted:
+                task = plan.tasks[level][partition]
+                rows = iter(incoming[partition])
+                outgoing += self._job.run_partition(level, partition, plan.context, task, rows)
+                if self.failed:
+                    return []
+            if until in places or level + 1 == len(widths):
+                return [payload for _, payload in outgoing]
+            incoming = [[] for _ in range(widths[level + 1])]
+            for partition, row in outgoing:
+                incoming[partition].append(row)
+        return []
+
+    def close(self) -> None:
+        self._job.close()
+
+    def _on_failure(self, subtask: Subtask, error: Exception) -> None:
+        if not self.failed:
+            self.failed = True
+            self._stopped(look_at(subtask, error))
+
+
+class _WatchedJob(Job):
+    """Its subtasks tell of a failure where it happens."""
+
+    def __init__(self, spec: JobSpec, on_failure: Callable[[Subtask, Exception], None]) -> None:
+        super().__init__(spec)
+        self._on_failure = on_failure
+
+    def subtask(self, chain: int, index: int, plan: TaskPlan) -> Subtask:
+        made = super().subtask(chain, index, plan)
+        made.on_failure = self._on_failure
+        return made
+
+
+# -- looking -------------------------------------------------------------------------------------------------------------
+
+
+def look_at(subtask: Subtask, error: Exception) -> Failure:
+    """What is known where a subtask has failed, while it stands there."""
+    raised: BaseException = error
+    while isinstance(raised, UserCodeError) and raised.__cause__ is not None:
+        raised = raised.__cause__
+    where = getattr(error, "where", None) or ""
+    operator = _operator(subtask, where)
+    record = _record(raised)
+    found = Failure(
+        subtask=f"{subtask.chain.name} ({subtask.index + 1}/{subtask.chain.parallelism})",
+        operator=operator.operator.name,
+        where=where,
+        line=user_line(raised),
+        error=raised,
+        has_record=bool(record),
+        record=record[0] if record else None,
+    )
+    context = operator.key_context
+    if context is None or context.key is NO_KEY:
+        return found
+    key, namespace = visible(context.key), context.namespace
+    return replace(found, has_key=True, key=key, namespace=namespace, state=_state(operator))
+
+
+def _operator(subtask: Subtask, where: str) -> StreamOperator:
+    named = [one for one in subtask.operators.values() if f"'{one.operator.name}'" in where]
+    return named[0] if named else subtask.head
+
+
+def _record(error: BaseException) -> list[Any]:
+    """The record that the innermost loop was at; none, if user code was not called for a record."""
+    found: list[Any] = []
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        caller = frame.f_back
+        if frame.f_code.co_filename == CHAIN_FILE and caller is not None and "source" in caller.f_locals:
+            found = caller.f_locals["source"].record_at(line, frame.f_locals)
+    return found
+
+
+def _state(operator: StreamOperator) -> dict[str, Any]:
+    by_key = getattr(operator, "by_key", None)
+    if by_key is None:
+        return {}
+    return {name: _read(state) for name, state in by_key.backend.registered().items()}
+
+
+def _read(state: Any) -> Any:
+    """Of the current key, as the user's function would get it."""
+    for method in ("value", "items", "get"):
+        read = getattr(state, method, None)
+        if read is not None:
+            try:
+                return dict(read()) if method == "items" else read()
+            except Exception as error:
+                return f"<cannot be read: {type(error).__name__}: {error}>"
+    return "<not kept by key>"
+
+
+def user_frame(tb: TracebackType | None) -> TracebackType | None:
+    """Where the user's own code stands in a traceback, innermost."""
+    found = None
+    while tb is not None:
+        if is_the_users(tb.tb_frame.f_code.co_filename):
+            found = tb
+        tb = tb.tb_next
+    return found

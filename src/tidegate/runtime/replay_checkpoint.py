@@ -1,0 +1,111 @@
+"""Runs the rounds behind a checkpoint in this process, to see where user code fails: nothing of the job's is changed."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from enum import Enum
+
+from tidegate.checkpoint.locate import locate
+from tidegate.checkpoint.owner import is_alive
+from tidegate.common.clock import SystemClock
+from tidegate.common.errors import SnapshotError
+from tidegate.common.files import Files
+from tidegate.graph.plan import JobGraph
+from tidegate.graph.transformation import Program
+from tidegate.operators.level import job_spec
+from tidegate.operators.rows import Ack, RoundContext
+from tidegate.operators.settings import Settings
+from tidegate.runtime.planner import SourcePlanner
+from tidegate.runtime.replay import LocalRounds, Stopped
+from tidegate.runtime.restoring import Submission, read_restored
+from tidegate.runtime.settings import JobSettings
+from tidegate.runtime.statistics import busy_seconds
+
+
+class End(Enum):
+    """Why no further round was run."""
+
+    FAILED = "user code failed"
+    FINISHED = "all sources have ended"
+    IDLE = "the sources have nothing more to read now"
+    ENOUGH = "that was as many rounds as were asked for"
+    DECLINED = "a snapshot could not be taken"
+
+
+@dataclass(frozen=True)
+class Behind:
+    rounds: int
+    records: int
+    end: End
+
+
+def replay_behind(program: Program, path: str, directory: str, stopped: Stopped, most: int) -> Behind:
+    """At most so many rounds. Their cuts are not those of the job: what a round reads depends on what there was to read."""
+    settings, clock = JobSettings.of(program.configuration), SystemClock()
+    job = Submission(
+        program=program,
+        settings=settings,
+        job_id="replay",
+        run_id="replay",
+        files=Files(directory),
+        local_root=f"{directory}/local",
+        clock=clock,
+        liveness=is_alive,
+    )
+    located = locate(path)
+    graph, progress, positions = read_restored(job, located)
+    _refuse_once_only(graph)
+    rounds = LocalRounds(job_spec(graph, "replay", _settings(job)), directory, stopped)
+    planner = SourcePlanner(
+        graph.sources, settings.round_target_ms, positions, settings.round_max_records, whole=settings.batch_mode
+    )
+    number, records = located.metadata.round, 0
+    try:
+        for done in range(most):
+            number, now = number + 1, clock.now_ms()
+            sources = planner.plan(now, progress.snapshots)
+            if not any(plan.intervals or plan.finished for plan in sources.values()):
+                return Behind(done, records, End.IDLE)
+            context = RoundContext(number, f"replay-{number}", None, now, statuses=progress.statuses())
+            acks: list[Ack] = [pickle.loads(ack) for ack in rounds.run(progress.plan(context, sources))]
+            if rounds.failed:
+                return Behind(done, records, End.FAILED)
+            progress.check(acks)
+            if any(ack.declined is not None for ack in acks):
+                return Behind(done, records, End.DECLINED)
+            progress = progress.accept(acks).progress
+            planner.accept(busy_seconds(acks, graph))
+            records += sum(ack.records_in for ack in acks)
+            if planner.finished:
+                return Behind(done + 1, records, End.FINISHED)
+        return Behind(most, records, End.ENOUGH)
+    finally:
+        planner.close()
+        rounds.close()
+
+
+def _refuse_once_only(graph: JobGraph) -> None:
+    for operator in graph.sources:
+        if not operator.spec.source.can_replay:
+            raise SnapshotError(
+                "What is behind a checkpoint can be run again if all sources can be read again.",
+                where=f"source '{operator.name}'",
+                found="what it has given once it does not give again",
+            )
+
+
+def _settings(job: Submission) -> Settings:
+    own = job.settings
+    return Settings(
+        job_id=job.run_id,
+        root=job.files.root,
+        local_root=job.local_root,
+        chunk_records=own.chunk_records,
+        map_size=own.map_size,
+        cache_bytes=own.cache_bytes,
+        parameters=dict(own.parameters),
+        object_reuse=own.object_reuse,
+        batch_mode=own.batch_mode,
+        watermark_interval_ms=own.watermark_interval_ms,
+    )
