@@ -6,17 +6,21 @@ Only the latest failure is kept, and it goes with the job. It is no part of the 
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tidegate.common import secrets
 from tidegate.common.errors import NewerFormatError, SnapshotError
 from tidegate.common.files import Files, corrupt
 from tidegate.operators.level import JobSpec
 from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
+
+log = logging.getLogger(__name__)
 
 PATH = "failed-round"
 VERSION = 1
@@ -62,7 +66,12 @@ class FailedRound:
         )
 
     def keep(self, files: Files) -> None:
-        files.replace(PATH, _MAGIC + bytes([VERSION]) + pickle.dumps(self, 5))
+        """Not if the program holds a password (of a connector): the file would show it."""
+        content = pickle.dumps(self, 5)
+        if secrets.are_in(content):
+            log.warning("the round that failed is not kept to be run again: the program holds a password")
+            return files.delete(PATH)
+        files.replace(PATH, _MAGIC + bytes([VERSION]) + content)
 
     @staticmethod
     def read(files: Files) -> FailedRound:

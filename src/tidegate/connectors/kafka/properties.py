@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tidegate.common import secrets
 from tidegate.common.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
@@ -116,6 +117,7 @@ class ClientProperties(dict[str, str]):
 
     def client(self) -> dict[str, Any]:
         """The arguments of the client."""
+        secrets.hide(self.secrets())
         arguments: dict[str, Any] = {}
         for key, value in self.items():
             name = _CLIENT.get(key)
