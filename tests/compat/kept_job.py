@@ -1,6 +1,7 @@
-"""A job whose checkpoint is kept in ``golden/job-<version>``: every later version restores it and ends as if nothing had been.
+"""A job whose checkpoint is kept in ``golden/job-<version>``, and a savepoint of it in ``golden/savepoint-<version>``: every later
+version restores them and ends as if nothing had been.
 
-``python tests/compat/kept_job.py`` writes the checkpoint of this version's format, if there is none yet.
+``python tests/compat/kept_job.py`` writes those of this version's format, if there are none yet.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any
 
 from tidegate.checkpoint.metadata import VERSION
 from tidegate.common import Configuration, Types, WatermarkStrategy
+from tidegate.common.completable_future import CompletableFuture
 from tidegate.common.errors import JobFailedError
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.connectors.discard import DiscardingSink
+from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.functions import RuntimeContext
@@ -24,7 +27,7 @@ from tidegate.datastream.state import ListStateDescriptor, MapStateDescriptor, V
 from tidegate.testing.simulated_executor import SimulatedExecutor
 
 GOLDEN = Path(__file__).parent / "golden"
-RECORDS, FAILS_AT, NEVER = 400, 250, 10**12
+RECORDS, FAILS_AT, STOPS_AT, NEVER = 400, 250, 8, 10**12
 
 
 class Totals(KeyedProcessFunction):
@@ -58,8 +61,9 @@ class SameTime(TimestampAssigner):
         return value
 
 
-def run(directory: str, *, fails: bool, restore: Path | None = None, parallelism: int = 2) -> list[Any]:
-    """The job's output. ``fails``: it does so in the middle, and leaves its checkpoints in ``directory``."""
+def program(
+    directory: str, *, fails: bool = False, restore: Path | None = None, parallelism: int = 2
+) -> tuple[StreamExecutionEnvironment, DataStream]:
     executor.register_executor("kept-job", SimulatedExecutor)
     settings = {
         "execution.target": "kept-job",
@@ -80,7 +84,13 @@ def run(directory: str, *, fails: bool, restore: Path | None = None, parallelism
     numbers = env.from_source(NumberSequenceSource(0, RECORDS - 1), strategy, "numbers", Types.LONG()).uid("numbers")
     by_text = numbers.key_by(lambda x: f"k{x % 4}", key_type=Types.STRING()).process(Totals("text")).uid("by text")
     by_other = numbers.key_by(lambda x: (x % 3) / 2).process(Totals("float")).uid("by float")
-    results = by_text.union(by_other).execute_and_collect("kept")
+    return env, by_text.union(by_other)
+
+
+def run(directory: str, *, fails: bool, restore: Path | None = None, parallelism: int = 2) -> list[Any]:
+    """The job's output. ``fails``: it does so in the middle, and leaves its checkpoints in ``directory``."""
+    _, stream = program(directory, fails=fails, restore=restore, parallelism=parallelism)
+    results = stream.execute_and_collect("kept")
     assert isinstance(results, CloseableIterator)
     with results:
         return sorted(results)
@@ -98,8 +108,35 @@ def expected() -> list[Any]:
     return sorted(rows)
 
 
+def stop(directory: str) -> str:
+    """Stop the job in the middle; gives the savepoint."""
+    env, stream = program(directory)
+    stream.sink_to(DiscardingSink())
+    client = env.execute_async("kept")
+    asked: list[CompletableFuture[str]] = []
+
+    def ask(statistics: Any) -> None:
+        if statistics.round >= STOPS_AT and not asked:
+            asked.append(client.stop_with_savepoint(False, f"{directory}/savepoints"))
+
+    client.add_round_listener(ask)
+    client.get_job_execution_result().result()
+    return asked[0].result()
+
+
 def main() -> None:
-    target = GOLDEN / f"job-{VERSION}"
+    keep_checkpoint(GOLDEN / f"job-{VERSION}")
+    keep_savepoint(GOLDEN / f"savepoint-{VERSION}")
+
+
+def keep_savepoint(target: Path) -> None:
+    if not target.exists():
+        with tempfile.TemporaryDirectory() as directory:
+            shutil.copytree(stop(directory), target)
+        sys.stdout.write(f"written: {target}\n")
+
+
+def keep_checkpoint(target: Path) -> None:
     if target.exists():
         return
     with tempfile.TemporaryDirectory() as directory:

@@ -35,10 +35,17 @@ def test_a_job_of_every_version_goes_on(kept: Path, parallel: int, tmp_path: Pat
     assert restored == kept_job.expected()
 
 
+@pytest.mark.parametrize("kept", sorted(GOLDEN.glob("savepoint-*")), ids=lambda kept: kept.name)
+@pytest.mark.parametrize("parallel", [1, 2, 3])
+def test_a_savepoint_of_every_version_is_resumed(kept: Path, parallel: int, tmp_path: Path) -> None:
+    assert kept_job.run(str(tmp_path), fails=False, restore=kept, parallelism=parallel) == kept_job.expected()
+
+
 def test_this_version_has_a_kept_job(tmp_path: Path) -> None:
     assert (GOLDEN / f"job-{metadata.VERSION}").exists(), (
         "run `python tests/compat/kept_job.py` and commit what it wrote"
     )
+    assert (GOLDEN / f"savepoint-{metadata.VERSION}").exists()
     assert kept_job.run(str(tmp_path), fails=False) == kept_job.expected()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from crash_run import CrashRun
@@ -14,7 +15,7 @@ def crash(tmp_path: Path) -> Iterator[Callable[..., CrashRun]]:
     """``crash(*plan)``: a run in the test's directory. Whatever a failed test leaves running ends with it."""
     runs: list[CrashRun] = []
 
-    def make(*plan: str, **options: dict[str, str]) -> CrashRun:
+    def make(*plan: str, **options: Any) -> CrashRun:
         runs.append(CrashRun(tmp_path, *plan, **options))
         return runs[-1]
 

@@ -97,7 +97,8 @@ def main(directory: Path) -> None:
         "restart-strategy.fixed-delay.delay": "10 ms",
         **json.loads(os.environ.get("CRASH_JOB_KEYS", "{}")),
     }
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(keys)).set_parallelism(2)
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(keys))
+    env.set_parallelism(int(os.environ.get("CRASH_JOB_PARALLELISM", "2")))
     numbers = env.from_source(NumberSequenceSource(0, RECORDS - 1), WatermarkStrategy.no_watermarks(), "numbers")
     counted = numbers.uid("numbers").map(Order).key_by(lambda order: order.key, Types.STRING()).process(Counter())
     sink = FileSink.for_row_format(str(directory / "files"), Encoder.simple_string_encoder())
@@ -105,7 +106,28 @@ def main(directory: Path) -> None:
     sink.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy())
     counted.uid("counted").sink_to(sink.build()).uid("files")
     numbers.add_sink(RenamedFiles(directory / "transactions")).uid("transactions")
-    env.execute("crash test")
+    command = os.environ.get("CRASH_JOB_COMMAND")
+    if command:
+        run_and_tell(env, command, str(directory / "savepoints"))
+    else:
+        env.execute("crash test")
+
+
+def run_and_tell(env: StreamExecutionEnvironment, command: str, target: str) -> None:
+    """Somebody asks for a savepoint, or to stop with one, when some rounds are over."""
+    client = env.execute_async("crash test")
+    asked: list[Any] = []
+
+    def ask(statistics: Any) -> None:
+        if statistics.round >= 4 and not asked:
+            asked.append(
+                client.stop_with_savepoint(False, target) if command == "stop" else client.trigger_savepoint(target)
+            )
+
+    client.add_round_listener(ask)
+    client.get_job_execution_result().result()
+    for answer in asked:
+        print("savepoint:", answer.result())
 
 
 if __name__ == "__main__":

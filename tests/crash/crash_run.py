@@ -27,7 +27,7 @@ PATIENCE = 240.0
 class CrashRun:
     """``plan``: entries of the kill hook. Counters go on over all starts, so each entry fires once."""
 
-    def __init__(self, directory: Path, *plan: str, keys: dict[str, Any] | None = None) -> None:
+    def __init__(self, directory: Path, *plan: str, keys: dict[str, Any] | None = None, command: str = "") -> None:
         self.directory, self.plan = directory, plan
         self.kills = directory / "kills"
         self.kills.mkdir()
@@ -41,7 +41,18 @@ class CrashRun:
             "TIDEGATE_KILL_PLAN": ";".join(plan),
             "TIDEGATE_MASTER": "local[2,4]",
             "CRASH_JOB_KEYS": json.dumps(keys or {}),
+            "CRASH_JOB_COMMAND": command,
         }
+
+    def resume(self, path: Path, *, parallelism: int) -> int:
+        """The job from a savepoint, to its end."""
+        keys = json.dumps({"execution.state-recovery.path": str(path)})
+        self._environment |= {
+            "CRASH_JOB_KEYS": keys,
+            "CRASH_JOB_COMMAND": "",
+            "CRASH_JOB_PARALLELISM": str(parallelism),
+        }
+        return self.wait(self.start())
 
     def start(self) -> subprocess.Popen[bytes]:
         with open(self.directory / f"log-{len(list(self.directory.glob('log-*')))}", "wb") as log:

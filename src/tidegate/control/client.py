@@ -181,7 +181,7 @@ def _reachable(record: JobRecord) -> JobRecord:
 
 def _settled(record: JobRecord) -> JobRecord:
     """What the driver has written last; it may be about to."""
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + _ENDPOINT_S
     while time.monotonic() < deadline:
         latest = registry.read(record.run) or record
         if latest.life() in (Life.ENDED, Life.DIED):

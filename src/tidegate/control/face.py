@@ -28,11 +28,13 @@ log = logging.getLogger(__name__)
 _SHORT_S = 0.2
 """A job that is over by then has taken no command."""
 _LOOK_S = 0.25
-_LAST_S = 2.0
+_LAST_S = 10.0
+"""A home that does not answer holds up the end of a program for so long, and no longer."""
 
 _jobs = Jobs()
 _lock = threading.Lock()
 _server: Server | None = None
+_tidied = False
 _keeping: dict[threading.Thread, StartedJob] = {}
 
 
@@ -83,8 +85,16 @@ def _follow(job: StartedJob, controlled: ControlledJob) -> None:
             registry.write(current)
             record = current
         if over:
-            return registry.prune(current.ended_ms or current.started_ms)
+            return _tidy_up(current)
         over = job.wait(_LOOK_S)
+
+
+def _tidy_up(ended: registry.JobRecord) -> None:
+    """With the first job of the process, and then now and again."""
+    global _tidied
+    if not _tidied or registry.is_crowded():
+        _tidied = True
+        registry.prune(ended.ended_ms or ended.started_ms)
 
 
 def _first_record(job: StartedJob) -> registry.JobRecord:

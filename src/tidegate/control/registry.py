@@ -97,6 +97,15 @@ def records() -> list[JobRecord]:
 
 
 def _read(path: Path) -> JobRecord | None:
+    record = _read_once(path)
+    if record is not None and record.life() is Life.DIED:
+        return _read_once(
+            path
+        )  # it may have written its end between the first look at the file and that at the process
+    return record
+
+
+def _read_once(path: Path) -> JobRecord | None:
     try:
         record = msgspec.json.decode(path.read_bytes(), type=JobRecord)
         known = record.version <= VERSION and record.state in JobStatus.__members__
@@ -115,6 +124,11 @@ def newest_runs(runs: Iterable[JobRecord]) -> list[JobRecord]:
         by_job.pop(record.job_id, None)
         by_job[record.job_id] = record
     return list(by_job.values())
+
+
+def is_crowded() -> bool:
+    """Whether it is time to ``prune``: not with every job, since that reads all records."""
+    return sum(1 for _ in (home() / _JOBS).iterdir()) > KEPT * 5 // 4
 
 
 def prune(now_ms: int, kept: int = KEPT, days: int = KEPT_DAYS) -> None:

@@ -24,9 +24,10 @@ from tidegate.graph.transformation import Program
 from tidegate.operators.level import JobSpec, job_spec
 from tidegate.operators.settings import Settings
 from tidegate.runtime.attempt import Attempt
-from tidegate.runtime.commands import Cancel, Command, LastSavepoint, Stopping, Suspend
+from tidegate.runtime.commands import Cancel, Command, LastSavepoint, SavepointCommand, Stopping, Suspend
 from tidegate.runtime.engine import Engine
 from tidegate.runtime.failed_round import FailedRound, forget
+from tidegate.runtime.generated_ids import GeneratedIds
 from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
 from tidegate.runtime.lanes import ThreadedLanes
 from tidegate.runtime.life_cycle import FinishedBefore, Restored
@@ -103,6 +104,7 @@ class JobMaster:
         self._current: Restored | FinishedBefore | None = None
         self._round = 0
         self._savepoint: str | None = None  # the job has ended with it
+        self._generated_ids = GeneratedIds(program, self.graph)
 
     # -- from outside ----------------------------------------------------------------------------------------------------
 
@@ -144,6 +146,8 @@ class JobMaster:
         more."""
         # Before the command: the job's thread, once it has taken that, begins no round that nobody would cancel.
         stopping = isinstance(command, Stopping) and self._ask_to_stop(command)
+        if isinstance(command, SavepointCommand):
+            self._generated_ids.warn()
         with self._status_lock:
             ended = self.status.is_terminal_state()
             if not ended:
@@ -208,6 +212,8 @@ class JobMaster:
                 operator.spec.sink.validate()
                 policy = self._settings.checkpoints
                 operator.spec.sink.validate_checkpoints(None if policy is None else policy.interval_ms)
+            if self.has_fixed_id or self._settings.recovery_path or self._settings.savepoint_dir:
+                self._generated_ids.warn()
             self._job.files.check_writable()
             job_spec(self.graph, "check", self._subtask_settings())
             self._start(first=True)

@@ -146,6 +146,7 @@ class Restoring:
         if savepoint is not None:
             savepoint.settle()
             claimed.lease.ends_with(savepoint.address)
+            remove_job(self._job.local_root, self._job.job_id)  # no engine runs that would
         self._clear_unfinished(claimed.lease, recovery)
         return Restored(
             claimed=claimed,

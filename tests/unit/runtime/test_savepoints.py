@@ -338,3 +338,17 @@ def test_while_the_job_restarts(tmp_path: Path) -> None:
     faults.install(None)
     locate(asked[0].answer.result(PATIENCE_S)).check_files()
     stop(handle)
+
+
+# -- ids -------------------------------------------------------------------------------------------------------------------
+
+
+def test_operators_without_a_uid_are_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    handle = started(endless(tmp_path), **RARELY, **{"tidegate.job-id": None})
+    assert "have no uid of their own" not in caplog.text  # its checkpoints are for nobody else
+    for _ in range(2):
+        answer(handle, TriggerSavepoint(f"{tmp_path}/sp"))
+    stop(handle)
+    [record] = [record for record in caplog.records if "have no uid of their own" in record.message]
+    assert "'numbers', 'ledger'" in record.message
+    assert "call uid('...') on each (pipeline.auto-generate-uids: false makes this an error)" in record.message
