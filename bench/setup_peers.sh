@@ -35,5 +35,12 @@ fi
 
 jars="$("$pyflink/bin/python" -c 'import os, pyflink; print(os.path.join(os.path.dirname(pyflink.__file__), "lib"))')"
 mkdir -p "$repo/bench/build"
-javac -d "$repo/bench/build" -cp "$jars/*" "$repo"/bench/peers/*.java
+# Flink's Kafka connector, with its client in it: of 2.2, the newest there is.
+kafka="$repo/bench/build/flink-sql-connector-kafka-5.0.0-2.2.jar"
+if [ ! -f "$kafka" ]; then
+    curl -sfL -o "$kafka.part" \
+        "https://repo1.maven.org/maven2/org/apache/flink/flink-sql-connector-kafka/5.0.0-2.2/$(basename "$kafka")"
+    mv "$kafka.part" "$kafka"
+fi
+javac -d "$repo/bench/build" -cp "$jars/*:$kafka" "$repo"/bench/peers/*.java
 echo "bench: peers ready (PyFlink in $pyflink, Java classes in bench/build)"
