@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry
 from tidegate.checkpoint.metadata import (
     FILE_NAME,
     SAVEPOINT,
@@ -140,6 +141,22 @@ class NewSavepoint:
     def discard(self) -> None:
         """It did not come to its end: leave nothing of it. Best effort."""
         discard(self.address)
+
+    def entry(self, end_ms: int, error: Exception | None) -> HistoryEntry:
+        """What the history of the job's checkpoints has of it; of a complete one the address."""
+        return HistoryEntry(
+            checkpoint_id=self.checkpoint_id,
+            token=self._cut.token,
+            kind=SAVEPOINT,
+            status=CheckpointStatus.COMPLETED if error is None else CheckpointStatus.FAILED,
+            trigger_ms=self._cut.trigger_ms,
+            end_ms=end_ms,
+            duration_ms=end_ms - self._cut.trigger_ms,
+            round=self._cut.round,
+            size=self.size if error is None else 0,
+            reason="" if error is None else "SAVEPOINT_FAILED",
+            message=self.address if error is None else str(error),
+        )
 
     def _settled(self) -> bytes:
         operators = [msgspec.structs.replace(operator, committables=[]) for operator in self._metadata.operators]

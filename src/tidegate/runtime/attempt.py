@@ -81,7 +81,15 @@ class Attempt:
         copies = SavepointLane(lanes, clock, lease.check)
         self._checkpoints = AttemptCheckpoints(restored.coordinator, self._lane, copies, lease, recorder, clock)
         self._copies = copies
-        self._savepoints = AttemptSavepoints(restored.place, restored.graph, lease, copies, recorder, clock)
+        self._savepoints = AttemptSavepoints(
+            restored.place,
+            restored.graph,
+            lease,
+            copies,
+            None if restored.coordinator is None else restored.coordinator.history,
+            recorder,
+            clock,
+        )
         self._sources: dict[int, SourcePlan] | None = None  # planned, and not yet run
         self._timer: Timer | None = None
         self._resting = self._ending = self._over = False

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidegate.checkpoint.history import CheckpointHistory
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.metadata import SAVEPOINT, CheckpointMetadata
 from tidegate.checkpoint.pending import PendingCheckpoint
@@ -105,10 +106,12 @@ class AttemptSavepoints:
         graph: JobGraph,
         lease: Lease,
         lane: SavepointLane,
+        history: CheckpointHistory | None,
         recorder: JobRecorder,
         clock: Clock,
     ) -> None:
-        self._place, self._graph, self._lease, self._lane = place, graph, lease, lane
+        """``history``: of the job's checkpoints, if it takes any."""
+        self._place, self._graph, self._lease, self._lane, self._history = place, graph, lease, lane, history
         self._recorder, self._clock = recorder, clock
         self._waiting: deque[PendingSavepoint] = deque()
         self._under_way: dict[str, SavepointCommand] = {}
@@ -228,6 +231,8 @@ class AttemptSavepoints:
         savepoint = event.savepoint
         command = self._under_way.pop(savepoint.address)
         self._lease.savepoint_over(savepoint.address)
+        if self._history is not None:
+            self._history.remember(savepoint.entry(self._clock.now_ms(), event.error))
         if event.error is None:
             self._recorder.step(savepoint.checkpoint_id, 7, size=savepoint.size)
             command.succeed(savepoint.address)

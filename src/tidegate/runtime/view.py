@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from tidegate.checkpoint.metadata import CHECKPOINT
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.common.clock import Clock
 from tidegate.common.job_status import JobStatus
@@ -267,7 +268,7 @@ class JobRecorder:
                 steps = {**shown.steps, number: self._clock.now_ms()}
                 size = shown.size if size is None else size
                 self._replace(shown, replace(shown, outcome=done, steps=steps, size=size))
-                if number == 7:
+                if number == 7 and shown.kind == CHECKPOINT:
                     totals = self._view.totals
                     self._view = replace(self._view, totals=replace(totals, checkpoints=totals.checkpoints + 1))
 

@@ -12,9 +12,11 @@ import pytest
 from small_jobs import SmallJob
 from test_commands import INTERVAL, PATIENCE_S, RARELY, endless, started, stop
 
+from tidegate.checkpoint.history import CheckpointStatus, read_history
 from tidegate.checkpoint.locate import locate
 from tidegate.common import faults
 from tidegate.common.errors import CheckpointError, ConfigurationError, JobCancelledError, StorageError
+from tidegate.common.files import Files
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.commands import (
     CancelWithSavepoint,
@@ -40,8 +42,11 @@ def test_a_savepoint_is_complete_in_itself_and_commits_nothing(tmp_path: Path) -
     assert located.metadata.kind == "savepoint"
     located.check_files()
     assert job.committed() == []
+    assert handle.view().totals.checkpoints == 0
     stop(handle)
     assert Path(path, "_metadata").exists()
+    [entry] = read_history(Files(handle.directory))
+    assert (entry.kind, entry.status, entry.message) == ("savepoint", CheckpointStatus.COMPLETED, path)
 
 
 def test_stopped_with_a_savepoint_and_resumed_elsewhere(tmp_path: Path) -> None:
