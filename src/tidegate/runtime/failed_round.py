@@ -12,13 +12,20 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+
+from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.locate import locate_own
 from tidegate.common.errors import NewerFormatError, SnapshotError
-from tidegate.common.files import Files, corrupt
+from tidegate.common.files import Files, corrupt, verified_copy
 from tidegate.operators.level import JobSpec
 from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
+from tidegate.state.refs import StateFile
 
-PATH = "failed-round"
+PATH, FILES = "failed-round", "failed-round.files"
+MOST_COPIED = 64 << 20
+"""Bytes of state files that are copied beside the plan: those that no checkpoint has, which the next attempt sweeps."""
 VERSION = 1
 _MAGIC = b"TGROUND"
 
@@ -47,6 +54,8 @@ class FailedRound:
     message: str
     root: str
     modules: tuple[str, ...]
+    copied: frozenset[str] = frozenset()
+    """Paths of state files of which ``FILES`` has a copy."""
 
     @staticmethod
     def of(job_name: str, job_id: str, spec: JobSpec, plan: RoundPlan, acks: Sequence[Ack]) -> FailedRound | None:
@@ -62,7 +71,33 @@ class FailedRound:
         )
 
     def keep(self, files: Files) -> None:
-        files.replace(PATH, _MAGIC + bytes([VERSION]) + pickle.dumps(self, 5))
+        forget(files)
+        fresh = self._fresh(files)
+        copied = fresh if sum(file.size for file in fresh) <= MOST_COPIED else []
+        for file in copied:
+            name = f"{FILES}/{_name(file)}"
+            verified_copy(files, file.path, files, name, size=file.size, hash=file.hash)
+        kept = replace(self, copied=frozenset(file.path for file in copied))
+        files.replace(PATH, _MAGIC + bytes([VERSION]) + pickle.dumps(kept, 5))
+
+    def _fresh(self, files: Files) -> list[StateFile]:
+        """State files of the round that are in no checkpoint: an attempt that follows deletes them."""
+        latest = read_lineage(files).latest
+        known = locate_own(files, latest).metadata.paths() if latest is not None and not latest.directory else set()
+        return [file for file in self._files() if not file.root and file.path not in known]
+
+    def _files(self) -> list[StateFile]:
+        tasks = (task for level in self.plan.tasks for task in level)
+        every = (file for task in tasks for snapshot in task.snapshots.values() for file in snapshot.files())
+        return list({(file.root, file.path): file for file in every}.values())
+
+    def found(self, file: StateFile) -> StateFile:
+        """A file of the plan, with the directory it is in."""
+        if file.root:
+            return file
+        if file.path in self.copied:
+            return msgspec.structs.replace(file, root=f"{self.root}/{FILES}", path=_name(file))
+        return msgspec.structs.replace(file, root=self.root)
 
     @staticmethod
     def read(files: Files) -> FailedRound:
@@ -86,20 +121,19 @@ class FailedRound:
                 cure="use the version of Tidegate that ran the job",
             )
         kept: FailedRound = pickle.loads(content[len(head) :])
-        return kept
+        return replace(kept, root=files.root)  # it may have been copied from where it was
 
     def missing_files(self) -> list[str]:
         """State files that the round needs and that are gone."""
-        own = Files(self.root)
-        files = {
-            (file.root, file.path)
-            for level in self.plan.tasks
-            for task in level
-            for snapshot in task.snapshots.values()
-            for file in snapshot.files()
-        }
-        return sorted(
-            (Files(root) if root else own).location(path)
-            for root, path in files
-            if not (Files(root) if root else own).exists(path)
-        )
+        places = [(Files(file.root), file.path) for file in map(self.found, self._files())]
+        return sorted(files.location(path) for files, path in places if not files.exists(path))
+
+
+def forget(files: Files) -> None:
+    """Delete what there is of a failed round."""
+    files.delete(PATH)
+    files.delete_tree(FILES)
+
+
+def _name(file: StateFile) -> str:
+    return file.path.rpartition("/")[2]

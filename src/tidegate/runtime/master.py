@@ -26,8 +26,7 @@ from tidegate.operators.settings import Settings
 from tidegate.runtime.attempt import Attempt
 from tidegate.runtime.commands import Cancel, Command, LastSavepoint, SavepointCommand, Stopping, Suspend
 from tidegate.runtime.engine import Engine
-from tidegate.runtime.failed_round import PATH as FAILED_ROUND
-from tidegate.runtime.failed_round import FailedRound
+from tidegate.runtime.failed_round import FailedRound, forget
 from tidegate.runtime.generated_ids import GeneratedIds
 from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
 from tidegate.runtime.lanes import ThreadedLanes
@@ -402,7 +401,7 @@ class JobMaster:
         if not (fenced or (current is not None and current.claimed.fenced() is not None)):
             self._quietly("release what the executors hold", self._engine.stop)
             if status in (JobStatus.FINISHED, JobStatus.CANCELED):
-                self._quietly("forget a round that failed", lambda: self._job.files.delete(FAILED_ROUND))
+                self._quietly("forget a round that failed", lambda: forget(self._job.files))
         if current is not None:
             self._quietly("end the lease", lambda: current.end(attempt_status))
         self._quietly("delete the job's directory", self._clear_directory)

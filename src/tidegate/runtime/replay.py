@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
-import msgspec
-
 from tidegate.common.errors import SnapshotError, UserCodeError
 from tidegate.common.user_code import CHAIN_FILE, is_the_users, user_line
 from tidegate.operators.level import Job, JobSpec
@@ -61,15 +59,12 @@ def replay(failed: FailedRound, directory: str, stopped: Stopped) -> bool:
         )
     sys.path.extend(path for path in failed.modules if path not in sys.path)
     rounds = LocalRounds(failed.spec, directory, stopped)
-    rounds.run(moved(failed.plan, failed.root), until=(failed.chain, failed.subtask))
+    rounds.run(moved(failed.plan, failed.found), until=(failed.chain, failed.subtask))
     return rounds.failed
 
 
-def moved(plan: RoundPlan, root: str) -> RoundPlan:
-    """The plan for a subtask that writes elsewhere than where its files are."""
-
-    def there(file: StateFile) -> StateFile:
-        return file if file.root else msgspec.structs.replace(file, root=root)
+def moved(plan: RoundPlan, there: Callable[[StateFile], StateFile]) -> RoundPlan:
+    """The plan for subtasks that write elsewhere than where their files are."""
 
     def task(one: TaskPlan) -> TaskPlan:
         snapshots = {n: snapshot.with_files(there) for n, snapshot in one.snapshots.items()}

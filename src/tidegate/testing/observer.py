@@ -281,4 +281,8 @@ def check_storage(directory: str, *, ended: bool, delete_failed: bool = False) -
 
 
 def _is_record(path: str) -> bool:
-    return path in ("history.json", "failed-round") or (path.startswith("lease/0") and path.endswith(".json"))
+    return (
+        path == "history.json"
+        or path.startswith("failed-round")
+        or (path.startswith("lease/0") and path.endswith(".json"))
+    )

@@ -16,8 +16,9 @@ from tidegate.common import global_configuration
 from tidegate.common.errors import CorruptFileError, JobFailedError, NewerFormatError, SnapshotError
 from tidegate.common.files import Files
 from tidegate.datastream import executor
-from tidegate.runtime.failed_round import PATH, FailedRound
+from tidegate.runtime.failed_round import FILES, PATH, FailedRound
 from tidegate.runtime.replay import Failure, replay
+from tidegate.state_reader import SavepointReader
 
 
 @pytest.fixture(autouse=True)
@@ -100,12 +101,27 @@ def test_only_the_latest_failure_is_kept_and_a_job_that_finishes_keeps_none(tmp_
     env = environment(tmp_path / "jobs", 2, **{"tidegate.job-id": job.name})
     build(env, "record", tmp_path / "touched", bad=-1)
     env.execute("totals of numbers")
-    assert not (job / PATH).exists()
+    assert not (job / PATH).exists() and not (job / FILES).exists()
+
+
+def test_what_the_next_attempt_sweeps_is_not_needed(tmp_path: Path) -> None:
+    job = fail(tmp_path)
+    kept = SavepointReader(str(job)).metadata.paths()
+    swept = [path for path in (job / "shared").iterdir() if f"shared/{path.name}" not in kept]
+    for path in swept:
+        path.unlink()
+    assert FailedRound.read(Files(str(job))).copied <= {f"shared/{path.name}" for path in swept}
+    assert again(job, tmp_path).record == BAD
+
+
+def test_a_directory_that_was_copied(tmp_path: Path) -> None:
+    job = fail(tmp_path)
+    assert again(job.rename(tmp_path / "elsewhere"), tmp_path).record == BAD
 
 
 def test_files_that_are_gone_are_named(tmp_path: Path) -> None:
     job = fail(tmp_path)
-    gone = sorted((job / "shared").iterdir())
+    gone = sorted([*(job / "shared").iterdir(), *(job / FILES).glob("*")])
     for file in gone:
         file.unlink()
     with pytest.raises(SnapshotError, match="these are gone: ") as refused:
