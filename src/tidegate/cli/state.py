@@ -15,9 +15,11 @@ SHOW = "show"
 class _ShowsByDefault(TyperGroup):
     """``tidegate state PATH`` is ``tidegate state show PATH``."""
 
+    default = SHOW
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] != "--help":
-            args = [SHOW, *args]
+            args = [self.default, *args]
         return super().parse_args(ctx, args)
 
 

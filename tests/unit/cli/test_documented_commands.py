@@ -34,6 +34,9 @@ def check(words: list[str]) -> None:
     command: Any = typer.main.get_command(app)
     context = command.context_class(command, info_name="tidegate")
     while hasattr(command, "get_command") and words:
+        default = getattr(command, "default", None)
+        if default is not None and words[0] not in command.commands:
+            words = [default, *words]
         found = command.get_command(context, words[0])
         assert found is not None, f"no command {words[0]!r}"
         command, words = found, words[1:]
