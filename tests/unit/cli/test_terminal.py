@@ -39,7 +39,7 @@ def slow(value):
     return value
 
 logging.basicConfig(format="LOG %(message)s")
-env.from_collection(range(5)).map(slow).print("out")
+env.from_collection(range(5)).uid("numbers").map(slow).print("out")
 env.execute("five")
 print("the program goes on")
 """
@@ -151,7 +151,7 @@ def test_a_line_the_user_has_not_ended_is_left_alone(tmp_path: Path) -> None:
 
 FINISHED = """
 for _ in range(2):
-    env.from_collection([1]).print()
+    env.from_collection([1]).uid("one").print()
     env.execute("once")
 """
 
