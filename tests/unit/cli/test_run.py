@@ -125,7 +125,8 @@ def test_of_other_errors_the_traceback_begins_in_the_script(tmp_path: Path) -> N
     path = script(tmp_path, "def f():\n    raise RuntimeError('mine')\nf()\n")
     result = runner.invoke(app, ["run", path])
     assert result.exit_code == 1
-    assert result.stderr == (
+    shown = "".join(line for line in result.stderr.splitlines(keepends=True) if line.strip("~^ \n"))  # marks of 3.13
+    assert shown == (
         f'Traceback (most recent call last):\n  File "{path}", line 3, in <module>\n    f()\n'
         f"  File \"{path}\", line 2, in f\n    raise RuntimeError('mine')\nRuntimeError: mine\n"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,14 @@ from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.fixture(autouse=True)
+def _as_on_a_terminal() -> Iterator[None]:
+    """A shell's background jobs ignore SIGINT, and the tests may be one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class WaitingJob:
