@@ -105,6 +105,7 @@ def test_operating_a_job(place: Path) -> None:
         TIDEGATE,
         ["run", *options(place), "-s", last, "-c", "main", "job.py", f"{place}/out"],
         encoding="utf-8",
+        use_poll=True,
         timeout=200,
     )
     again.setwinsize(40, 200)

@@ -163,7 +163,9 @@ def _show(line: bytes) -> None:
 
 def _hear_last_words(source: int, copying: threading.Thread) -> None:
     """What was written before our end is shown. What comes later is the end of workers that have lost us: nobody's business."""
+    waiting = select.poll()  # select() itself ends at descriptor 1023
+    waiting.register(source, select.POLLIN)
     for _ in range(_MOST_LAST_WORDS):
-        if not (select.select([source], [], [], _QUIET_S)[0] and copying.is_alive()):
+        if not (waiting.poll(_QUIET_S * 1000) and copying.is_alive()):
             return
         copying.join(_QUIET_S)

@@ -21,7 +21,9 @@ from tidegate.datastream import executor
 
 def test_progress_is_shown_and_goes_again(driver: Callable[..., Driver]) -> None:
     driver("shown").running()
-    seen = pexpect.spawn(sys.executable, ["-m", "tidegate.cli", "checkpoint", "shown"], encoding="utf-8", timeout=90)
+    seen = pexpect.spawn(
+        sys.executable, ["-m", "tidegate.cli", "checkpoint", "shown"], encoding="utf-8", use_poll=True, timeout=90
+    )
     seen.expect(r"checkpoint of job 'counting' \(shown\): \d+ s")
     seen.expect(r"\r\x1b\[2Kcheckpoint 1 is complete\r\n")
     seen.expect(pexpect.EOF)
@@ -31,7 +33,9 @@ def test_progress_is_shown_and_goes_again(driver: Callable[..., Driver]) -> None
 
 def test_an_error_on_a_terminal_is_one_message_and_harms_no_job(driver: Callable[..., Driver]) -> None:
     one = driver("waits").running()
-    seen = pexpect.spawn(sys.executable, ["-m", "tidegate.cli", "cancel", "unknown"], encoding="utf-8", timeout=90)
+    seen = pexpect.spawn(
+        sys.executable, ["-m", "tidegate.cli", "cancel", "unknown"], encoding="utf-8", use_poll=True, timeout=90
+    )
     seen.expect("UnknownJobError: A job is named by its id, or the beginning of it")
     seen.expect(pexpect.EOF)
     seen.close()

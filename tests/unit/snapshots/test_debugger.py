@@ -15,7 +15,7 @@ from test_replay import fail
 def test_the_debugger_stands_at_the_line_of_the_user(tmp_path: Path, kind: str) -> None:
     job = fail(tmp_path, kind)
     command = f"{sys.executable} -m tidegate.cli.main debug {job}"
-    terminal = pexpect.spawn(command, timeout=60, encoding="utf-8", dimensions=(50, 200))
+    terminal = pexpect.spawn(command, timeout=60, encoding="utf-8", use_poll=True, dimensions=(50, 200))
     try:
         terminal.expect_exact("(tidegate) ")
         method = "process_element" if kind == "record" else "on_timer"
