@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tidegate.cli.outcome import ExitCode
+
 PROGRAM = """\
 import pyflink.common as common
 from pyflink.datastream import StreamExecutionEnvironment
@@ -65,7 +67,7 @@ def test_what_a_program_imports_in_vain_is_a_message(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tidegate.cli.main", "run", "--pyflink", "job.py"]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (ExitCode.BAD_PROGRAM, "")
     assert done.stderr == (
         "apache-flink is installed here too; with --pyflink it is not used\n"
         "NotInTidegateError: What PyFlink has and Tidegate has not cannot be imported\n  found: pyflink.table\n"
