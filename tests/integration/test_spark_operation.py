@@ -120,4 +120,5 @@ def test_operating_a_job(place: Path) -> None:
     assert again.exitstatus == ExitCode.CANCELLED
     after = committed(place)
     assert len(after) > len(before) and sorted(after) == sorted({*after}), "nothing doubled over the savepoint"
-    assert [each["state"] for each in parsed("list", "-a", "--json")] == ["FINISHED", "CANCELED"]
+    states = {each["job_id"]: each["state"] for each in parsed("list", "-a", "--json")}
+    assert (states[job], states[resumed]) == ("FINISHED", "CANCELED")

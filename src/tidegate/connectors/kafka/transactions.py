@@ -329,6 +329,13 @@ def _in_log(cluster: Cluster, producer: Producer, place: TopicPartition, first: 
             return Ended.OPEN if seen else Ended.UNKNOWN
 
 
+def _coordinator_epoch(cluster: Cluster, producer: Producer, place: ClientPartition) -> int:
+    """Of the coordinator that last ended a transaction of the producer there: a lower one is refused, a higher one would keep
+    the true coordinator out. -1: none has."""
+    active = cluster.admin.describe_producers([place])[place].active_producers
+    return max((each.coordinator_epoch for each in active if each.producer_id == producer.producer_id), default=-1)
+
+
 def end_hanging(cluster: Cluster, producer: Producer, places: Iterable[TopicPartition]) -> bool:
     """Write the end of an aborted transaction into partitions that lack it; False: it has not ended, or not so.
 
@@ -342,7 +349,10 @@ def end_hanging(cluster: Cluster, producer: Producer, places: Iterable[TopicPart
             return False
         for topic, partition in places:
             place = ClientPartition(topic, partition)
-            cluster.admin.abort_transaction(AbortTransactionSpec(place, producer.producer_id, found.producer_epoch))
+            epoch = _coordinator_epoch(cluster, producer, place)
+            cluster.admin.abort_transaction(
+                AbortTransactionSpec(place, producer.producer_id, found.producer_epoch, epoch)
+            )
     except errors.KafkaError as error:
         log.warning("transaction %s hangs in the log: %s", producer.transactional_id, cluster.properties.masked(error))
         return False
