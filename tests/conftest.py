@@ -18,6 +18,11 @@ HERE = Path(__file__).parent
 _FOLDER_MARKERS = {"integration": "spark", "crash": "crash"}
 FAULT_DIRECTORY = "TIDEGATE_SWITCHED_FAULTS"
 
+# What a terminal shows depends on these: the same for everybody, whether a person or a CI run starts the tests.
+for _name in ("CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
+    os.environ.pop(_name, None)
+os.environ["TERM"] = "xterm"
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _home(tmp_path_factory: pytest.TempPathFactory) -> None:

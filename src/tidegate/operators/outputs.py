@@ -264,6 +264,9 @@ class EdgeOutput:
     def _dump(self, values: list[Any], keys: list[Any], times: list[Any]) -> Payload:
         try:
             return self._packer.pack(values), KEYS.pack(keys) if keys else None, PLAIN.pack(times) if times else None
+        except UserCodeError as error:  # a record that is not of its declared type
+            where = f"{error.where}, sent to operator '{self.target.name}'"
+            raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error.__cause__
         except Exception as error:
             raise UserCodeError(
                 "Records that travel to another subtask must be picklable",

@@ -99,3 +99,13 @@ def test_a_key_that_is_not_of_its_type_fails_and_says_so(tmp_path: Path) -> None
         list(stream.execute_and_collect())
     assert "partitioning of the output of operator" in str(caught.value)
     assert "str 'x': an integer is required" in str(caught.value)
+
+
+def test_a_record_on_its_way_that_is_not_of_its_type_fails_and_says_so(tmp_path: Path) -> None:
+    pairs = (
+        environment(tmp_path).from_collection([1]).map(lambda v: [v, "a"], Types.TUPLE([Types.INT(), Types.STRING()]))
+    )
+    with pytest.raises(JobFailedError, match="A record must be of its declared type: the record is declared") as caught:
+        list(pairs.key_by(lambda pair: pair[0]).map(repr).execute_and_collect())
+    assert "sent to operator 'Map'" in str(caught.value)
+    assert "picklable" not in str(caught.value)
