@@ -44,6 +44,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def environment(directory: Path) -> StreamExecutionEnvironment:
     keys: dict[str, Any] = {
+        "restart-strategy.type": "none",
         "execution.target": "simulated",
         "execution.checkpointing.dir": str(directory / "checkpoints"),
         "execution.checkpointing.interval": "10 ms",
