@@ -1,6 +1,6 @@
 """Kafka -> keyed count of texts -> Kafka, exactly once, a checkpoint a second: Tidegate and its peers on one broker.
 
-``python bench/kafka_count.py [--engines tidegate flink-java pyflink-process pyflink-thread tidegate-no-copy] [--records N] [--repeat N]``
+``python bench/kafka_count.py [--engines tidegate flink-java pyflink-process pyflink-thread ...] [--records N] [--repeat N]``
 
 Each engine is a process of its own that reads a topic which is full when it starts. An independent reader (``read_committed``)
 looks at the other topic. *records/s*: what became visible between its first and its last look at output, by that time; the
