@@ -18,6 +18,7 @@ from tidegate.datastream.connectors.base import DeliveryGuarantee
 from tidegate.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSink, KafkaSource
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.runtime.commands import CancelWithSavepoint
+from tidegate.runtime.handle import StartedJob
 from waiting import eventually
 
 BATCH = 40
@@ -30,6 +31,11 @@ class Count(KeyedProcessFunction):
     def process_element(self, value: str, ctx: KeyedProcessFunction.Context) -> Any:
         self.count.update((self.count.value() or 0) + 1)
         yield f"{ctx.get_current_key()} {value} {self.count.value()}"
+
+
+def started(job: JobClient) -> StartedJob:
+    assert isinstance(job._job, StartedJob)
+    return job._job
 
 
 class Chain:
@@ -68,7 +74,7 @@ class Chain:
         return env.execute_async("savepoints")
 
     def has_read(self, job: JobClient, records: int) -> None:
-        eventually(lambda: job._job.view().totals.records >= records, f"{records} records are read")
+        eventually(lambda: started(job).view().totals.records >= records, f"{records} records are read")
 
     def check(self) -> None:
         """Every number so far is committed once, and each key has counted without a gap."""
@@ -103,7 +109,7 @@ def test_taken_stopped_cancelled_and_resumed_at_other_parallelisms(
     chain.write()
     job = chain.start("second", 3, stopped)
     chain.has_read(job, BATCH)
-    cancelled = job._job.submit(CancelWithSavepoint(None)).answer.result()
+    cancelled = started(job).submit(CancelWithSavepoint(None)).answer.result()
     with pytest.raises(JobCancelledError):
         job.get_job_execution_result().result()
     chain.check()

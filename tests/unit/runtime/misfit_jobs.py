@@ -177,7 +177,9 @@ def stopped_with_savepoint(directory: Path) -> str:
     env = _environment(directory, 2)
     _build(env, original(), endless=True).print()
     job = env.execute_async("misfits")
-    eventually(lambda: job._job.view().totals.records == 30)
+    started = job._job
+    assert isinstance(started, StartedJob)
+    eventually(lambda: started.view().totals.records == 30)
     path: str = job.stop_with_savepoint(False, f"{directory}/savepoints").result()
     return path
 

@@ -80,7 +80,7 @@ def test_what_user_code_raises_as_it_opens_is_a_failure_of_the_job_as_in_any_rou
 def test_a_restart_before_anything_was_taken_over_starts_from_the_path_again(savepoint: str, tmp_path: Path) -> None:
     """Else it would begin with nothing."""
     expected = resume(original(), savepoint, tmp_path / "straight")
-    strategy = {
+    strategy: dict[str, Any] = {
         "restart-strategy.type": "fixed-delay",
         "restart-strategy.fixed-delay.delay": "1 ms",
         "restart-strategy.fixed-delay.attempts": 9,
