@@ -31,7 +31,7 @@ class StateByKey:
             key_type=operator.keyed.key_type,
             local_path=store_path(settings.local_root, settings.job_id, operator.uid_hash, site.index),
             files=Files(settings.root),
-            open_store=opener(settings.state_backend, settings.map_size),
+            open_store=opener(settings.state_backend, settings.stores),
             cache_bytes=settings.cache_bytes,
         )
 
