@@ -276,10 +276,25 @@ ALIGNED_TIMEOUT = _option(
 INCREMENTAL = _option(
     "execution.checkpointing.incremental",
     BOOL,
-    False,
-    "Store only what changed.",
+    True,
+    "A checkpoint stores only what changed and shares files with those before it. false: each stores the whole state in files of "
+    "its own.",
     "state.backend.incremental",
-    note="checkpoints always store only what changed",
+)
+CHANGELOG = _option(
+    "state.changelog.enabled",
+    BOOL,
+    False,
+    "Checkpoints are a base and the changes of every round since; the base is made anew at an interval of its own.",
+    "state.backend.changelog.enabled",
+)
+MATERIALIZE_INTERVAL = _option(
+    "state.changelog.periodic-materialize.interval",
+    DURATION,
+    600_000,
+    "With the changelog: how often the state becomes a new base, and older changes are deleted. 0: never; small files are "
+    "merged all the same.",
+    "state.backend.changelog.periodic-materialize.interval",
 )
 COMPRESSION = _option(
     "execution.checkpointing.snapshot-compression",

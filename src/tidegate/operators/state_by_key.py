@@ -54,7 +54,7 @@ class StateByKey:
         try:
             merged: StateFile = self.backend.compact(list(self._files), run, self._path("base"))
         except StorageError as error:
-            if any(file.root for file in self._files):
+            if self._round.plan.whole or any(file.root for file in self._files):
                 # files of another job's directory may not get into a checkpoint of this one
                 place = f"'{self._operator.name}' ({self._index + 1}/{self._operator.parallelism})"
                 return f"snapshot of {place}: {type(error).__name__}: {error}"

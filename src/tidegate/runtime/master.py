@@ -315,6 +315,7 @@ class JobMaster:
             stop=self._stop,
             first_round=self._round,
             poll_ms=self._poll_ms(),
+            merges=self._settings.merges,
             recorder=self._recorder,
             listeners=self._listeners,
         )

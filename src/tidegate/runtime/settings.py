@@ -12,6 +12,7 @@ from tidegate.common import options
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.option_types import ports_of
 from tidegate.common.options import Option
+from tidegate.runtime.merging import MergePolicy
 from tidegate.state.rocksdb_options import RocksdbOptions
 from tidegate.state.stores import StoreOptions
 
@@ -42,6 +43,7 @@ class JobSettings:
     local_dir: str | None
     state_backend: str
     stores: StoreOptions
+    merges: MergePolicy
     cache_bytes: int
     chunk_records: int
     object_reuse: bool
@@ -92,6 +94,7 @@ class JobSettings:
             poll_ms=_poll(get(options.BUFFER_TIMEOUT) if get(options.BUFFER_TIMEOUT_ENABLED) else None),
             local_dir=_local_dir(get),
             state_backend=get(options.STATE_BACKEND),
+            merges=MergePolicy.of(get),
             stores=StoreOptions(get(options.MAP_SIZE), RocksdbOptions.of(get)),
             cache_bytes=get(options.CACHE_SIZE),
             chunk_records=get(options.CHUNK_RECORDS),
