@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.checkpoint.assign import ProgramOperator, match_operators
-from tidegate.checkpoint.completed import CompletedCheckpoints
+from tidegate.checkpoint.completed import TASK_OWNED, CompletedCheckpoints
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.history import CheckpointHistory
 from tidegate.checkpoint.lease import Lease, Liveness, acquire, refuse_if_held
@@ -24,6 +24,7 @@ from tidegate.common.errors import FencedError, RestoreError
 from tidegate.common.files import Files
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program
+from tidegate.operators.source import SourceContext
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.life_cycle import Act, Claimed, FinishedBefore, Heartbeat, Restored
 from tidegate.runtime.planner import SourcePlanner
@@ -132,12 +133,16 @@ class Restoring:
         graph, progress, positions = read_restored(self._job, located)
         # The planner refuses what cannot be read, before Spark starts.
         most, whole = settings.round_max_records, settings.batch_mode
-        planner = SourcePlanner(graph.sources, settings.round_target_ms, positions, most, whole=whole)
+        retained = settings.checkpoints.retained if settings.checkpoints else 1
+
+        def place(operator: Operator) -> SourceContext:
+            directory = self._job.files.location(f"{TASK_OWNED}/{operator.uid_hash}")
+            return SourceContext(directory, claimed.lease.token, retained)
+
+        planner = SourcePlanner(graph.sources, settings.round_target_ms, positions, most, whole=whole, place=place)
         undo.callback(planner.close)
         recovery.record(claimed.lease)
-        completed = CompletedCheckpoints(
-            self._job.files, claimed.lease, settings.checkpoints.retained if settings.checkpoints else 1
-        )
+        completed = CompletedCheckpoints(self._job.files, claimed.lease, retained)
         completed.sweep(progress.paths())
         committers = self._new_committers(graph, claimed.lease)
         undo.callback(committers.close)
