@@ -28,6 +28,7 @@ from tidegate.runtime.commands import Cancel, Command, LastSavepoint, SavepointC
 from tidegate.runtime.engine import Engine
 from tidegate.runtime.failed_round import FailedRound, forget
 from tidegate.runtime.generated_ids import GeneratedIds
+from tidegate.runtime.guarantee import check_required, guarantee_of
 from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
 from tidegate.runtime.lanes import ThreadedLanes
 from tidegate.runtime.life_cycle import FinishedBefore, Restored
@@ -207,7 +208,9 @@ class JobMaster:
 
     def prepare(self) -> None:
         """Checks that need the outside: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
+        guarantee = guarantee_of(self.graph, checkpoints=self._settings.checkpoints is not None)
         try:
+            check_required(self.graph, guarantee, self._settings.required_guarantee)
             for operator in self.graph.sinks:
                 operator.spec.sink.validate()
                 policy = self._settings.checkpoints
@@ -217,6 +220,9 @@ class JobMaster:
             self._job.files.check_writable()
             job_spec(self.graph, "check", self._subtask_settings())
             self._start(first=True)
+            log.info("job %s: %s", self.job_id, guarantee)
+            for line in guarantee.lines():
+                log.info("job %s: path %s", self.job_id, line)
         except BaseException:
             if self._is_temporary:  # any other directory may be in use: by the driver whose lease refused this one
                 self._quietly("delete the job's directory", self._clear_directory)
