@@ -150,8 +150,7 @@ def test_programs_see_the_same_times_with_columns_and_without(
         )
         timed = numbers if at_source else numbers.assign_timestamps_and_watermarks(strategy)
         keyed = timed.map(lambda x: (f"k{x % 3}", x)).key_by(lambda pair: pair[0])
-        with keyed.process(Told()).execute_and_collect() as found:
-            return sorted(found)
+        return sorted(keyed.process(Told()).execute_and_collect())
 
     with_columns = times("true")
     assert len(with_columns) == 400 and with_columns == times("false")
