@@ -16,11 +16,6 @@ def test_a_worker_killed_in_a_task_is_replaced_and_the_task_tried_again(crash: C
     crash(*plan, "K1.two-phase.begun@9=self").run().check([0])
 
 
-def test_a_worker_killed_with_its_rocksdb_store_open(crash: Crash) -> None:
-    keys = {"state.backend.type": "rocksdb", "tidegate.state.cache-size": "0 b"}
-    crash("T2.before-segment@7=self", "T2.before-ack@16=self", "C3.acks-in@6=workers", keys=keys).run().check([0])
-
-
 def test_all_workers_killed_between_two_rounds_and_during_one(crash: Crash) -> None:
     crash("C3.acks-in@2=workers", "C2.cut@7=workers").run().check([0])
 
