@@ -1,8 +1,8 @@
 """Checkpoints and restores against the size of the state, by backend, without Spark: ``python bench/state_size.py``.
 
 One subtask. A base of so many keys (a long and a text of 40 bytes each); then rounds that read and change 10,000 of them. Timed:
-the snapshot of a round (what a checkpoint adds), a full checkpoint, and the first read on a host that has nothing (restore). CPU
-seconds of the process, all threads, and wall seconds. Writes ``bench/results/state-size.json`` and ``docs/checkpoint-size.svg``.
+the snapshot of a round (what a checkpoint adds), a full checkpoint, and the first read on a host that has nothing (restore).
+Writes ``bench/results/state-size.json`` and ``docs/checkpoint-size.svg``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import random
-import resource
 import shutil
 import statistics
 import tempfile
@@ -35,26 +34,25 @@ FILL = 250_000
 
 
 class Figure:
-    """CPU and wall seconds of a step."""
+    """CPU seconds of a step in its own thread and in all (RocksDB merges files in others), and wall seconds."""
 
     def __init__(self) -> None:
-        self.cpu: list[float] = []
-        self.wall: list[float] = []
+        self._measured: list[tuple[float, float, float]] = []
 
     def of(self, step: Callable[[], Any]) -> Any:
-        cpu, wall = _cpu(), time.perf_counter()
+        before = _now()
         result = step()
-        self.cpu.append(_cpu() - cpu)
-        self.wall.append(time.perf_counter() - wall)
+        thread, cpu, wall = (end - start for start, end in zip(before, _now(), strict=True))
+        self._measured.append((thread, cpu, wall))
         return result
 
     def shown(self) -> dict[str, float]:
-        return {"cpu_s": round(statistics.median(self.cpu), 4), "wall_s": round(statistics.median(self.wall), 4)}
+        medians = [round(statistics.median(column), 4) for column in zip(*self._measured, strict=True)]
+        return dict(zip(("thread_s", "cpu_s", "wall_s"), medians, strict=True))
 
 
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+def _now() -> tuple[float, float, float]:
+    return time.thread_time(), time.process_time(), time.perf_counter()
 
 
 def new_backend(directory: Path, name: str) -> KeyedBackend:
@@ -145,7 +143,7 @@ def drawn(figures: list[dict[str, Any]]) -> str:
     from math import log10
 
     width, height, left, top = 640, 380, 70, 30
-    points = [(f["keys"], f[kind]["cpu_s"] * 1000) for f in figures for kind in ("incremental", "full")]
+    points = [(f["keys"], f[kind]["thread_s"] * 1000) for f in figures for kind in ("incremental", "full")]
     xs, ys = [log10(x) for x, _ in points], [log10(max(y, 0.1)) for _, y in points]
     low, high = int(min(ys)) - (min(ys) < 0), int(max(ys)) + 1
     across = max(xs) - min(xs) or 1.0
@@ -171,7 +169,7 @@ def drawn(figures: list[dict[str, Any]]) -> str:
     labels: list[float] = []
     for kind, dash in (("full", "6 4"), ("incremental", "")):
         for name, colour in colours.items():
-            line = [place(f["keys"], f[kind]["cpu_s"] * 1000) for f in figures if f["backend"] == name]
+            line = [place(f["keys"], f[kind]["thread_s"] * 1000) for f in figures if f["backend"] == name]
             path = " ".join(f"{x:.0f},{y:.0f}" for x, y in line)
             parts.append(
                 f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>'
@@ -201,7 +199,7 @@ def main() -> None:
     ratios = {}
     for name in ("hashmap", "rocksdb"):
         own = [figure["incremental"] for figure in figures if figure["backend"] == name]
-        ratios[name] = {key: round(own[-1][key] / own[0][key], 3) for key in ("bytes", "cpu_s", "wall_s")}
+        ratios[name] = {key: round(own[-1][key] / own[0][key], 3) for key in ("bytes", "thread_s", "wall_s")}
     result = {
         "changed_keys": CHANGED,
         "cache_bytes": CACHE,
