@@ -92,7 +92,7 @@ class PostgreSqlDatabase(Database):
         """What the sink relies on is set for its sessions, whatever the server's configuration says: commits are durable, and
         times without a zone are UTC."""
         name = {"application_name": tag} if tag else {}
-        limits = {"connect_timeout": "10", "keepalives_idle": "30", "client_encoding": "utf8"}
+        limits = {"connect_timeout": "30", "keepalives_idle": "30", "client_encoding": "utf8"}
         given = {**limits, **dict(self.settings), **name}
         if self.password is not None:
             given["password"] = self.password

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import psycopg
@@ -10,7 +11,8 @@ from psycopg import errors
 from tidegate.common.errors import AccessError, ConfigurationError, RowError, ServiceError, TidegateError
 
 _ACCESS = (errors.InvalidAuthorizationSpecification, errors.InvalidPassword, errors.InsufficientPrivilege)
-_LATE = (errors.AdminShutdown, errors.CrashShutdown, errors.CannotConnectNow, errors.IdleInTransactionSessionTimeout)
+_NOT_LET_IN = re.compile(r"authentication failed|no password supplied|pg_hba\.conf|(role|database) .* does not exist")
+"""What a connection that is refused says: it has no code."""
 _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidCatalogName, errors.InvalidSchemaName)
 
 
@@ -19,7 +21,7 @@ def translated(
 ) -> TidegateError:
     """``holders``: who has prepared transactions, for a lock that was not given. ``row``: which row was being written."""
     found = _found(error)
-    if isinstance(error, _ACCESS):
+    if isinstance(error, _ACCESS) or (error.sqlstate is None and _NOT_LET_IN.search(found)):
         return AccessError(
             "PostgreSQL must let the sink in, and let it write",
             where=where,
