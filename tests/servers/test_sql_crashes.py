@@ -88,6 +88,20 @@ def test_a_worker_dies(target: Target, tmp_path: Path, point: str) -> None:
     check(target, run, table)
 
 
+def test_a_commit_does_not_wait_for_what_is_prepared_behind_it(target: Target, tmp_path: Path) -> None:
+    """The next checkpoint is prepared while this one is committed; with a wait for each other both would stand still."""
+    run, table = new_run(target, tmp_path)
+    run.accept(run.attempt(COUNT, checkpoint=True), COUNT)
+    run.complete()
+    waiting = list(run.pending)
+    run.accept(run.attempt(COUNT, checkpoint=True), COUNT)
+    run.committer.commit(waiting)
+    assert target.rows(table) == [(n, f"row {n}") for n in range(COUNT)]
+    run.complete()
+    run.commit()
+    check(target, run, table)
+
+
 @pytest.mark.parametrize("point", [*TASK_POINTS, *DRIVER_POINTS])
 def test_the_server_is_killed_and_comes_back(own_targets: dict[str, Target], tmp_path: Path, point: str) -> None:
     """At write, prepare and commit: a round that fails is run again, a commit is tried again."""

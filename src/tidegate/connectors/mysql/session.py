@@ -151,11 +151,11 @@ class MySqlSession(Session):
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
-    def tag(self, base: str, lease: int, round: int = 0) -> None:
+    def tag(self, base: str, lease: int) -> None:
         """Say whose session this is: a row names a lock that the session holds as long as it lives, so who reads the row finds
         the session, and never another one that got its number after a restart of the server."""
         token = new_token()
-        values = (base, f"#{lease} {token}", lease, round)
+        values = (base, f"#{lease} {token}", lease, 0)
         self.execute(f"INSERT INTO {self.bookkeeping} (base, name, lease, round) VALUES (%s, %s, %s, %s)", values)
         self.execute("SELECT GET_LOCK(%s, 0)", (token,))
 
@@ -201,18 +201,21 @@ class MySqlSession(Session):
         )
         return (found[0][0], found[0][1]) if found else (-1, -1)
 
-    def settle(self, base: str, lease: int, round: int) -> None:
+    def settle(self, base: str, lease: int, round: int, names: Sequence[str]) -> None:
+        """Rows are deleted by their whole key: a range would wait for markers of transactions that are prepared by now, and those
+        for this. Rows of sessions that are over go too."""
+        tagged = self.execute(
+            f"SELECT name FROM {self.bookkeeping} WHERE base = %s AND name LIKE %s", (base, f"#{lease} %")
+        )
+        over = [name for (name,) in tagged if self._holder(name.rpartition(" ")[2]) is None]
         self.execute("START TRANSACTION")
         self.execute(
             f"INSERT INTO {self.bookkeeping} (base, name, lease, round) VALUES (%s, %s, %s, %s) "
             "ON DUPLICATE KEY UPDATE round = GREATEST(round, VALUES(round))",
             (base, f"@{lease}", lease, round),
         )
-        self.execute(
-            f"DELETE FROM {self.bookkeeping} WHERE base = %s AND lease = %s AND round <= %s AND name <> '' "
-            "AND name NOT LIKE '@%%' AND (name NOT LIKE '#%%' OR IS_USED_LOCK(SUBSTRING_INDEX(name, ' ', -1)) IS NULL)",
-            (base, lease, round),
-        )
+        for name in (*names, *over):
+            self.execute(f"DELETE FROM {self.bookkeeping} WHERE base = %s AND name = %s", (base, name))
         self.execute("COMMIT")
 
 

@@ -238,13 +238,12 @@ class PostgreSqlSession(Session):
         )
         return (found[0][0], found[0][1]) if found else (-1, -1)
 
-    def settle(self, base: str, lease: int, round: int) -> None:
+    def settle(self, base: str, lease: int, round: int, names: Sequence[str]) -> None:
         self.execute(
-            f"WITH gone AS (DELETE FROM {self.bookkeeping} WHERE base = %s AND lease = %s AND round <= %s "
-            "AND name <> '' AND name NOT LIKE '@%%') "
+            f"WITH gone AS (DELETE FROM {self.bookkeeping} WHERE base = %s AND name = ANY(%s)) "
             f"INSERT INTO {self.bookkeeping} AS known (base, name, lease, round) VALUES (%s, %s, %s, %s) ON CONFLICT (base, name) "
             "DO UPDATE SET round = greatest(known.round, EXCLUDED.round)",
-            (base, lease, round, base, f"@{lease}", lease, round),
+            (base, list(names), base, f"@{lease}", lease, round),
         )
 
 

@@ -100,12 +100,11 @@ class SqlCommitter(Committer):
         faults.point("K3.sql.committed", transaction=made.name)
 
     def _settle(self, every: list[Transaction]) -> None:
-        ends: dict[tuple[str, int], int] = {}
+        by_attempt: dict[tuple[str, int], list[Transaction]] = {}
         for made in every:
-            key = (made.base, made.lease)
-            ends[key] = max(made.round, ends.get(key, -1))
-        for (base, lease), round in ends.items():
-            self._session().settle(base, lease, round)
+            by_attempt.setdefault((made.base, made.lease), []).append(made)
+        for (base, lease), group in by_attempt.items():
+            self._session().settle(base, lease, max(made.round for made in group), [made.name for made in group])
         faults.point("K3.sql.settled", transactions=len(every))
 
     # -- what nobody will commit ---------------------------------------------------------------------------------------

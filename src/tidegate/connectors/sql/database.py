@@ -73,8 +73,8 @@ class Session(ABC):
         """The (lease, round) that may write. ``hold``: nobody raises it until this transaction has ended."""
 
     @abstractmethod
-    def settle(self, base: str, lease: int, round: int) -> None:
-        """In one transaction: all up to this round of this lease is committed, and its markers are not needed any more."""
+    def settle(self, base: str, lease: int, round: int, names: Sequence[str]) -> None:
+        """In one transaction: all up to this round of this lease is committed, and these markers are not needed any more."""
 
     def mark(self, base: str, name: str, lease: int, round: int) -> None:
         """The marker of a transaction, inside of it."""
