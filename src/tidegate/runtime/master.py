@@ -442,6 +442,10 @@ class JobMaster:
         The executors' local stores have the job's name: they go while the lease is still held, because the next driver
         may start the moment it is given up; and if it is lost already they are that driver's, and stay.
         """
+        if status is JobStatus.CANCELED and isinstance(self._current, Checked):
+            # It is over for good: what it had before goes, or stays, as if it had been cancelled a moment later.
+            checked = self._current
+            self._quietly("take over what it was to restore", lambda: self._take_over(checked))
         current, self._current = self._current, None
         if not (fenced or (current is not None and current.claimed.fenced() is not None)):
             self._quietly("release what the executors hold", self._engine.stop)

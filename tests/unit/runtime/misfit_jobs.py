@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tidegate.checkpoint.lineage import Lineage, read_lineage
 from tidegate.common import Configuration, Time, Types, WatermarkStrategy
+from tidegate.common.errors import JobCancelledError, RoundError
+from tidegate.common.files import Files
 from tidegate.datastream import (
     BroadcastProcessFunction,
     CheckpointedFunction,
@@ -24,6 +29,8 @@ from tidegate.datastream.state import (
     ValueStateDescriptor,
 )
 from tidegate.graph.transformation import Program as Submitted
+from tidegate.operators.rows import Ack
+from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
@@ -150,11 +157,27 @@ def _build(env: StreamExecutionEnvironment, variant: Variant, *, endless: bool) 
     return counted.map(New()).uid("new") if variant.also else counted
 
 
+class _Cancelled(SimulatedEngine):
+    """The job is cancelled, and its rehearsal with it."""
+
+    def run(self, plan: RoundPlan) -> list[Ack]:
+        if plan.context.rehearsal:
+            self.cancel_job()
+            raise RoundError("A rehearsal was cancelled")
+        return super().run(plan)
+
+    def cancel_job(self) -> None: ...
+
+
 class _Executor:
     workers = 2
+    cancelled = False
 
     def execute_async(self, program: Submitted) -> StartedJob:
-        return StartedJob(JobMaster(program, SimulatedEngine(1, workers=self.workers), listeners=[]), [])
+        engine = (_Cancelled if self.cancelled else SimulatedEngine)(1, workers=self.workers)
+        master = JobMaster(program, engine, listeners=[])
+        engine.cancel_job = master.cancel  # type: ignore[union-attr, method-assign]
+        return StartedJob(master, [])
 
 
 def _environment(directory: Path, parallelism: int, **settings: Any) -> StreamExecutionEnvironment:
@@ -182,6 +205,17 @@ def stopped_with_savepoint(directory: Path) -> str:
     eventually(lambda: started.view().totals.records == 30)
     path: str = job.stop_with_savepoint(False, f"{directory}/savepoints").result()
     return path
+
+
+def cancelled_in_rehearsal(savepoint: str, directory: Path) -> Lineage:
+    """What the job's directory says of it then."""
+    _Executor.cancelled = True
+    try:
+        with pytest.raises(JobCancelledError):
+            resume(original(), savepoint, directory)
+    finally:
+        _Executor.cancelled = False
+    return read_lineage(Files(f"{directory}/checkpoints/misfits"))
 
 
 def resume(

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from misfit_jobs import OPENED, changed, files_below, original, resume, stopped_with_savepoint
+from misfit_jobs import OPENED, cancelled_in_rehearsal, changed, files_below, original, resume, stopped_with_savepoint
 
+from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.common.errors import JobFailedError, RestoreError
 from tidegate.state_reader import SavepointReader
 
@@ -86,6 +87,11 @@ def test_a_restart_before_anything_was_taken_over_starts_from_the_path_again(sav
         "restart-strategy.fixed-delay.attempts": 9,
     }
     assert resume(original(fails=2), savepoint, tmp_path / "failing", **strategy) == expected
+
+
+def test_cancelled_meanwhile_it_is_over_for_good(savepoint: str, tmp_path: Path) -> None:
+    lineage = cancelled_in_rehearsal(savepoint, tmp_path)
+    assert lineage.status is AttemptStatus.CANCELLED
 
 
 def test_a_state_that_is_declared_only_with_a_record_fails_its_round(savepoint: str, tmp_path: Path) -> None:
