@@ -58,6 +58,11 @@ class CheckpointCoordinator:
         """Whether it is time for the next checkpoint, and only the one under way is in the way."""
         return self._trigger.late(self._now(), early_ms)
 
+    def due_in_ms(self) -> float | None:
+        """Until the next one is due; None while another must end first."""
+        due = self._trigger.next_due()
+        return None if due is None else max(0.0, due - self._now())
+
     @property
     def is_full(self) -> bool:
         """As many checkpoints as may be are under way: the next one waits until one of them has ended."""

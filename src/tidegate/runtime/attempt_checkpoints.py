@@ -95,6 +95,13 @@ class AttemptCheckpoints:
             self._held_until = now + half_round_ms
         return max(0.0, self._held_until - now)
 
+    def rest_ms(self, rest_ms: float) -> float:
+        """How much of a rest the next checkpoint leaves. It ends with the interval: what came meanwhile is in it."""
+        if self._coordinator is None or self._requests.waiting:
+            return 0.0
+        due_ms = self._coordinator.due_in_ms()
+        return rest_ms if due_ms is None else min(rest_ms, due_ms)
+
     def trigger(
         self, expected: set[tuple[str, int]], *, wanted: bool, ending: bool, half_round_ms: float
     ) -> PendingCheckpoint | None:

@@ -58,6 +58,13 @@ class SinkCommitters:
             publication is Publication.CHECKPOINT_OR_ROUND and checkpointing
         )
 
+    @property
+    def all_wait(self) -> bool:
+        """Nothing of the job's output can be seen before a checkpoint."""
+        return bool(self._sinks) and all(
+            o in self._committers and self.waits_for_checkpoint(o, True) for o in self._sinks
+        )
+
     def commit(self, committables: Mapping[int, Sequence[Any]], *, recovering: bool = False) -> None:
         """Commit per sink, in the order of rounds. Returns when every one is confirmed; raises CommitError otherwise."""
         for _ in self.commit_by_sink(committables, recovering=recovering):
