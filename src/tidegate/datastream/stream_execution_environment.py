@@ -21,17 +21,18 @@ from tidegate.common.options import (
     BUFFER_TIMEOUT_ENABLED,
     CHAINING,
     CHAINING_MIXED_MAX,
+    CHANGELOG,
     PARALLELISM,
     RUNTIME_MODE,
     SAVEPOINT_DIR,
-    STATE_BACKEND,
 )
 from tidegate.common.restart_strategy import RestartStrategyConfiguration
-from tidegate.common.typeinfo import TypeInformation
+from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.cache import drop
 from tidegate.connectors.collection import CollectionSource
 from tidegate.connectors.formats.avro_files import AvroInputFormat
+from tidegate.connectors.socket_source import SocketSource
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
@@ -174,8 +175,20 @@ class StreamExecutionEnvironment(JobDependencies):
         """Where running state lives (PyFlink 1.x; the key is ``state.backend.type``)."""
         if not isinstance(state_backend, StateBackend):
             raise wrong("set_state_backend", "a StateBackend", state_backend, "HashMapStateBackend()")
-        self._configuration.write(STATE_BACKEND, state_backend.type_name)
+        for option, value in state_backend.settings().items():
+            self._configuration.write(option, value)
         return self
+
+    def enable_changelog_state_backend(self, enabled: bool) -> StreamExecutionEnvironment:
+        """Whether checkpoints are a base and the changes since (the key is ``state.changelog.enabled``)."""
+        if not isinstance(enabled, bool):
+            raise wrong("enable_changelog_state_backend", "True or False", enabled, "True")
+        self._configuration.write(CHANGELOG, enabled)
+        return self
+
+    def is_changelog_state_backend_enabled(self) -> bool | None:
+        """None if it was never said."""
+        return bool(self._configuration.read(CHANGELOG)) if self._configuration.contains_key(CHANGELOG.key) else None
 
     # -- checkpoints
 
@@ -253,6 +266,17 @@ class StreamExecutionEnvironment(JobDependencies):
         if type_info is None and hasattr(source, "get_produced_type"):
             type_info = source.get_produced_type()
         return self._source(source_name, SourceSpec(source, watermark_strategy), type_info)
+
+    def socket_text_stream(
+        self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0, *, write_ahead: bool = False
+    ) -> DataStream:
+        """Lines from a socket, by one subtask, until the sender closes it and ``max_retry`` connections after it (-1: for ever).
+
+        Nobody sends a line twice: what was received and is in no checkpoint is lost with a failure, so the job is at-most-once.
+        ``write_ahead``: lines are logged on checkpoint storage before they are processed, and are read again from there.
+        """
+        source = SocketSource(hostname, port, delimiter, max_retry, write_ahead=write_ahead)
+        return self._source("Socket Stream", SourceSpec(source), Types.STRING()).force_non_parallel()
 
     def create_input(self, input_format: Any, type_info: TypeInformation | None = None) -> DataStream:
         """The records of an ``AvroInputFormat``; other sources go through ``from_source``."""

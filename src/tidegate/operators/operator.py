@@ -22,14 +22,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
-from tidegate.operators.column_batch import Values
+from tidegate.operators.column_batch import Times, Values
 from tidegate.operators.contexts import SubtaskRuntimeContext
 from tidegate.operators.distributed_cache import DistributedCache
 from tidegate.operators.functions import Hooks
 from tidegate.operators.metrics import SubtaskMetrics
+from tidegate.operators.rewrites.rewrite import OfColumn
 from tidegate.operators.rows import MAX_WATERMARK, RoundContext, Status, TaskPlan
 from tidegate.operators.settings import Settings
 from tidegate.operators.watermarks import Domain
+from tidegate.state.refs import Misfits
 from tidegate.state.snapshot import OperatorSnapshot, Part
 
 if TYPE_CHECKING:
@@ -66,14 +68,16 @@ class Site:
     """Where an operator lives. ``index``: of the subtask. ``above``: the watermark of its input. ``emit``: the way for records
     that it emits outside of the loop, with their timestamps or None. ``tags``: its function may emit to side outputs.
     ``advance(now_ms, exact)``: lets time go on behind it, up to its watermark ``below``, before it emits more; ``exact``: what it
-    has emitted so far and what it will emit are told apart by that watermark in other chains too."""
+    has emitted so far and what it will emit are told apart by that watermark in other chains too. ``column_of``: how a function
+    of a record is evaluated for a whole batch, if there is a way."""
 
     index: int
     settings: Settings
     above: Domain
-    emit: Callable[[Values, list[Any] | None], None]
+    emit: Callable[[Values, Times | None], None]
     tags: bool = True
     advance: Callable[[int, bool], None] = lambda now_ms, exact: None
+    column_of: Callable[[Callable[..., Any]], OfColumn | None] = lambda function: None
 
 
 class StreamOperator:
@@ -96,6 +100,8 @@ class StreamOperator:
         self.tags = site.tags and node.operator.spec.emits_tagged
         self.declined: str | None = None
         """Why this round's snapshot may not become a part of a checkpoint; reset by ``restore``."""
+        self.misfits: list[Misfits] = []
+        """Of its states, by key and of its own."""
         self.hooks = [hooks for edge in node.edges for hooks in self._hooks_of(edge.partitioning, "behind")]
 
     @property
@@ -174,6 +180,20 @@ class StreamOperator:
         self.metrics.begin()
         if self.below is not self.above:
             self.below.watermark, self.below.idle = snapshot.watermark, snapshot.idle
+
+    def rehearse(self, snapshot: OperatorSnapshot, round: OperatorRound) -> list[str]:
+        """Ahead of the first round: which of the states that are known now, or that functions ask for as they open, are declared
+        otherwise than they are stored."""
+        found: list[str] = []
+        for misfits in self.misfits:
+            misfits.kept = found
+        try:
+            self.restore(snapshot, round)
+            self.open()
+        finally:
+            for misfits in self.misfits:
+                misfits.kept = None
+        return found
 
     def begin(self) -> None:
         """Functions are open and have been notified: bring up the state."""

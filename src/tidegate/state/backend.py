@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.common import faults
 from tidegate.common.arguments import shown
-from tidegate.common.errors import InternalError, RestoreError, StateAccessError, TidegateError
+from tidegate.common.errors import InternalError, StateAccessError, TidegateError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
 from tidegate.common.options import CACHE_SIZE
@@ -21,7 +21,7 @@ from tidegate.state.keys import visible
 from tidegate.state.layout import EVENT, PROCESSING, STATE, TIMERS, state_name, timer_from_local
 from tidegate.state.map_state import KeyedMapState
 from tidegate.state.materialize import applied_to, bring_up
-from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema, schema_mismatch
+from tidegate.state.refs import KeyGroupRange, Misfits, StateFile, StateSchema, schema_mismatch
 from tidegate.state.segments import SegmentWriter, read
 from tidegate.state.single import ENTRY_BYTES, Changes, Entries, KeyedState, SingleState
 from tidegate.state.slices import SlicedState
@@ -88,10 +88,12 @@ class KeyedBackend:
         "event_timers",
         "get",
         "get_long",
+        "get_many",
         "groups",
         "identity",
         "max_key",
         "max_parallelism",
+        "misfits",
         "operator",
         "operator_name",
         "processing_timers",
@@ -102,6 +104,7 @@ class KeyedBackend:
 
     get: Callable[[bytes], bytes | None]
     get_long: Callable[[bytes], bytes | None]
+    get_many: Callable[[list[bytes]], list[bytes | None]]
     scan: Callable[[bytes], Iterator[tuple[bytes, bytes]]]
 
     def __init__(
@@ -121,6 +124,7 @@ class KeyedBackend:
         self.groups, self.max_parallelism = groups, max_parallelism
         self.identity = key_identity(key_type)
         self.cache_bytes = cache_bytes
+        self.misfits = Misfits(operator_name)
         self.context = KeyContext()
         self._files, self._local_path, self._open_store = files, local_path, open_store
         self._states: dict[str, KeyedState] = {}
@@ -159,12 +163,7 @@ class KeyedBackend:
         """A state declared otherwise than it is stored is never decoded by guess."""
         problem = schema_mismatch(self.stored, declared)
         if problem is not None:
-            raise RestoreError(
-                "A state must be declared as it is stored.",
-                where=f"operator {self.operator_name!r}",
-                found=problem,
-                cure="declare it as it was, or give the changed state another name",
-            )
+            self.misfits.found(problem)
 
     def _make(self, descriptor: StateDescriptor) -> KeyedState:
         plain, with_ttl = _KINDS[descriptor.kind]
@@ -206,6 +205,7 @@ class KeyedBackend:
         self._store = self._open_store(self._local_path)
         self.max_key = self._store.max_key
         self.get, self.get_long, self.scan = self._first_get, self._first_get_long, self._first_scan
+        self.get_many = self._first_get_many
         start = 0 if held is None else applied_to(held, files, replaced, self.groups)
         self.unbroken = held is not None and start == len(files) and (start > 0 or not held)
         self._timerless = self._catch_up(files[start:], start == 0) and (start == 0 or self._timerless)
@@ -243,6 +243,7 @@ class KeyedBackend:
                 raise _no_round()
             snapshot = self._snapshot = bring_up(self._store, self._files, self._begun, self.groups)
             self.get, self.get_long, self.scan = snapshot.get, snapshot.get_long, snapshot.scan
+            self.get_many = snapshot.get_many
         return self._snapshot
 
     def _first_get(self, key: bytes) -> bytes | None:
@@ -250,6 +251,9 @@ class KeyedBackend:
 
     def _first_get_long(self, key: bytes) -> bytes | None:
         return self._opened().get_long(key)
+
+    def _first_get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        return self._opened().get_many(keys)
 
     def _first_scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._opened().scan(prefix)
@@ -375,14 +379,17 @@ class KeyedBackend:
 
     def _detach(self) -> None:
         self.context.slot = NO_KEY
-        self.get = self.get_long = self.scan = _outside_round
+        self.get = self.get_long = self.get_many = self.scan = _outside_round
         self.max_key = 0
 
     def _close_snapshot(self) -> None:
-        snapshot, self._snapshot, self._store = self._snapshot, None, None
+        snapshot, self._snapshot = self._snapshot, None
+        store, self._store = self._store, None
         self._detach()
         if snapshot is not None:
             snapshot.close()
+        if store is not None:
+            store.release()
 
 
 def _hull(files: list[StateFile]) -> KeyGroupRange:
@@ -405,7 +412,7 @@ def _without(flat: list[Any], expired: Expired) -> list[Any]:
     return kept
 
 
-def _outside_round(_: bytes) -> Any:
+def _outside_round(_: Any) -> Any:
     raise _no_round()
 
 
