@@ -227,6 +227,7 @@ class JobMaster:
             check_required(self.graph, guarantee, self._settings.required_guarantee)
             for operator in self.graph.sinks:
                 operator.spec.sink.validate()
+                operator.spec.sink.validate_parallelism(operator.parallelism)
                 policy = self._settings.checkpoints
                 operator.spec.sink.validate_checkpoints(None if policy is None else policy.interval_ms)
             if self.has_fixed_id or self._settings.recovery_path or self._settings.savepoint_dir:
