@@ -102,7 +102,7 @@ def test_a_stream_reader_with_its_offsets_in_the_checkpoint(make_env: Any, tmp_p
         return row.n, row.text
 
     stream = make_env(CHECKPOINTING).from_data_source(Counting({"directory": str(tmp_path)})).map(once_broken)
-    found = []
+    found: list[Any] = []
     with stream.execute_and_collect() as values:
         while len(found) < 100:
             found.append(next(values))

@@ -22,17 +22,17 @@ def frame_of(files: list[str], type_info: TypeInformation) -> DataFrame:
     session = SparkSession.builder.getOrCreate()
     kind, convert = spark_type(type_info)
     whole = isinstance(kind, sql.StructType)
-    schema = kind if whole else sql.StructType([sql.StructField("value", kind)])
+    schema: Any = kind if whole else sql.StructType([sql.StructField("value", kind)])
 
     def read(file: str) -> Any:
         for record in kept_records(file):
             converted = None if record is None else convert(record)
             yield converted if whole else (converted,)
 
-    rows = context.parallelize(files, len(files)).flatMap(read)
+    rows: Any = context.parallelize(files, len(files)).flatMap(read)
     return session.createDataFrame(rows, schema, verifySchema=False)
 
 
-def schema_of(text: str) -> sql.StructType:
+def schema_of(text: str) -> sql.DataType:
     """As a DataSource may give it: ``id INT, name STRING``."""
     return sql.StructType.fromDDL(text)
