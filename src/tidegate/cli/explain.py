@@ -48,7 +48,7 @@ def facts(program: Program) -> dict[str, Any]:
     edges = [{"source": e.source, "target": e.target, "ship": e.partitioning.ship.value} for e in _edges(graph)]
     return {
         "name": graph.name,
-        "guarantee": str(guarantee_of(graph, checkpoints=settings.checkpoints is not None)),
+        "guarantee": str(guarantee_of(graph, settings.checkpoints)),
         "operators": [_operator(operator) for operator in graph.operators],
         "chains": chains,
         "edges": edges,
@@ -79,7 +79,7 @@ def explained(program: Program) -> Iterator[str]:
     settings = JobSettings.of(program.configuration)
     graph = build(program, settings.parallelism, settings.max_parallelism, {})
     yield f"job '{graph.name}': {len(graph.operators)} operators, {len(graph.chains)} chains, {len(graph.levels)} levels"
-    yield f"guarantee: {guarantee_of(graph, checkpoints=settings.checkpoints is not None)}"
+    yield f"guarantee: {guarantee_of(graph, settings.checkpoints)}"
     yield from _levels(graph)
     yield "functions:"
     for operator, function, how, reason in explain_functions(graph):

@@ -177,10 +177,9 @@ CHECKPOINT_MODE = _option(
     "execution.checkpointing.mode",
     choice(["EXACTLY_ONCE", "AT_LEAST_ONCE"]),
     "EXACTLY_ONCE",
-    "The guarantee of checkpoints.",
+    "EXACTLY_ONCE: output waits for the checkpoint that covers it. AT_LEAST_ONCE: it is committed with its round, so a "
+    "failure repeats what came behind the latest checkpoint.",
     "execution.checkpointing.consistency-mode",
-    note="AT_LEAST_ONCE runs as EXACTLY_ONCE, output waits for its checkpoint",
-    inert=lambda value: value == "AT_LEAST_ONCE",
 )
 CHECKPOINT_TIMEOUT = _option(
     "execution.checkpointing.timeout",

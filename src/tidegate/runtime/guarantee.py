@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.graph.plan import JobGraph
 from tidegate.operators.sink import Publication, Sink, SinkGuarantee
 
@@ -21,12 +22,14 @@ class Guarantee:
         return self.name if self.reason is None else f"{self.name} ({self.reason})"
 
 
-def guarantee_of(graph: JobGraph, *, checkpoints: bool) -> Guarantee:
-    if not checkpoints:
+def guarantee_of(graph: JobGraph, policy: CheckpointPolicy | None) -> Guarantee:
+    if policy is None:
         return Guarantee("no guarantee", "without checkpoints a failure ends the job")
     for source in graph.sources:
         if not source.spec.source.can_replay:
             return Guarantee("at-most-once", f"source '{source.name}' cannot be read again")
+    if policy.at_least_once:
+        return Guarantee("at-least-once", "execution.checkpointing.mode")
     for sink in graph.sinks:
         if not _writes_once(sink.spec.sink):
             return Guarantee(

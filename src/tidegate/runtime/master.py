@@ -16,10 +16,11 @@ from tidegate.checkpoint.owner import is_alive
 from tidegate.checkpoint.savepoint import Ending
 from tidegate.common.clock import Clock, SystemClock
 from tidegate.common.dependencies import Dependencies
-from tidegate.common.errors import CheckpointError, FencedError, JobCancelledError, JobSuspendedError, LeaseError
+from tidegate.common.errors import CheckpointError, ConfigurationError, FencedError, JobCancelledError, JobSuspendedError, LeaseError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
+from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import Program
 from tidegate.operators.level import JobSpec, job_spec
 from tidegate.operators.settings import Settings
@@ -92,7 +93,7 @@ class JobMaster:
             self._clock,
             directory=self._job.files.root,
             is_temporary=self._is_temporary,
-            checkpoint_interval_ms=settings.checkpoints.interval_ms if settings.checkpoints is not None else None,
+            policy=settings.checkpoints,
         )
         self._inbox = Inbox(self._clock)
         self._lanes = lanes(self._inbox, self.job_id)
@@ -208,9 +209,11 @@ class JobMaster:
     def prepare(self) -> None:
         """Checks that need the outside: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
         try:
+            policy = self._settings.checkpoints
             for operator in self.graph.sinks:
+                if policy is not None and policy.at_least_once:
+                    _refuse_held_back(operator)
                 operator.spec.sink.validate()
-                policy = self._settings.checkpoints
                 operator.spec.sink.validate_checkpoints(None if policy is None else policy.interval_ms)
             if self.has_fixed_id or self._settings.recovery_path or self._settings.savepoint_dir:
                 self._generated_ids.warn()
@@ -385,6 +388,7 @@ class JobMaster:
             inline=settings.inline_functions,
             batch_mode=settings.batch_mode,
             watermark_interval_ms=settings.watermark_interval_ms,
+            publishes_rounds=settings.checkpoints is not None and settings.checkpoints.at_least_once,
             lease=0 if self._current is None else self._current.claimed.lease.token,
             now_ms=self._clock.now_ms,
         )
@@ -428,6 +432,17 @@ class JobMaster:
             step()
         except Exception as error:
             log.warning("job %s: could not %s: %s", self.job_id, what, error)
+
+
+def _refuse_held_back(operator: Operator) -> None:
+    reason = operator.spec.sink.holds_back
+    if reason is not None:
+        raise ConfigurationError(
+            "At-least-once commits the output of a round with the round, so a sink may not hold it back",
+            where=f"sink '{operator.name}'",
+            found=reason,
+            cure="execution.checkpointing.mode: EXACTLY_ONCE, or a sink without it",
+        )
 
 
 def _how_to_go_on(savepoint: str) -> str:

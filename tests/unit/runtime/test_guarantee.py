@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import Encoder, WatermarkStrategy
 from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.datastream import StreamExecutionEnvironment
@@ -22,12 +23,12 @@ def files() -> FileSink:
     return FileSink.for_row_format("/tmp/x", Encoder.simple_string_encoder()).build()
 
 
-def promised(source: Any, sinks: str, *, checkpoints: bool = True) -> str:
+def promised(source: Any, sinks: str, *, checkpoints: bool = True, **policy: Any) -> str:
     env = StreamExecutionEnvironment.get_execution_environment()
     stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
     for sink in sinks.split():
         stream.sink_to(files()) if sink == "files" else stream.print() if sink == "print" else stream.add_sink(print)
-    return str(guarantee_of(build(env._program(None), 1, None, {}), checkpoints=checkpoints))
+    return str(guarantee_of(build(env._program(None), 1, None, {}), CheckpointPolicy(100, **policy) if checkpoints else None))
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,13 @@ def test_of_sinks(sinks: str, expected: str) -> None:
 
 def test_of_a_source_that_cannot_be_read_again() -> None:
     assert promised(Once(0, 9), "files") == "at-most-once (source 'numbers' cannot be read again)"
+
+
+def test_of_the_mode() -> None:
+    found = promised(NumberSequenceSource(0, 9), "files", at_least_once=True)
+    assert found == "at-least-once (execution.checkpointing.mode)"
+    found = promised(Once(0, 9), "files", at_least_once=True)
+    assert found == "at-most-once (source 'numbers' cannot be read again)"
 
 
 def test_without_checkpoints() -> None:

@@ -27,7 +27,7 @@ from tidegate.testing.simulation import Simulation, seeded_tokens, simulate
 NO_CHANCES = Chances()
 INTERVAL = 100
 """Between checkpoints, in milliseconds; rounds take 5, 30 or 60."""
-NUMBERS = ("concurrent", "interval", "fan_in", "pause")
+NUMBERS = ("concurrent", "interval", "fan_in", "pause", "repeats")
 FIRST_CRASH = Fault(0, "*", 150, Kind.CRASH)
 """Ends the first life of a case early: faults of the second hit the restore as well as the run."""
 
@@ -48,6 +48,8 @@ class Case:
     """So many state files of a size are merged. Lives are short: with the usual number hardly any would be."""
     pause: int = 0
     """A driver is stopped at this point of its second life and wakes up when its successor has ended."""
+    repeats: int = 0
+    """1: the job promises at-least-once."""
 
     def __str__(self) -> str:
         rates = [f"{name}={rate}" for name, rate in vars(self.chances).items() if rate]
@@ -58,7 +60,12 @@ class Case:
     @property
     def settings(self) -> dict[str, Any]:
         prefix = "execution.checkpointing."
-        return {prefix + "max-concurrent-checkpoints": self.concurrent, prefix + "interval": self.interval}
+        mode = "AT_LEAST_ONCE" if self.repeats else "EXACTLY_ONCE"
+        return {
+            prefix + "max-concurrent-checkpoints": self.concurrent,
+            prefix + "interval": self.interval,
+            prefix + "mode": mode,
+        }
 
     @staticmethod
     def parse(words: list[str]) -> Case:
