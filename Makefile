@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo demo-kafka test check lint bench unit integration kafka crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
+.PHONY: setup demo demo-kafka test check lint bench unit integration kafka servers crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
 
 setup: $(VENV)/.setup-done
 
@@ -35,6 +35,10 @@ integration: setup
 # On a real broker, which the tests start; its jars are fetched the first time.
 kafka: setup
 	$(BIN)/python -m pytest tests/kafka
+
+# On real database servers, which the tests install (Debian's packages, as root) and start.
+servers: setup
+	$(BIN)/python -m pytest tests/servers
 
 crash: setup
 	$(BIN)/python -m pytest tests/crash

@@ -35,6 +35,7 @@ def facts(program: Program) -> dict[str, Any]:
     """The same as data."""
     settings = JobSettings.of(program.configuration)
     graph = build(program, settings.parallelism, settings.max_parallelism, {})
+    guarantee = guarantee_of(graph, settings.checkpoints)
     chains = [
         {
             "level": number,
@@ -48,7 +49,8 @@ def facts(program: Program) -> dict[str, Any]:
     edges = [{"source": e.source, "target": e.target, "ship": e.partitioning.ship.value} for e in _edges(graph)]
     return {
         "name": graph.name,
-        "guarantee": str(guarantee_of(graph, settings.checkpoints)),
+        "guarantee": str(guarantee),
+        "paths": [path.facts() for path in guarantee.paths],
         "operators": [_operator(operator) for operator in graph.operators],
         "chains": chains,
         "edges": edges,
@@ -79,7 +81,9 @@ def explained(program: Program) -> Iterator[str]:
     settings = JobSettings.of(program.configuration)
     graph = build(program, settings.parallelism, settings.max_parallelism, {})
     yield f"job '{graph.name}': {len(graph.operators)} operators, {len(graph.chains)} chains, {len(graph.levels)} levels"
-    yield f"guarantee: {guarantee_of(graph, settings.checkpoints)}"
+    guarantee = guarantee_of(graph, settings.checkpoints)
+    yield f"guarantee: {guarantee}"
+    yield from (f"  {line}" for line in guarantee.lines())
     yield from _levels(graph)
     yield "functions:"
     for operator, function, how, reason in explain_functions(graph):

@@ -147,6 +147,7 @@ def _live_lines(details: JobDetails) -> list[str]:
     totals = details.totals
     lines = [
         f"  guarantee   {details.guarantee}",
+        *(f"              {p['source']} -> {p['sink'] or '(no sink)'}: {p['guarantee']}" for p in details.paths),
         f"  so far      {totals.records:,} records in {totals.rounds:,} rounds, {totals.checkpoints:,} checkpoints, "
         f"{details.records_per_second:,.0f} records/s, {len(details.attempts)} attempts, "
         f"local state built anew {totals.rebuilds:,} times",

@@ -26,6 +26,7 @@ from tidegate.common.options import (
     RECOVERY_IGNORE_UNCLAIMED,
     RECOVERY_PATH,
     REGISTRY,
+    REQUIRE,
     SPELLINGS,
     TARGET,
 )
@@ -101,6 +102,10 @@ def run(
     max_restarts: Annotated[
         int, typer.Option("--max-restarts", min=0, help="With --supervise: so many in a row.")
     ] = MOST_RESTARTS,
+    require: Annotated[
+        str | None,
+        typer.Option("--require", metavar="GUARANTEE", help="Refuse a job that promises less: exactly-once ..."),
+    ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -111,6 +116,7 @@ def run(
         RECOVERY_PATH.key: from_savepoint,
         RECOVERY_IGNORE_UNCLAIMED.key: True if allow_non_restored_state else None,
         RECOVERY_CLAIM.key: claim_mode,
+        REQUIRE.key: require,
         "spark.master": master,
     }
     properties |= {key: value for key, value in shorthands.items() if value is not None}

@@ -390,6 +390,12 @@ START_ANEW = _option(
     "Let a job begin with empty state though it was cancelled before, its checkpoints deleted, and its output is there. "
     "It never skips a checkpoint that is kept.",
 )
+REQUIRE = _option(
+    "tidegate.require-guarantee",
+    choice(["exactly-once", "at-least-once", "at-most-once"]),
+    None,
+    "A job that promises less of its output than this is refused before it starts, with the reason (tidegate run --require).",
+)
 ROUND_TARGET = _option(
     "tidegate.round.target-time", DURATION, 1_000, "How long a round should take.", check=_at_least(10, " ms")
 )

@@ -8,7 +8,7 @@ from tidegate.operators.sink import Prepared, Sink, SinkGuarantee, SinkWriter, W
 
 
 class DiscardingSink(Sink):
-    guarantee = SinkGuarantee.IDEMPOTENT
+    guarantee = SinkGuarantee.TWO_PHASE_COMMIT
     reads_records = False
 
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:

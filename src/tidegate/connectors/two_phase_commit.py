@@ -31,8 +31,8 @@ class TwoPhaseCommitSinkFunction(ABC):
     ``invoke`` and ``pre_commit`` run in tasks; the others run on the driver, maybe in a process that knows nothing
     of the transaction but its handle (``abort`` also runs in the task when the attempt fails). After a restart,
     transactions of completed checkpoints get ``recover_and_commit`` (in at-least-once mode also those whose commit had begun),
-    all others of this job and sink ``recover_and_abort``. A crash between ``begin_transaction`` and its return leaves no trace: what must not stay
-    behind should be made in ``invoke`` or carry a time-out.
+    all others of this job and sink ``recover_and_abort``. A crash between ``begin_transaction`` and its return leaves no
+    trace: what must not stay behind should be made in ``invoke`` or carry a time-out.
     """
 
     @abstractmethod

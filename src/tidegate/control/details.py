@@ -30,6 +30,8 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     is_temporary: bool
     checkpoint_interval_ms: int | None
     guarantee: str | None
+    paths: tuple[dict[str, str | None], ...]
+    """From each source to each sink it reaches, with its own guarantee, the reason and what would raise it."""
     finished_before: bool
     totals: Totals
     records_per_second: float
@@ -51,6 +53,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
             is_temporary=view.is_temporary,
             checkpoint_interval_ms=view.checkpoint_interval_ms,
             guarantee=None if view.guarantee is None else str(view.guarantee),
+            paths=() if view.guarantee is None else tuple(path.facts() for path in view.guarantee.paths),
             finished_before=view.finished_before,
             totals=view.totals,
             records_per_second=view.records_per_second(now_ms),

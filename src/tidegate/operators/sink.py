@@ -32,6 +32,8 @@ class Publication(Enum):
 class SinkGuarantee(Enum):
     """What a sink adds to the job's end-to-end guarantee (SPEC E9)."""
 
+    BEST_EFFORT = "best effort"
+    """Output may be lost even without a failure of the job."""
     NONE = "any"
     IDEMPOTENT = "idempotent"
     WRITE_AHEAD = "write-ahead"
@@ -139,6 +141,8 @@ class Sink(ABC):
 
     publication: Publication = Publication.CHECKPOINT
     guarantee: SinkGuarantee = SinkGuarantee.NONE
+    to_raise: str = "write to a sink that commits with the checkpoint (FileSink, TwoPhaseCommitSinkFunction ...)"
+    """What a user could do about a job that promises less because of this sink."""
     reads_records: bool = True
     """False: nobody ever sees the records, so they need not be checked against the declared type of their stream."""
     holds_back: str | None = None

@@ -102,6 +102,8 @@ class Source(ABC):
     boundedness: Boundedness = Boundedness.BOUNDED
     can_replay: bool = True
     """False (socket): after a failure records are lost, the job's guarantee is at-most-once."""
+    to_raise: str = "read from a source that can be read again (Kafka, files ...)"
+    """What a user could do about a job that promises less because of this source."""
     can_stop: bool = True
     """False (socket): what it has taken from outside and not handed over yet is lost when it ends, so a job that reads it can be
     cancelled and not be stopped."""

@@ -1,44 +1,206 @@
-"""What a job promises of its output, computed from its sources, sinks and checkpoints: the weakest part decides."""
+"""What a job promises of its output, computed from its sources, sinks and checkpoints: the weakest part decides (SPEC E9)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 
 from tidegate.checkpoint.policy import CheckpointPolicy
-from tidegate.graph.plan import JobGraph
+from tidegate.common.errors import ProgramError
+from tidegate.common.options import REQUIRE
+from tidegate.graph.plan import JobGraph, Operator
 from tidegate.operators.sink import Publication, Sink, SinkGuarantee
+from tidegate.operators.source import Source
 
-_ONCE = {SinkGuarantee.IDEMPOTENT, SinkGuarantee.TWO_PHASE_COMMIT}
+
+class Promise(IntEnum):
+    """The weaker, the smaller."""
+
+    NONE = 0
+    AT_MOST_ONCE = 1
+    AT_LEAST_ONCE = 2
+    EXACTLY_ONCE = 3
+
+    def __str__(self) -> str:
+        return "no guarantee" if self is Promise.NONE else self.name.lower().replace("_", "-")
+
+    @staticmethod
+    def named(text: str) -> Promise:
+        return Promise[text.upper().replace("-", "_")]
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """``name``: exactly-once, at-least-once, at-most-once, no guarantee. ``reason``: what decided, None for the first."""
+    """``reason``: what decided, None if nothing is to be said. ``cure``: what would raise it, None if nothing is above it.
 
-    name: str
+    ``loses``, ``repeats``, ``reappears``: what a reader of the output may meet after a failure: records that never come, records
+    twice, an old value in the place of a newer one for a moment.
+    """
+
+    promise: Promise
     reason: str | None = None
+    cure: str | None = None
+    loses: bool = False
+    repeats: bool = False
+    reappears: bool = False
+
+    @property
+    def name(self) -> str:
+        return str(self.promise)
 
     def __str__(self) -> str:
         return self.name if self.reason is None else f"{self.name} ({self.reason})"
 
 
-def guarantee_of(graph: JobGraph, policy: CheckpointPolicy | None) -> Guarantee:
-    if policy is None:
-        return Guarantee("no guarantee", "without checkpoints a failure ends the job")
-    for source in graph.sources:
-        if not source.spec.source.can_replay:
-            return Guarantee("at-most-once", f"source '{source.name}' cannot be read again")
-    if policy.at_least_once:
-        return Guarantee("at-least-once", "execution.checkpointing.mode")
-    for sink in graph.sinks:
-        if not _writes_once(sink.spec.sink):
-            return Guarantee(
-                "at-least-once", f"sink '{sink.name.removeprefix('Sink: ')}' repeats output after a failure"
-            )
-    return Guarantee("exactly-once")
+@dataclass(frozen=True)
+class PathGuarantee:
+    """Of what comes from one source to one sink. ``sink`` None: no sink reads it, so only the state depends on it."""
+
+    source: str
+    sink: str | None
+    guarantee: Guarantee
+
+    def __str__(self) -> str:
+        return f"{self.source} -> {self.sink or '(no sink)'}: {self.guarantee}"
+
+    def facts(self) -> dict[str, str | None]:
+        """As plain data, for faces."""
+        of = self.guarantee
+        return {"source": self.source, "sink": self.sink, "guarantee": of.name, "reason": of.reason, "cure": of.cure}
 
 
-def _writes_once(sink: Sink) -> bool:
-    return sink.guarantee in _ONCE and (
-        sink.publication is not Publication.ROUND or sink.guarantee is SinkGuarantee.IDEMPOTENT
+@dataclass(frozen=True)
+class JobGuarantee(Guarantee):
+    """The job's: that of its weakest path, which ``reason`` and ``cure`` are of."""
+
+    paths: tuple[PathGuarantee, ...] = ()
+
+    def __str__(self) -> str:
+        return super().__str__()
+
+    def lines(self) -> Iterator[str]:
+        """Every path, with what would raise it."""
+        for path in self.paths:
+            raised = f"; to raise it: {path.guarantee.cure}" if path.guarantee.cure else ""
+            yield f"{path}{raised}"
+
+
+WITHOUT_CHECKPOINTS = Guarantee(
+    Promise.NONE,
+    "without checkpoints a failure ends the job",
+    "env.enable_checkpointing(...)",
+    loses=True,
+    repeats=True,
+)
+
+
+def guarantee_of(graph: JobGraph, policy: CheckpointPolicy | None) -> JobGuarantee:
+    """``policy`` None: no checkpoints. Of the paths of the same promise the first one names the reason."""
+    paths = tuple(
+        PathGuarantee(
+            source.name,
+            None if sink is None else _sink_name(sink),
+            WITHOUT_CHECKPOINTS if policy is None else _of_path(source, sink, policy.at_least_once),
+        )
+        for source, sink in _paths(graph)
     )
+    if policy is None or not paths:
+        least = WITHOUT_CHECKPOINTS if policy is None else Guarantee(Promise.EXACTLY_ONCE)
+    else:
+        least = min((path.guarantee for path in paths), key=lambda g: (g.promise, g.reason is None))
+    every = [path.guarantee for path in paths] or [least]
+    return JobGuarantee(
+        least.promise,
+        least.reason,
+        least.cure,
+        loses=any(g.loses for g in every),
+        repeats=any(g.repeats for g in every),
+        reappears=any(g.reappears for g in every),
+        paths=paths,
+    )
+
+
+def check_required(graph: JobGraph, guarantee: JobGuarantee, required: str | None) -> None:
+    """Refuse a job that promises less than was asked for, with every path that does."""
+    if required is None or guarantee.promise >= Promise.named(required):
+        return
+    weak = [path for path in guarantee.paths if path.guarantee.promise < Promise.named(required)]
+    cures = dict.fromkeys(path.guarantee.cure for path in weak if path.guarantee.cure)
+    raise ProgramError(
+        f"The job must be {required}, because {REQUIRE.key} asks for it",
+        where=f"job '{graph.name}'",
+        found="; ".join(map(str, weak)) or str(guarantee),
+        cure="; ".join(cures) or guarantee.cure or f"leave {REQUIRE.key} out",
+    )
+
+
+def _paths(graph: JobGraph) -> Iterator[tuple[Operator, Operator | None]]:
+    """Every source with every sink its records may reach."""
+    reached = _reached_sinks(graph)
+    for source in graph.sources:
+        sinks = sorted((sink for sink in graph.sinks if sink.id in reached[source.id]), key=lambda sink: sink.id)
+        if not sinks:
+            yield source, None
+        for sink in sinks:
+            yield source, sink
+
+
+def _reached_sinks(graph: JobGraph) -> dict[int, set[int]]:
+    """Operator id -> ids of the sinks below it. Ids grow along the inputs, so readers come first in this order."""
+    below: dict[int, list[int]] = {operator.id: [] for operator in graph.operators}
+    for chain in graph.chains:
+        for node in chain.head.walk():
+            below[node.operator.id] += [child.operator.id for _, child in node.children]
+            below[node.operator.id] += [edge.target for edge in node.edges]
+    reached = {sink.id: {sink.id} for sink in graph.sinks}
+    for operator_id in sorted(below, reverse=True):
+        for reader in below[operator_id]:
+            reached.setdefault(operator_id, set()).update(reached[reader])
+        reached.setdefault(operator_id, set())
+    return reached
+
+
+def _of_path(source: Operator, sink: Operator | None, at_once: bool) -> Guarantee:
+    read: Source = source.spec.source
+    written: Sink | None = None if sink is None else sink.spec.sink
+    kind = SinkGuarantee.TWO_PHASE_COMMIT if written is None else _kept(written, at_once)
+    loses, repeats = not read.can_replay, kind in _REPEATS
+    reappears = kind is SinkGuarantee.IDEMPOTENT
+    name = "" if sink is None else _sink_name(sink)
+    if kind is SinkGuarantee.BEST_EFFORT:
+        assert written is not None
+        reason = f"sink '{name}' does not wait until its output is safe"
+        return Guarantee(Promise.NONE, reason, written.to_raise, True, repeats, reappears)
+    if loses:
+        reason = f"source '{source.name}' cannot be read again"
+        if repeats:
+            reason += f", and sink '{name}' repeats output when a task is tried again"
+        return Guarantee(Promise.AT_MOST_ONCE, reason, read.to_raise, loses, repeats, reappears)
+    if repeats:
+        assert written is not None
+        by_mode = at_once and _kept(written) not in _REPEATS
+        reason = f"sink '{name}' repeats output after a failure"
+        reason, cure = (_MODE, _OTHER_MODE) if by_mode else (reason, written.to_raise)
+        return Guarantee(Promise.AT_LEAST_ONCE, reason, cure, loses, repeats, reappears)
+    seen = f"old values may reappear for a moment after a failure: sink '{name}' overwrites" if reappears else None
+    return Guarantee(Promise.EXACTLY_ONCE, seen, reappears=reappears)
+
+
+_REPEATS = {SinkGuarantee.NONE, SinkGuarantee.WRITE_AHEAD, SinkGuarantee.BEST_EFFORT}
+
+
+_MODE = (
+    "execution.checkpointing.mode is AT_LEAST_ONCE, so output is committed with its round and repeats after a failure"
+)
+_OTHER_MODE = "execution.checkpointing.mode: EXACTLY_ONCE"
+
+
+def _kept(sink: Sink, at_once: bool = False) -> SinkGuarantee:
+    """A transaction for each round is no better than none: a failure reads rounds again that were committed."""
+    committed = sink.guarantee is SinkGuarantee.TWO_PHASE_COMMIT
+    return SinkGuarantee.NONE if committed and (at_once or sink.publication is Publication.ROUND) else sink.guarantee
+
+
+def _sink_name(sink: Operator) -> str:
+    return sink.name.removeprefix("Sink: ")

@@ -16,7 +16,14 @@ from tidegate.checkpoint.owner import is_alive
 from tidegate.checkpoint.savepoint import Ending
 from tidegate.common.clock import Clock, SystemClock
 from tidegate.common.dependencies import Dependencies
-from tidegate.common.errors import CheckpointError, ConfigurationError, FencedError, JobCancelledError, JobSuspendedError, LeaseError
+from tidegate.common.errors import (
+    CheckpointError,
+    ConfigurationError,
+    FencedError,
+    JobCancelledError,
+    JobSuspendedError,
+    LeaseError,
+)
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
@@ -29,6 +36,7 @@ from tidegate.runtime.commands import Cancel, Command, LastSavepoint, SavepointC
 from tidegate.runtime.engine import Engine
 from tidegate.runtime.failed_round import FailedRound, forget
 from tidegate.runtime.generated_ids import GeneratedIds
+from tidegate.runtime.guarantee import check_required, guarantee_of
 from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
 from tidegate.runtime.lanes import ThreadedLanes
 from tidegate.runtime.life_cycle import FinishedBefore, Restored
@@ -208,7 +216,9 @@ class JobMaster:
 
     def prepare(self) -> None:
         """Checks that need the outside: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
+        guarantee = guarantee_of(self.graph, self._settings.checkpoints)
         try:
+            check_required(self.graph, guarantee, self._settings.required_guarantee)
             policy = self._settings.checkpoints
             for operator in self.graph.sinks:
                 if policy is not None and policy.at_least_once:
@@ -220,6 +230,9 @@ class JobMaster:
             self._job.files.check_writable()
             job_spec(self.graph, "check", self._subtask_settings())
             self._start(first=True)
+            log.info("job %s: %s", self.job_id, guarantee)
+            for line in guarantee.lines():
+                log.info("job %s: path %s", self.job_id, line)
         except BaseException:
             if self._is_temporary:  # any other directory may be in use: by the driver whose lease refused this one
                 self._quietly("delete the job's directory", self._clear_directory)

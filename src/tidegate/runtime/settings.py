@@ -28,6 +28,7 @@ class JobSettings:
     """The job owns the snapshot it starts from."""
     ignore_unclaimed_state: bool
     start_anew: bool
+    required_guarantee: str | None
     lease_timeout_ms: int
     commit_attempts: int
     commit_backoff_ms: int
@@ -79,6 +80,7 @@ class JobSettings:
             claims=get(options.RECOVERY_CLAIM) == "CLAIM",
             ignore_unclaimed_state=get(options.RECOVERY_IGNORE_UNCLAIMED),
             start_anew=get(options.START_ANEW),
+            required_guarantee=get(options.REQUIRE),
             lease_timeout_ms=get(options.LEASE_TIMEOUT),
             commit_attempts=get(options.COMMIT_ATTEMPTS),
             commit_backoff_ms=get(options.COMMIT_BACKOFF),

@@ -13,7 +13,7 @@ from tidegate.common.clock import Clock
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.plan import JobGraph
 from tidegate.operators.rows import MAX_WATERMARK, Ack
-from tidegate.runtime.guarantee import Guarantee, guarantee_of
+from tidegate.runtime.guarantee import JobGuarantee, guarantee_of
 from tidegate.runtime.metrics import JobMetrics, Key, MetricView
 from tidegate.runtime.statistics import RoundStatistics
 
@@ -122,7 +122,8 @@ class JobView:
     directory: str = ""
     is_temporary: bool = False
     checkpoint_interval_ms: int | None = None
-    guarantee: Guarantee | None = None
+    guarantee: JobGuarantee | None = None
+    """Of the job and of each path through it; computed before the start."""
     finished_before: bool = False
     totals: Totals = field(default=Totals())
     metrics: Mapping[Key, MetricView] = field(default_factory=dict)

@@ -112,7 +112,9 @@ class RepeatingObserver(OutputObserver):
         visible = {c for values in pages.values() for v in values if (c := self.output.cause(v)) is not None}
         wanted = {c for v in self.output.expected if (c := self.output.cause(v)) is not None}
         missing = [c for c in sorted(wanted - visible) if any(covers(coverage, c) for coverage in published)]
-        assert not missing, f"I1: {self.output.name}: a complete checkpoint covers them, and they are not out: {missing}"
+        assert not missing, (
+            f"I1: {self.output.name}: a complete checkpoint covers them, and they are not out: {missing}"
+        )
 
     def check_records(self) -> None:
         """I1, I4."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
 from tidegate.common import global_configuration
 from tidegate.datastream import executor
+from tidegate.testing.simulated_executor import SimulatedExecutor
 
 PROGRAM = """
 import logging
@@ -54,6 +56,9 @@ def test_graph_ids_and_functions(tmp_path: Path) -> None:
     assert "went on" not in text
     assert "job 'sums': 5 operators, 2 chains, 2 levels" in text
     assert "guarantee: no guarantee (without checkpoints a failure ends the job)" in text
+    assert (
+        "  n -> Print to Std. Out: no guarantee (without checkpoints a failure ends the job); to raise it: env" in text
+    )
     assert "parallelism 2" in text
     assert "uid totals, maximum parallelism 128, keyed" in text
     assert "pairs: <lambda> is on columns" in text
@@ -67,3 +72,30 @@ def test_a_program_that_executes_nothing(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["explain", "job.py"])
     assert result.exit_code == ExitCode.BAD_PROGRAM
     assert "explain needs a program that comes to execute()" in result.output
+
+
+def test_the_guarantee_of_every_path(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(PROGRAM)
+    result = CliRunner().invoke(app, ["explain", "--json", "-Dexecution.checkpointing.interval=1s", "job.py"])
+    (path,) = json.loads(result.output)["paths"]
+    assert (path["source"], path["sink"], path["guarantee"]) == ("n", "Print to Std. Out", "at-least-once")
+    assert "FileSink" in path["cure"]
+
+
+def test_a_job_that_does_not_keep_what_is_required_is_not_started(tmp_path: Path) -> None:
+    executor.register_executor("simulated", SimulatedExecutor)
+    text = PROGRAM.replace("except Exception:", "except KeyError:")
+    (tmp_path / "job.py").write_text(text)
+    options = ["-Dexecution.target=simulated", "-Dexecution.checkpointing.interval=1s"]
+    result = CliRunner().invoke(app, ["run", *options, "--require", "exactly-once", "job.py"])
+    assert result.exit_code == ExitCode.BAD_PROGRAM, result.output
+    assert "The job must be exactly-once" in result.output
+    assert "sink 'Print to Std. Out' repeats output after a failure" in result.output
+    result = CliRunner().invoke(app, ["run", *options, "--require", "at-least-once", "job.py"])
+    assert result.exit_code == 0, result.output
+
+
+def test_what_may_be_required(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(PROGRAM.replace("except Exception:", "except KeyError:"))
+    result = CliRunner().invoke(app, ["run", "--require", "perfect", "job.py"])
+    assert "must be one of exactly-once, at-least-once, at-most-once" in result.output

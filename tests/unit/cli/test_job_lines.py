@@ -9,7 +9,7 @@ import pytest
 from tidegate.cli.durations import duration
 from tidegate.cli.job_lines import end_line, live_line, start_line
 from tidegate.common.job_status import JobStatus
-from tidegate.runtime.guarantee import Guarantee
+from tidegate.runtime.guarantee import JobGuarantee, Promise
 from tidegate.runtime.statistics import RoundStatistics
 from tidegate.runtime.view import AttemptView, CheckpointView, ExceptionView, JobView, Outcome, Totals
 
@@ -18,7 +18,12 @@ STARTED = 1_000_000
 
 def view_of(**fields: object) -> JobView:
     view = JobView(
-        "upper", "upper case", JobStatus.RUNNING, STARTED, guarantee=Guarantee("exactly-once"), directory="/ck/upper"
+        "upper",
+        "upper case",
+        JobStatus.RUNNING,
+        STARTED,
+        guarantee=JobGuarantee(Promise.EXACTLY_ONCE),
+        directory="/ck/upper",
     )
     return replace(view, checkpoint_interval_ms=1000, **fields)  # type: ignore[arg-type]
 
@@ -57,7 +62,7 @@ def test_checkpoints_in_a_temporary_directory_are_said_to_be_of_no_later_use() -
 
 
 def test_a_job_without_checkpoints_names_no_directory() -> None:
-    none = Guarantee("no guarantee", "without checkpoints a failure ends the job")
+    none = JobGuarantee(Promise.NONE, "without checkpoints a failure ends the job")
     line = start_line(replace(view_of(), checkpoint_interval_ms=None, guarantee=none))
     assert line.endswith("starts from the beginning; no guarantee (without checkpoints a failure ends the job)")
 

@@ -74,7 +74,7 @@ def test_from_one_mode_to_the_other(root: str) -> None:
     for seed in range(1, 4):
         Outside.forget_all()
         first = Simulation(SCENARIOS["states"], f"{root}/{seed}", seed)
-        assert first.live([Fault(0, "*", 330, Kind.CRASH)]).crashed
+        assert first.live([Fault(0, "C7.subsumed", 1, Kind.CRASH)]).crashed
         then = Simulation(SCENARIOS["states"], f"{root}/{seed}", seed + 100, settings=MODE)
         life = then.live()
         assert life.finished and life.restored is not None

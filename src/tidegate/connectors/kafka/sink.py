@@ -43,8 +43,17 @@ _USED = {
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
+_GUARANTEES = {
+    DeliveryGuarantee.EXACTLY_ONCE: SinkGuarantee.TWO_PHASE_COMMIT,
+    DeliveryGuarantee.AT_LEAST_ONCE: SinkGuarantee.NONE,
+    DeliveryGuarantee.NONE: SinkGuarantee.BEST_EFFORT,
+}
+
+
 class KafkaSink(Sink):
     """See ``builder``. EXACTLY_ONCE: readers with ``read_committed`` see whole checkpoints only."""
+
+    to_raise = "set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)"
 
     def __init__(
         self,
@@ -62,7 +71,7 @@ class KafkaSink(Sink):
         self.batch_bytes = properties.number("batch.size", _BATCH_BYTES, least=1024)
         exactly_once = delivery is DeliveryGuarantee.EXACTLY_ONCE
         self.publication = Publication.CHECKPOINT if exactly_once else Publication.ROUND
-        self.guarantee = SinkGuarantee.TWO_PHASE_COMMIT if exactly_once else SinkGuarantee.NONE
+        self.guarantee = _GUARANTEES[delivery]
 
     @staticmethod
     def builder() -> KafkaSinkBuilder:

@@ -1,0 +1,30 @@
+"""Real servers for the tests of this folder: each is started when the first test needs it, and stopped at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import databases
+import pytest
+from server import Server
+
+from tidegate.datastream import executor
+from tidegate.testing.simulated_executor import SimulatedExecutor
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    with databases.postgresql() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[Server]:
+    with databases.mariadb() as running:
+        yield running
+
+
+@pytest.fixture
+def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``execution.target: simulated`` runs programs without Spark."""
+    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
