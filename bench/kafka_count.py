@@ -1,6 +1,6 @@
 """Kafka -> keyed count of texts -> Kafka, exactly once, a checkpoint a second: Tidegate and its peers on one broker.
 
-``python bench/kafka_count.py [--engines tidegate flink-java pyflink-thread tidegate-no-copy] [--records N] [--repeat N]``
+``python bench/kafka_count.py [--engines tidegate flink-java pyflink-process pyflink-thread ...] [--records N] [--repeat N]``
 
 Each engine is a process of its own that reads a topic which is full when it starts. An independent reader (``read_committed``)
 looks at the other topic. *records/s*: what became visible between its first and its last look at output, by that time; the
@@ -46,9 +46,10 @@ def command(engine: str, servers: str, start: str, end: str, directory: Path) ->
         return [sys.executable, str(BENCH / "tidegate_kafka_count.py"), *options, *extra]
     if not JAR.exists():
         raise RunFailed(f"no {JAR}; run bench/setup_peers.sh")
-    if engine == "pyflink-thread":
+    if engine.startswith("pyflink-"):
         program = str(BENCH / "peers" / "pyflink_kafka_count.py")
-        return [str(pyflink_venv() / "bin" / "python"), program, *options, f"--jar={JAR}"]
+        mode = f"--mode={engine.removeprefix('pyflink-')}"
+        return [str(pyflink_venv() / "bin" / "python"), program, *options, f"--jar={JAR}", mode]
     jars = next(iter(pyflink_venv().glob("lib/python*/site-packages/pyflink/lib")))
     arguments = [servers, start, end, str(PARALLELISM), str(INTERVAL_MS), str(directory)]
     return ["java", *JAVA_OPENS, "-cp", f"{BENCH / 'build'}:{JAR}:{jars}/*", "FlinkKafkaCount", *arguments]
@@ -168,7 +169,9 @@ def steady(observer: Observer, servers: str, topic: str, seconds: float, pace: i
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--engines", nargs="*", default=["tidegate", "flink-java", "pyflink-thread", "tidegate-no-copy"]
+        "--engines",
+        nargs="*",
+        default=["tidegate", "flink-java", "pyflink-process", "pyflink-thread", "tidegate-no-copy"],
     )
     parser.add_argument("--records", type=int, default=3_000_000)
     parser.add_argument("--slow-records", type=int, default=300_000, help="of PyFlink")

@@ -1,4 +1,4 @@
-"""Kafka -> keyed count of texts -> Kafka, exactly once, in PyFlink, thread mode. Runs until it is ended."""
+"""Kafka -> keyed count of texts -> Kafka, exactly once, in PyFlink. Runs until it is ended."""
 
 import argparse
 import os
@@ -34,10 +34,11 @@ def main():
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--interval-ms", type=int, default=1000)
+    parser.add_argument("--mode", choices=["process", "thread"], default="process")
     args = parser.parse_args()
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     settings = Configuration()
-    settings.set_string("python.execution-mode", "thread")
+    settings.set_string("python.execution-mode", args.mode)
     settings.set_string("python.fn-execution.bundle.size", "10000")
     settings.set_string("state.backend.type", "hashmap")
     settings.set_string("execution.checkpointing.interval", f"{args.interval_ms} ms")

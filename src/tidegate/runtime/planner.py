@@ -132,8 +132,15 @@ class SourcePlanner:
             s.finished = s.finished or s.plan.finished
             if self._whole:
                 s.plan = SourcePlan(finished=s.finished)
-            if s.plan.backlog or seconds * 1000 > 2 * self._target_ms:
+            if s.plan.backlog or (seconds * 1000 > 2 * self._target_ms and self._was_large(s)):
                 s.limit = self._adapted(s, seconds)
+
+    @staticmethod
+    def _was_large(s: _PlannedSource) -> bool:
+        """A source that keeps up gives what has come. If few records took long, a machine was busy: the limit is not to blame, and
+        with a smaller one the source would fall behind."""
+        assert s.plan is not None
+        return sum(interval.units for interval in s.plan.intervals) * 2 >= s.limit
 
     def _adapted(self, s: _PlannedSource, seconds: float) -> int:
         """Towards the target: quickly up, because a start begins small; slowly down, because one slow round says little. A source

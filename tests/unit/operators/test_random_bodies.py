@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +20,15 @@ from tidegate.operators.codegen import Loop
 
 pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning")
 EVENTS: list[Any] = []
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen() -> Iterator[None]:
+    """What the tests before have left is not searched again for every example."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 class Noisy:

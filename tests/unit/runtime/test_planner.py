@@ -46,6 +46,31 @@ def test_sizes_settle_where_rounds_take_the_target_time() -> None:
     assert size == pytest.approx(500_000, rel=0.05)
 
 
+@pytest.mark.parametrize(("given", "afterwards"), [(100, 10_000), (9_000, 4_500)])
+def test_a_slow_round_of_a_source_that_keeps_up_counts_if_it_was_large(given: int, afterwards: int) -> None:
+    limits: list[int] = []
+
+    class KeepsUp(SplitEnumerator):
+        def plan(self, limit: int, now_ms: int) -> SourcePlan:
+            limits.append(limit)
+            return SourcePlan([SplitInterval("0", 0, 0, given, units=given)])
+
+        def snapshot(self) -> Any:
+            return 0
+
+    class Source(ScriptedSource):
+        initial_limit = 10_000
+
+        def create_enumerator(self, parallelism: int, restored: Any) -> SplitEnumerator:
+            return KeepsUp()
+
+    p = SourcePlanner([Operator(1, "slow", None, "hash", SourceSpec(Source([])), 1, 128, None)], 1000, {})
+    for _ in range(2):
+        p.plan(0)
+        p.accept(4.0)
+    assert limits == [10_000, afterwards]
+
+
 def test_the_most_records_of_a_round_are_kept() -> None:
     p = planner(most=1000)
     for _ in range(5):
