@@ -20,7 +20,8 @@ MODE = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 
 
 def test_output_is_committed_while_storage_hangs(tmp_path: Path) -> None:
-    job, out, waited = SmallJob(tmp_path, *range(30)), threading.Event(), []
+    job, out, storing = SmallJob(tmp_path, *range(30)), threading.Event(), threading.Event()
+    waited: list[bool] = []
 
     def hook(name: str, where: dict[str, Any]) -> None:
         if name == "C6.sink-committed" and storing.is_set():
@@ -29,7 +30,6 @@ def test_output_is_committed_while_storage_hangs(tmp_path: Path) -> None:
             storing.set()
             waited.append(out.wait(60))
 
-    storing = threading.Event()
     faults.install(hook)
     JobMaster(job.program(**MODE), SimulatedEngine(1), local_root=job.local).run()
     assert waited == [True]
