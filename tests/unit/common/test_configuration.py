@@ -101,7 +101,6 @@ def test_flink_keys_without_meaning_are_accepted_with_one_notice(caplog: pytest.
 
 
 WITHOUT_EFFECT = {
-    "execution.checkpointing.mode": ("AT_LEAST_ONCE", "AT_LEAST_ONCE runs as EXACTLY_ONCE"),
     "execution.checkpointing.checkpoints-after-tasks-finish": ("false", "false runs as true"),
 }
 
@@ -121,7 +120,7 @@ def test_what_an_option_does_not_do_is_told_once(key: str, caplog: pytest.LogCap
 def test_values_that_are_honoured_need_no_notice(caplog: pytest.LogCaptureFixture) -> None:
     configuration._noticed.clear()
     honoured = {
-        "execution.checkpointing.mode": "EXACTLY_ONCE",
+        "execution.checkpointing.mode": "AT_LEAST_ONCE",
         "execution.checkpointing.max-concurrent-checkpoints": 2,
         "execution.checkpointing.checkpoints-after-tasks-finish": True,
         "execution.state-recovery.claim-mode": "NO_CLAIM",
