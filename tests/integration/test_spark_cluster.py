@@ -88,10 +88,49 @@ def expected(zipped: bool) -> list[str]:
     return sorted(f"{x * 2} {x // 2 + 1} tide added needed archived {zipped}" for x in range(6))
 
 
-@pytest.fixture
-def standalone(tmp_path: Path) -> Iterator[Cluster]:
-    with cluster(tmp_path) as started:
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster(tmp_path_factory.mktemp("cluster")) as started:
         yield started
+
+
+STATE = """\
+import sys
+
+from pyspark.sql import SparkSession
+
+from tidegate.common import Types
+from tidegate.datastream.state import ValueStateDescriptor
+from tidegate.state_reader import SavepointReader
+from tidegate.state_writer import SavepointWriter
+
+if __name__ == "__main__":
+    master, directory = sys.argv[1:]
+    builder = SparkSession.builder.master(master).config("spark.executor.memory", "512m").config("spark.ui.enabled", False)
+    spark = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+    count = ValueStateDescriptor("count", Types.LONG())
+    rows = spark.createDataFrame([(f"k{n}", n) for n in range(1000)], "key string, value long").repartition(4)
+    written = SavepointWriter.new().with_keyed_state("counts", count, rows, key_type=Types.STRING()).write(f"{directory}/one")
+    frame = SavepointReader(written).dataframe(spark, "counts", "count")
+    doubled = frame.selectExpr("key", "value * 2 as value").where("value < 1000")
+    changed = SavepointWriter.from_existing(written).with_keyed_state("counts", "count", doubled).write(f"{directory}/two")
+    again = SavepointReader(changed).dataframe(spark, "counts", "count")
+    print(frame.count(), *again.selectExpr("count(*)", "sum(value)", "max(value)").first())
+    spark.stop()
+"""
+
+
+def test_state_as_dataframes_where_executors_have_no_tidegate(standalone: Cluster, tmp_path: Path) -> None:
+    """Read and written by tasks of a cluster."""
+    (tmp_path / "state.py").write_text(STATE)
+    environment = {**os.environ, "PYSPARK_PYTHON": bare_python(), "TMPDIR": str(tmp_path)}
+    environment.pop("PYTHONPATH", None)
+    command = [sys.executable, "state.py", standalone.master, str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=250
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert done.stdout.split() == ["1000", "500", str(2 * sum(range(500))), "998"]
 
 
 def test_a_cluster_has_what_the_program_has(standalone: Cluster, program: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from test_spark_restore import KEYS, NONE, expected
 
 from tidegate.common import JobClient, JobStatus, Types
 from tidegate.common.errors import RestoreError
+from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.testing.sources import ScriptedSource
 from waiting import eventually
 
@@ -31,6 +32,11 @@ def counting(env: Any, out: Path, times: int, *, last: bool = False, changed: bo
         counts = counts.disable_chaining()
     counts.sink_to(file_sink(out)).uid("sink")
     return env.execute_async()
+
+
+class CountedAsText(Count):
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.STRING()))
 
 
 def wait_for(out: Path, lines: int) -> None:
@@ -76,6 +82,7 @@ def test_a_savepoint_beside_the_job_stays_as_it_is(make_env: Any, tmp_path: Path
 
 def test_a_program_that_does_not_fit_is_refused_with_all_that_is_wrong(make_env: Any, tmp_path: Path) -> None:
     job = counting(make_env(EVERY), tmp_path / "out", 1)
+    wait_for(tmp_path / "out", 1)
     path = job.stop_with_savepoint(False, str(tmp_path / "savepoints")).result()
     env = make_env({**EVERY, "execution.state-recovery.path": path})
     counts = env.from_source(ScriptedSource(list(KEYS)), NONE, "keys").uid("other source")
@@ -86,3 +93,12 @@ def test_a_program_that_does_not_fit_is_refused_with_all_that_is_wrong(make_env:
     assert "operator 'keys' (uid source; source positions) is not in the program" in found
     assert "(uid count) is stored with keys of type" in found
     assert list((tmp_path / "new").iterdir()) == []  # made by the check whether it can be written
+
+    env = make_env({**EVERY, "execution.state-recovery.path": path})
+    counts = env.from_source(ScriptedSource(list(KEYS)), NONE, "keys").uid("source")
+    counts = counts.key_by(lambda v: v, Types.INT()).process(CountedAsText()).uid("count")
+    counts.sink_to(file_sink(tmp_path / "new")).uid("sink")
+    with pytest.raises(RestoreError) as refused:
+        env.execute()
+    assert "(uid count): state 'count' is stored as value of LONG and declared as value of STRING" in str(refused.value)
+    assert list((tmp_path / "new").iterdir()) == []

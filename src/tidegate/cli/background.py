@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 import time
+from typing import NoReturn
 
 import typer
 
-from tidegate.cli.outcome import print_json
+from tidegate.cli.outcome import as_line, print_json
 from tidegate.cli.screen import Terminal
 from tidegate.common.ids import new_token
 from tidegate.control.launch import VARIABLE, jobs_of, log_file, told_error
@@ -45,12 +46,20 @@ def start(options: list[str], *, json: bool) -> None:
         driver.terminate()
         raise KeyboardInterrupt("interrupted: the driver was told to end") from None
     if job is None:
-        typer.echo(told_error(launch) or log.read_text(errors="replace")[-_TAIL:], err=True, nl=False)
-        sys.exit(driver.returncode if driver.returncode > 0 else 1)
+        _fail(told_error(launch) or log.read_text(errors="replace")[-_TAIL:], driver.returncode, json=json)
     if json:
         return print_json({"job_id": job.job_id, "state": job.state, "pid": job.owner.pid, "log": str(log)})
     typer.echo(f"job '{job.name}' is {job.state} in process {job.owner.pid}, its output goes to {log}", err=True)
     typer.echo(job.job_id)
+
+
+def _fail(text: str, returncode: int, *, json: bool) -> NoReturn:
+    code = returncode if returncode > 0 else 1
+    kind, _, message = text.partition(": ")
+    if json:
+        text = as_line({"error": kind, "message": message.rstrip(), "exit_code": code}) + "\n"
+    typer.echo(text, err=True, nl=False)
+    sys.exit(code)
 
 
 def _running(driver: subprocess.Popen[bytes], launch: str) -> JobRecord | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from enum import Enum
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from typer.completion import completion_init, get_completion_script  # type: ign
 import tidegate
 from tidegate.cli import background, debug, dev, jobs, kafka, state, telling
 from tidegate.cli.ahead import spark_ahead
-from tidegate.cli.outcome import Json, Verbose, command, print_json
+from tidegate.cli.outcome import Json, Verbose, command, outcomes_at_the_end, print_json
 from tidegate.cli.script import run_script
 from tidegate.cli.supervising import MOST_RESTARTS, Supervisor
 from tidegate.common.errors import ConfigurationError, ProgramError
@@ -122,14 +123,20 @@ def run(
     properties |= {key: value for key, value in shorthands.items() if value is not None}
     if detached or supervise:
         options = [f"-D{key}={str(value).lower() if value is True else value}" for key, value in properties.items()]
-        options += ["--pyflink"] * pyflink + ["-v"] * verbose + (["-c", entry] if entry is not None else [])
+        options += (
+            ["--pyflink"] * pyflink
+            + ["-v"] * verbose
+            + ["--json"] * (json and not detached)
+            + (["-c", entry] if entry is not None else [])
+        )
         options += ["--", script, *(arguments or [])]
         if detached:
             options[:0] = ["--supervise", f"--max-restarts={max_restarts}"] if supervise else []
             return background.start(options, json=json)
         sys.exit(Supervisor(options, max_restarts).run())
     set_dynamic_properties(properties)
-    run_script(script, arguments or [], pyflink=pyflink, entry=entry, beside=spark_ahead())
+    with outcomes_at_the_end() if json else nullcontext():
+        run_script(script, arguments or [], pyflink=pyflink, entry=entry, beside=spark_ahead())
 
 
 @app.command(context_settings={"allow_interspersed_args": False})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Annotated, Any, NoReturn
 
@@ -97,8 +98,7 @@ def fail(error: Exception, *, verbose: bool, json: bool = False) -> NoReturn:
     if verbose:
         traceback.print_exception(error)
     elif json:
-        shown = {"error": type(error).__name__, "message": str(error), "exit_code": int(code)}
-        typer.echo(msgspec.json.encode(shown).decode(), err=True)
+        typer.echo(as_line({"error": type(error).__name__, "message": str(error), "exit_code": int(code)}), err=True)
     else:
         typer.echo(readable(error), err=True, nl=False)
     sys.exit(code)
@@ -119,6 +119,36 @@ def _causes(error: BaseException) -> list[str]:
             lines.append(f"caused by {type(cause).__name__}" + (f": {text}" if text else ""))
         cause = cause.__cause__
     return lines
+
+
+@contextmanager
+def outcomes_at_the_end() -> Iterator[None]:
+    """Behind all that a program has printed: the jobs it has run, as a line of JSON. Why it failed is said on standard error."""
+    from tidegate.cli.terminal import remembered_jobs  # brings the runtime along
+
+    jobs = remembered_jobs()
+    try:
+        yield
+    finally:
+        views = [job.view() for job in jobs]
+        told = [
+            {
+                "job_id": view.job_id,
+                "name": view.name,
+                "state": view.status.name,
+                "started_ms": view.created_ms,
+                "ended_ms": view.ended_ms,
+                "records": view.totals.records,
+                "checkpoints": view.totals.checkpoints,
+            }
+            for view in views
+        ]
+        typer.echo(as_line({"jobs": told}))
+
+
+def as_line(value: Any) -> str:
+    """JSON in one line."""
+    return msgspec.json.encode(value).decode()
 
 
 def print_json(value: Any) -> None:

@@ -15,6 +15,7 @@ import typer
 
 from tidegate.common import pyflink_imports
 from tidegate.common.errors import ConfigurationError
+from tidegate.control.launch import runs_program
 
 
 def run_script(
@@ -37,6 +38,7 @@ def run_script(
         if entry is None:
             runpy.run_path(os.path.abspath(script), run_name="__main__")
         else:
+            runs_program(script)
             _call(_loaded(path), entry, script)
 
 

@@ -30,6 +30,8 @@ class TerminalFace:
     def watch(self, job: Any, *, awaited: bool) -> Callable[[], None]:
         """Show the job until its end. What is returned waits until that is shown. Without ``awaited`` there is no live line: the
         program may ask something on the terminal, and Python writes a prompt past all streams."""
+        if isinstance(job, StartedJob) and _remembered is not None:
+            _remembered.append(job)
         if not isinstance(job, StartedJob) or not is_terminal(sys.stderr):
             return lambda: None
         _say_start(job)
@@ -41,8 +43,16 @@ class TerminalFace:
 
 _watching: dict[threading.Thread, StartedJob] = {}
 _lock = threading.Lock()
+_remembered: list[StartedJob] | None = None
 _shared: Terminal | None = None
 """One for all jobs of the process, given back behind the last."""
+
+
+def remembered_jobs() -> list[StartedJob]:
+    """All jobs that this process starts from now on."""
+    global _remembered
+    _remembered = []
+    return _remembered
 
 
 def _terminal() -> Terminal | None:

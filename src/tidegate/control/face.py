@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,7 @@ from tidegate.checkpoint.owner import this_process
 from tidegate.common.errors import TidegateError
 from tidegate.control import registry
 from tidegate.control.jobs import ControlledJob, Jobs
-from tidegate.control.launch import VARIABLE
+from tidegate.control.launch import VARIABLE, program
 from tidegate.control.server import Server
 from tidegate.runtime.handle import StartedJob
 
@@ -99,12 +98,11 @@ def _tidy_up(ended: registry.JobRecord) -> None:
 
 def _first_record(job: StartedJob) -> registry.JobRecord:
     view = job.view()
-    program = getattr(sys.modules.get("__main__"), "__file__", None) or (sys.argv[0] if sys.argv else "")
     return registry.JobRecord(
         run=registry.new_run(),
         job_id=view.job_id,
         name=view.name,
-        program=os.path.abspath(program) if program else "",
+        program=program(),
         owner=this_process(),
         started_ms=view.created_ms,
         directory=view.directory,

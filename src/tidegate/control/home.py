@@ -10,6 +10,7 @@ from tidegate.common.ids import new_token
 
 VARIABLE = "TIDEGATE_HOME"
 TOKENS = "tokens"
+LOGS = "logs"
 
 
 def home() -> Path:

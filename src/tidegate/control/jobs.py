@@ -53,24 +53,24 @@ class ControlledJob:
 
 
 class Jobs:
-    """By job id; of several runs of one id the latest."""
+    """By job id; of several runs of one id the latest of those that are not over."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._jobs: dict[str, ControlledJob] = {}
+        self._jobs: list[ControlledJob] = []
 
     def add(self, job: ControlledJob) -> None:
         with self._lock:
-            self._jobs[job.handle.job_id] = job
+            self._jobs.append(job)
 
     def remove(self, job: ControlledJob) -> None:
         with self._lock:
-            if self._jobs.get(job.handle.job_id) is job:
-                del self._jobs[job.handle.job_id]
+            if job in self._jobs:
+                self._jobs.remove(job)
 
     def get(self, job_id: str) -> ControlledJob | None:
-        return self._jobs.get(job_id)
+        return next((job for job in reversed(self.all()) if job.handle.job_id == job_id), None)
 
     def all(self) -> list[ControlledJob]:
         with self._lock:
-            return list(self._jobs.values())
+            return list(self._jobs)

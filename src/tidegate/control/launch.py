@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from pathlib import Path
 
 from tidegate.common.errors import ConfigurationError
 from tidegate.control import registry
-from tidegate.control.home import folder, home, write_private
+from tidegate.control.home import LOGS, folder, home, write_private
 from tidegate.control.registry import JobRecord
 
 VARIABLE = "TIDEGATE_LAUNCH"
-LOGS = "logs"
+_program = ""
 
 
 def log_file(launch: str) -> Path:
@@ -41,6 +42,18 @@ def told_error(launch: str) -> str | None:
         return (folder(LOGS, create=False) / f"{launch}.error").read_text()
     except OSError:
         return None
+
+
+def runs_program(path: str) -> None:
+    """This process runs a function of this file, which is not its ``__main__``."""
+    global _program
+    _program = os.path.abspath(path)
+
+
+def program() -> str:
+    """The file of the user's that this process runs; empty if there is none."""
+    file = _program or getattr(sys.modules.get("__main__"), "__file__", None) or (sys.argv[0] if sys.argv else "")
+    return os.path.abspath(file) if file else ""
 
 
 def jobs_of(launch: str) -> list[JobRecord]:

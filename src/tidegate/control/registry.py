@@ -17,7 +17,7 @@ import msgspec
 from tidegate.checkpoint.owner import Owner, is_alive
 from tidegate.common.ids import new_token
 from tidegate.common.job_status import JobStatus
-from tidegate.control.home import TOKENS, folder, home, write_private
+from tidegate.control.home import LOGS, TOKENS, folder, home, write_private
 from tidegate.control.messages import Operation
 
 log = logging.getLogger(__name__)
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 VERSION = 1
 KEPT, KEPT_DAYS = 100, 30
 """So many ended runs stay listed, for so long."""
+_DAY_MS = 86_400_000
 _JOBS = "jobs"
 
 
@@ -136,9 +137,20 @@ def prune(now_ms: int, kept: int = KEPT, days: int = KEPT_DAYS) -> None:
     over = [record for record in records() if record.life() is not Life.LIVE]
     sure = [record for record in over if record.life() is not Life.UNKNOWN]
     too_many = sure[: max(0, len(sure) - kept)]
-    too_old = [record for record in over if (record.ended_ms or record.started_ms) < now_ms - days * 86_400_000]
+    too_old = [record for record in over if (record.ended_ms or record.started_ms) < now_ms - days * _DAY_MS]
     for record in {record.run: record for record in (*too_many, *too_old)}.values():
         (home() / _JOBS / f"{record.run}.json").unlink(missing_ok=True)
     for record in sure:
         if record.driver is not None and is_alive(record.owner) is False:  # a killed driver leaves its token
             (home() / TOKENS / record.driver).unlink(missing_ok=True)
+    _prune_logs(now_ms)
+
+
+def _prune_logs(now_ms: int) -> None:
+    """What drivers in the background have printed goes with their last run that is listed. One that has none, because it never
+    came to a job or has just been started, stays for a day."""
+    place = home() / LOGS
+    listed = {record.launch for record in records()}
+    for log_file in place.iterdir() if place.is_dir() else ():
+        if log_file.stem not in listed and log_file.stat().st_mtime * 1000 < now_ms - _DAY_MS:
+            log_file.unlink(missing_ok=True)

@@ -49,6 +49,8 @@ class FunctionOperator(StreamOperator):
         self._on_timer = getattr(spec.function, "on_timer", None)
         self.hooks.insert(0, self._hooks(spec.function, f"operator '{self.operator.name}'", backend))
         self.own_state = self._own_state(None if backend is None else self.hooks[0].context)
+        self.misfits = [] if backend is None else [backend.misfits]
+        self.misfits += [] if self.own_state is None else [self.own_state.states.misfits]
         if self.operator.keyed is not None and self.operator.keyed.ship is Ship.FORWARD:  # keys are made in this chain
             self.hooks.extend(self._hooks_of(self.operator.keyed, "before"))
 

@@ -30,6 +30,7 @@ from tidegate.operators.metrics import SubtaskMetrics
 from tidegate.operators.rows import MAX_WATERMARK, RoundContext, Status, TaskPlan
 from tidegate.operators.settings import Settings
 from tidegate.operators.watermarks import Domain
+from tidegate.state.refs import Misfits
 from tidegate.state.snapshot import OperatorSnapshot, Part
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class StreamOperator:
         self.tags = site.tags and node.operator.spec.emits_tagged
         self.declined: str | None = None
         """Why this round's snapshot may not become a part of a checkpoint; reset by ``restore``."""
+        self.misfits: list[Misfits] = []
+        """Of its states, by key and of its own."""
         self.hooks = [hooks for edge in node.edges for hooks in self._hooks_of(edge.partitioning, "behind")]
 
     @property
@@ -174,6 +177,20 @@ class StreamOperator:
         self.metrics.begin()
         if self.below is not self.above:
             self.below.watermark, self.below.idle = snapshot.watermark, snapshot.idle
+
+    def rehearse(self, snapshot: OperatorSnapshot, round: OperatorRound) -> list[str]:
+        """Ahead of the first round: which of the states that are known now, or that functions ask for as they open, are declared
+        otherwise than they are stored."""
+        found: list[str] = []
+        for misfits in self.misfits:
+            misfits.kept = found
+        try:
+            self.restore(snapshot, round)
+            self.open()
+        finally:
+            for misfits in self.misfits:
+                misfits.kept = None
+        return found
 
     def begin(self) -> None:
         """Functions are open and have been notified: bring up the state."""

@@ -13,7 +13,7 @@ from tidegate.common.errors import TidegateError, UserCodeError
 from tidegate.common.ids import new_token
 from tidegate.operators.blame import is_for_good, not_encodable, user_error
 from tidegate.operators.feeds import SenderFailed
-from tidegate.operators.operator import EndOfInput, OperatorRound
+from tidegate.operators.operator import EndOfInput, OperatorRound, StreamOperator
 from tidegate.operators.rows import ACK, MAX_WATERMARK, Ack, Barrier, RoundContext, Row, TaskPlan
 from tidegate.state.materialize import rebuilds
 from tidegate.state.snapshot import EMPTY
@@ -50,6 +50,9 @@ class SubtaskRound:
         """Yields chunks, then barriers and the ack. Always drains ``rows``."""
         subtask = self._subtask
         subtask.begin()
+        if self._round.context.rehearsal:
+            yield from self._rehearse(rows)
+            return
         try:
             self._guard(self._prepare)
             if self._outcome is Outcome.GOOD:
@@ -67,7 +70,7 @@ class SubtaskRound:
             faults.point("T2.before-ack", **self._where)
             self.ack.seconds = time.perf_counter() - self._started
             self.ack.rebuilds = rebuilds() - self._rebuilds
-            yield (-1, subtask.chain.offset + subtask.index, ACK, 0, 0, 0, 0, pickle.dumps(self.ack, 5))
+            yield self._ack_row()
         except Exception:  # the input itself failed (lost shuffle files): the task is tried again, as another attempt
             self._outcome = Outcome.FAILED
             raise
@@ -75,6 +78,27 @@ class SubtaskRound:
             abort = self._outcome is not Outcome.GOOD or self.ack.declined is not None
             for operator in subtask.operators.values():
                 operator.end(abort=abort)
+
+    def _ack_row(self) -> Row:
+        return (-1, self._subtask.chain.offset + self._subtask.index, ACK, 0, 0, 0, 0, pickle.dumps(self.ack, 5))
+
+    def _rehearse(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Only operators that have something stored take part: of the others nothing can be wrong. Their functions stay open, for
+        the first round."""
+        for _ in rows:
+            pass
+        snapshots = self._round.plan.snapshots
+        concerned = [o for n, o in self._subtask.operators.items() if snapshots.get(n, EMPTY).declares_states]
+        for operator in concerned:
+            self._guard(self._rehearse_one, operator)
+        for operator in concerned:
+            operator.end(abort=True)
+        yield self._ack_row()
+
+    def _rehearse_one(self, operator: StreamOperator) -> None:
+        found = operator.rehearse(self._round.plan.snapshots[operator.id], self._round)
+        if found:
+            self.ack.misfits[operator.id] = found
 
     # -- failures ----------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,8 @@ class Generator(NamedTuple):
 @dataclass(frozen=True)
 class RoundContext:
     """The part of the plan all subtasks of a round share. ``checkpoint_id``: of the checkpoint or savepoint the round carries.
-    ``savepoint``: it carries one. ``statuses``: per operator the status of each of its subtasks."""
+    ``savepoint``: it carries one. ``statuses``: per operator the status of each of its subtasks. ``rehearsal``: nothing is read,
+    functions only open, to see whether they declare their states as these are stored."""
 
     round: int
     version: str
@@ -65,6 +66,7 @@ class RoundContext:
     aborted: tuple[int, ...] = ()
     statuses: dict[int, list[Status]] = field(default_factory=dict)
     savepoint: bool = False
+    rehearsal: bool = False
 
 
 class TaskRun(NamedTuple):
@@ -121,3 +123,5 @@ class Ack:
     """Local stores that were built from all their files."""
     metrics: dict[int, list[Change]] = field(default_factory=dict)
     """Per operator what its functions have measured in the round; only those that have."""
+    misfits: dict[int, list[str]] = field(default_factory=dict)
+    """Of a rehearsal: per operator which states are declared otherwise than they are stored."""

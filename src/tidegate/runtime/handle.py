@@ -12,6 +12,7 @@ from tidegate.common.errors import (
     JobCancelledError,
     JobFailedError,
     JobSuspendedError,
+    RestoreError,
     TidegateError,
     UserCodeError,
 )
@@ -84,8 +85,8 @@ class StartedJob:
         self._master.suspend()
 
     def result(self, timeout: float | None = None) -> JobExecutionResult:
-        """Wait for the end. Raises JobFailedError (the cause chained), JobCancelledError or JobSuspendedError; TimeoutError if it
-        still runs."""
+        """Wait for the end. Raises JobFailedError (the cause chained), JobCancelledError or JobSuspendedError; RestoreError if its
+        functions do not fit what it was to restore, and nothing was touched; TimeoutError if it still runs."""
         if not self._done.wait(timeout):
             raise TimeoutError(f"job {self.job_id} is still {self.status().name}")
         if self._failure is not None:
@@ -101,6 +102,8 @@ class StartedJob:
             return self._error if isinstance(self._error, JobCancelledError) else None
         if isinstance(self._error, JobSuspendedError):
             return self._describe_suspension()
+        if isinstance(self._error, RestoreError) and not self._master.has_begun:
+            return self._error  # as if it had been found before the job was started
         failure = JobFailedError(
             f"Job '{self._master.graph.name}' ({self.job_id}) failed", found=str(self._error), where=self._kept()
         )

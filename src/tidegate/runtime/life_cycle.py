@@ -1,4 +1,4 @@
-"""The life of an attempt as types: claimed, then restored, or found to have finished before. Each can be ended."""
+"""The life of an attempt as types: claimed, then checked and restored, or found to have finished before. Each can be ended."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus
+from tidegate.checkpoint.recovery import Recovery
 from tidegate.checkpoint.savepoint import Ending
 from tidegate.common.clock import Clock, Timer
 from tidegate.common.errors import FencedError
@@ -104,10 +105,37 @@ class FinishedBefore:
 
 
 @dataclass(frozen=True)
+class Checked:
+    """It is decided what to restore, and what can be seen by reading fits the program. Nothing has been touched yet, and given up
+    here the attempt leaves no trace. ``progress``: what it restores."""
+
+    claimed: Claimed
+    recovery: Recovery
+    graph: JobGraph
+    planner: SourcePlanner
+    progress: Progress
+
+    @property
+    def round(self) -> int:
+        """The latest that counts."""
+        return self.recovery.located.metadata.round if self.recovery.located is not None else 0
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The address of what is restored."""
+        return self.recovery.located.address if self.recovery.located is not None else None
+
+    def end(self, status: AttemptStatus) -> None:
+        try:
+            self.claimed.release()
+        finally:
+            self.planner.close()
+
+
+@dataclass(frozen=True)
 class Restored:
-    """All that a running attempt holds. ``coordinator`` None: the job takes no checkpoints. ``round``: the latest that counts.
-    ``checkpoint``: the address of what was restored. ``place``: of its savepoints. ``ending``: the job was told to end with a
-    savepoint before, which is complete now: there is nothing to run."""
+    """All that a running attempt holds. ``coordinator`` None: the job takes no checkpoints. ``place``: of its savepoints.
+    ``ending``: the job was told to end with a savepoint before, which is complete now: there is nothing to run."""
 
     claimed: Claimed
     graph: JobGraph
@@ -115,8 +143,6 @@ class Restored:
     progress: Progress
     committers: SinkCommitters
     coordinator: CheckpointCoordinator | None
-    round: int
-    checkpoint: str | None
     place: SavepointPlace
     ending: Ending | None = None
 

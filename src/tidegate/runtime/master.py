@@ -23,6 +23,7 @@ from tidegate.common.errors import (
     JobCancelledError,
     JobSuspendedError,
     LeaseError,
+    RoundError,
 )
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
@@ -39,8 +40,9 @@ from tidegate.runtime.generated_ids import GeneratedIds
 from tidegate.runtime.guarantee import check_required, guarantee_of
 from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
 from tidegate.runtime.lanes import ThreadedLanes
-from tidegate.runtime.life_cycle import FinishedBefore, Restored
+from tidegate.runtime.life_cycle import Checked, FinishedBefore, Restored
 from tidegate.runtime.prometheus import PrometheusServer
+from tidegate.runtime.rehearsal import Rehearsal, is_due
 from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.restoring import Restoring, Submission
 from tidegate.runtime.settings import JobSettings
@@ -110,7 +112,8 @@ class JobMaster:
         self._stops: list[Stopping] = []  # answered at the end
         self._attempt: Attempt | None = None
         self._spec: JobSpec | None = None
-        self._current: Restored | FinishedBefore | None = None
+        self._current: Checked | Restored | FinishedBefore | None = None
+        self._first = True  # nothing was taken over yet by this run
         self._round = 0
         self._savepoint: str | None = None  # the job has ended with it
         self._generated_ids = GeneratedIds(program, self.graph)
@@ -134,6 +137,11 @@ class JobMaster:
     def has_fixed_id(self) -> bool:
         """Whether a new start of the same program is the same job."""
         return self._settings.job_id is not None and not self._is_temporary
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has touched anything."""
+        return not self._first
 
     def statistics(self) -> list[RoundStatistics]:
         """The latest rounds of the current attempt."""
@@ -229,7 +237,7 @@ class JobMaster:
                 self._generated_ids.warn()
             self._job.files.check_writable()
             job_spec(self.graph, "check", self._subtask_settings())
-            self._start(first=True)
+            self._start()
             log.info("job %s: %s", self.job_id, guarantee)
             for line in guarantee.lines():
                 log.info("job %s: path %s", self.job_id, line)
@@ -274,7 +282,7 @@ class JobMaster:
     def _run_attempts(self) -> None:
         while True:
             try:
-                current = self._current or self._start(first=False)
+                current = self._current or self._start()
                 if isinstance(current, FinishedBefore):
                     log.warning(
                         "job '%s' (%s) has finished in an earlier run: there is nothing to do. %s",
@@ -298,23 +306,44 @@ class JobMaster:
                     raise
                 self._restart(error, delay)
 
-    def _start(self, *, first: bool) -> Restored | FinishedBefore:
-        current = self._current = self._restoring.start(first=first)
-        if isinstance(current, Restored):
-            self.graph = current.graph
-            self._recorder.graph(current.graph)
-            self._recorder.attempt_started(current.round, current.checkpoint)
-            self._round = max(self._round, current.round)
-        else:
+    def _start(self) -> Checked | Restored | FinishedBefore:
+        current = self._current = self._restoring.start(first=self._first)
+        if isinstance(current, FinishedBefore):
             self._recorder.finished_before()
-        return current
+            return current
+        self.graph = current.graph
+        self._recorder.graph(current.graph)
+        self._recorder.attempt_started(current.round, current.checkpoint)
+        self._round = max(self._round, current.round)
+        rehearses = self._first and current.recovery.ending is None and is_due(current.progress)
+        return current if rehearses else self._take_over(current)
 
-    def _run_attempt(self, restored: Restored) -> None:
-        if restored.ending is not None:
-            return self._end_with(restored.ending)
+    def _take_over(self, checked: Checked) -> Restored:
+        restored = self._current = self._restoring.take_over(checked)
+        self._first = False  # not before: until it is recorded what was restored, a path of the user's counts
+        return restored
+
+    def _run_attempt(self, current: Checked | Restored) -> None:
+        if isinstance(current, Restored) and current.ending is not None:
+            return self._end_with(current.ending)
         token = new_token()
         self._spec = job_spec(self.graph, token, self._subtask_settings())
         self._engine.start(self._spec)
+        if isinstance(current, Checked):
+            self._rehearse(current, token)
+            current = self._take_over(current)
+        self._run_rounds(current, token)
+
+    def _rehearse(self, checked: Checked, token: str) -> None:
+        policy = self._settings.checkpoints
+        patience_ms = None if policy is None else policy.timeout_ms
+        try:
+            Rehearsal(self._engine, self._clock, self._lanes.aside, patience_ms).run(checked, token)
+        except RoundError:  # maybe because somebody wants the job to stop
+            self._stop.check()
+            raise
+
+    def _run_rounds(self, restored: Restored, token: str) -> None:
         self._attempt = Attempt(
             token=token,
             restored=restored,

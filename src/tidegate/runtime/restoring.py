@@ -25,7 +25,7 @@ from tidegate.common.files import Files
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program
 from tidegate.runtime.commits import SinkCommitters
-from tidegate.runtime.life_cycle import Act, Claimed, FinishedBefore, Heartbeat, Restored
+from tidegate.runtime.life_cycle import Act, Checked, Claimed, FinishedBefore, Heartbeat, Restored
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.savepoints import SavepointPlace
@@ -62,10 +62,10 @@ class Restoring:
     ) -> None:
         self._job, self._aside, self._on_lost = job, aside, on_lost
 
-    def start(self, *, first: bool) -> Restored | FinishedBefore:
-        """The next attempt. Nothing outside is touched before all checks have passed and the decision is recorded.
+    def start(self, *, first: bool) -> Checked | FinishedBefore:
+        """The next attempt. Nothing outside is touched before all checks have passed and the decision is recorded (``take_over``).
 
-        ``first``: of this run; a path the user gave counts for it alone.
+        ``first``: none of this run has taken anything over yet; a path the user gave counts until then.
         """
         claimed = self._claim()
         with contextlib.ExitStack() as undo:
@@ -78,9 +78,9 @@ class Restoring:
                     self._tidy_up(claimed.lease, recovery)
                 except Exception as error:  # the job has finished all the same
                     log.warning("job %s: could not tidy up behind the finished job: %s", self._job.job_id, error)
-                begun: Restored | FinishedBefore = FinishedBefore(claimed, recovery.lineage.savepoint)
+                begun: Checked | FinishedBefore = FinishedBefore(claimed, recovery.lineage.savepoint)
             else:
-                begun = self._restore(claimed, recovery, undo)
+                begun = self._check(claimed, recovery)
             undo.pop_all()
         return begun
 
@@ -127,13 +127,24 @@ class Restoring:
 
     # -- what is restored ------------------------------------------------------------------------------------------------
 
-    def _restore(self, claimed: Claimed, recovery: Recovery, undo: contextlib.ExitStack) -> Restored:
-        settings, located = self._job.settings, recovery.located
-        graph, progress, positions = read_restored(self._job, located)
+    def _check(self, claimed: Claimed, recovery: Recovery) -> Checked:
+        settings = self._job.settings
+        graph, progress, positions = read_restored(self._job, recovery.located)
         # The planner refuses what cannot be read, before Spark starts.
         most, whole = settings.round_max_records, settings.batch_mode
         planner = SourcePlanner(graph.sources, settings.round_target_ms, positions, most, whole=whole)
-        undo.callback(planner.close)
+        return Checked(claimed, recovery, graph, planner, progress)
+
+    def take_over(self, checked: Checked) -> Restored:
+        """The attempt begins to act. If this fails ``checked`` still holds what it held."""
+        with contextlib.ExitStack() as undo:
+            restored = self._restore(checked, undo)
+            undo.pop_all()
+        return restored
+
+    def _restore(self, checked: Checked, undo: contextlib.ExitStack) -> Restored:
+        settings, claimed, recovery = self._job.settings, checked.claimed, checked.recovery
+        graph, progress = checked.graph, checked.progress
         recovery.record(claimed.lease)
         completed = CompletedCheckpoints(
             self._job.files, claimed.lease, settings.checkpoints.retained if settings.checkpoints else 1
@@ -151,12 +162,10 @@ class Restoring:
         return Restored(
             claimed=claimed,
             graph=graph,
-            planner=planner,
+            planner=checked.planner,
             progress=progress,
             committers=committers,
             coordinator=self._new_coordinator(claimed.lease, completed),
-            round=located.metadata.round if located is not None else 0,
-            checkpoint=located.address if located is not None else None,
             place=SavepointPlace(
                 self._job.job_id,
                 self._job.program.name,

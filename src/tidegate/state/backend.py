@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.common import faults
 from tidegate.common.arguments import shown
-from tidegate.common.errors import InternalError, RestoreError, StateAccessError, TidegateError
+from tidegate.common.errors import InternalError, StateAccessError, TidegateError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
 from tidegate.common.options import CACHE_SIZE
@@ -21,7 +21,7 @@ from tidegate.state.keys import visible
 from tidegate.state.layout import EVENT, PROCESSING, STATE, TIMERS, state_name, timer_from_local
 from tidegate.state.map_state import KeyedMapState
 from tidegate.state.materialize import applied_to, bring_up
-from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema, schema_mismatch
+from tidegate.state.refs import KeyGroupRange, Misfits, StateFile, StateSchema, schema_mismatch
 from tidegate.state.segments import SegmentWriter, read
 from tidegate.state.single import ENTRY_BYTES, Changes, Entries, KeyedState, SingleState
 from tidegate.state.slices import SlicedState
@@ -92,6 +92,7 @@ class KeyedBackend:
         "identity",
         "max_key",
         "max_parallelism",
+        "misfits",
         "operator",
         "operator_name",
         "processing_timers",
@@ -121,6 +122,7 @@ class KeyedBackend:
         self.groups, self.max_parallelism = groups, max_parallelism
         self.identity = key_identity(key_type)
         self.cache_bytes = cache_bytes
+        self.misfits = Misfits(operator_name)
         self.context = KeyContext()
         self._files, self._local_path, self._open_store = files, local_path, open_store
         self._states: dict[str, KeyedState] = {}
@@ -159,12 +161,7 @@ class KeyedBackend:
         """A state declared otherwise than it is stored is never decoded by guess."""
         problem = schema_mismatch(self.stored, declared)
         if problem is not None:
-            raise RestoreError(
-                "A state must be declared as it is stored.",
-                where=f"operator {self.operator_name!r}",
-                found=problem,
-                cure="declare it as it was, or give the changed state another name",
-            )
+            self.misfits.found(problem)
 
     def _make(self, descriptor: StateDescriptor) -> KeyedState:
         plain, with_ttl = _KINDS[descriptor.kind]

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.common.errors import RestoreError, StateAccessError, StateFormatError
+from tidegate.common.errors import StateAccessError, StateFormatError
 from tidegate.common.files import Files
 from tidegate.state.codecs import codec_for
 from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, expect_descriptor
@@ -27,7 +27,7 @@ from tidegate.state.interfaces import BroadcastState, ListState
 from tidegate.state.key_types import key_identity
 from tidegate.state.keys import encode_key, form_of, visible
 from tidegate.state.layout import GROUP_BYTES, STATE
-from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema, schema_mismatch
+from tidegate.state.refs import KeyGroupRange, Misfits, StateFile, StateSchema, schema_mismatch
 from tidegate.state.segments import SegmentWriter, read
 from tidegate.state.snapshot import OperatorSnapshot, Redistribution, StoredPart
 
@@ -58,6 +58,7 @@ class OperatorStates:
 
     def __init__(self, files: Files, operator_name: str) -> None:
         self._files, self._operator_name = files, operator_name
+        self.misfits = Misfits(operator_name)
         self._states: dict[str, OperatorListState | OperatorBroadcastState] = {}
         self._parts: dict[str, StoredPart] = {}
         self._left: dict[str, StoredPart] | None = None
@@ -115,7 +116,8 @@ class OperatorStates:
         known = self._states.get(name)
         if known is None:
             part = self._parts.get(name)
-            self._refuse_other(schema, how, part)
+            if self._refuse_other(schema, how, part):
+                part = None  # nobody can read it
             known = self._states[name] = self._make(schema, descriptor, how, part)
         elif known.schema != schema or known.how is not how:
             raise StateAccessError(
@@ -126,19 +128,21 @@ class OperatorStates:
             )
         return known
 
-    def _refuse_other(self, schema: StateSchema, how: Redistribution, part: StoredPart | None) -> None:
+    def check(self, descriptor: StateDescriptor, how: Redistribution) -> None:
+        """Of a state that is known before a function asks for it."""
+        schema = _schema(descriptor)
+        self._refuse_other(schema, how, self._parts.get(_NAMED + schema.name))
+
+    def _refuse_other(self, schema: StateSchema, how: Redistribution, part: StoredPart | None) -> bool:
+        """Whether it is declared otherwise than it is stored, and that is to be reported later."""
         if part is None:
-            return
+            return False
         problem = schema_mismatch([part.schema], schema)
         if problem is None and part.redistribution is not how:
             problem = f"state {schema.name!r} is stored as {part.redistribution.value} and declared as {how.value}"
         if problem is not None:
-            raise RestoreError(
-                "A state must be declared as it is stored.",
-                where=f"operator {self._operator_name!r}",
-                found=problem,
-                cure="declare it as it was, or give the changed state another name",
-            )
+            self.misfits.found(problem)
+        return problem is not None
 
     def _make(
         self, schema: StateSchema, descriptor: StateDescriptor, how: Redistribution, part: StoredPart | None

@@ -6,6 +6,8 @@ from collections.abc import Collection
 
 import msgspec
 
+from tidegate.common.errors import RestoreError
+
 
 class KeyGroupRange(msgspec.Struct, frozen=True, order=True):
     """Key groups ``first`` to ``last``, both included."""
@@ -67,3 +69,25 @@ def _type_text(schema: StateSchema) -> str:
     """TTL on or off is part of it: with it every entry carries its expiry. How long may change."""
     of = f"{schema.key_type} to {schema.type}" if schema.key_type else schema.type
     return f"{schema.kind} of {of}{' with time to live' if schema.ttl_ms else ''}"
+
+
+class Misfits:
+    """Of an operator: states it declares otherwise than they are stored. Such a state is never decoded by guess: the first one is
+    an error. But in a rehearsal, where nothing is decoded, all are ``kept`` for one report."""
+
+    def __init__(self, operator_name: str) -> None:
+        self._operator_name = operator_name
+        self.kept: list[str] | None = None
+
+    def found(self, problem: str) -> None:
+        if self.kept is None:
+            raise RestoreError(
+                "A state must be declared as it is stored.",
+                where=f"operator {self._operator_name!r}",
+                found=problem,
+                cure=CURE_OF_MISFITS,
+            )
+        self.kept.append(problem)
+
+
+CURE_OF_MISFITS = "declare it as it was, or give the changed state another name"

@@ -119,6 +119,11 @@ class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         return {name: part for name, part in self.parts.items() if isinstance(part, StoredPart)}
 
     @property
+    def declares_states(self) -> bool:
+        """Whether a function that declares a state may declare it otherwise than it is here."""
+        return bool(self.stored()) or (self.keyed is not None and bool(self.keyed.schemas))
+
+    @property
     def has_state(self) -> bool:
         """Whether a program without the operator would lose something. What is of no use to others is not missed."""
         return (

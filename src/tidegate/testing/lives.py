@@ -243,7 +243,7 @@ _OBSERVED = {
 
 
 class _ObservedEngine(SimulatedEngine):
-    """Rounds take simulated time; storage is looked at when an attempt starts, right behind its sweep."""
+    """Rounds take simulated time; storage is looked at when an attempt has taken over, right behind its sweep."""
 
     def __init__(self, life: Life, simulation: Simulation) -> None:
         seed = simulation.seed * 101 + life.number
@@ -252,12 +252,20 @@ class _ObservedEngine(SimulatedEngine):
 
     def start(self, spec: JobSpec) -> None:
         self._life.starts += 1
+        self._begins = True
+        super().start(spec)
+
+    def _begin(self) -> None:
+        self._begins = False
         self._simulation.history.settled = True
         with self._life.checking(), unobserved():
             self._simulation.check_started(self._life)
-        super().start(spec)
 
     def run(self, plan: RoundPlan) -> list[Ack]:
+        if plan.context.rehearsal:
+            return super().run(plan)
+        if self._begins:
+            self._begin()
         self._life.rounds += 1
         with self._life.checking():
             assert self._life.rounds <= MOST_ROUNDS, f"I9: {MOST_ROUNDS} rounds and no end"

@@ -79,6 +79,18 @@ def test_in_the_background_the_one_readable_error_and_the_exit_code_come_back(pl
     assert registry.records() == []
 
 
+def test_outcomes_as_data(place: Path) -> None:
+    done = run("--json", keys={"count": "5", "tidegate.job-id": "five", **kept(place)})
+    assert done.returncode == 0, done.stderr
+    [job] = json.loads(done.stdout)["jobs"]
+    assert (job["job_id"], job["name"], job["state"], job["records"]) == ("five", "counting", "FINISHED", 5)
+    for how in ("--json", "--json -d"):
+        failed = run(*how.split(), keys={"execution.checkpointing.interval": "soon"})
+        told = json.loads(failed.stderr.splitlines()[-1])
+        assert (told["error"], told["exit_code"]) == ("ConfigurationError", failed.returncode)
+        assert "found: 'soon'" in told["message"]
+
+
 def test_a_home_that_cannot_be_written(place: Path, home: Path) -> None:
     home.write_text("a file")
     done = run("-d")
@@ -183,6 +195,7 @@ def test_an_entry_function(place: Path) -> None:
     )
     done = run("-c", "main", keys={"count": "5"}, file="two.py")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert registry.records()[-1].program == str(place / "two.py")
     wrong = run("-c", "mian", file="two.py")
     assert wrong.returncode == ExitCode.BAD_PROGRAM
     assert "found: no function 'mian'; it has main, other" in wrong.stderr

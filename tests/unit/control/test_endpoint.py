@@ -8,7 +8,8 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from starlette.routing import Route
@@ -18,12 +19,13 @@ from tidegate.control import registry
 from tidegate.control.endpoint import Endpoint
 from tidegate.control.face import ControlFace
 from tidegate.control.home import read_token
-from tidegate.control.jobs import Jobs
+from tidegate.control.jobs import ControlledJob, Jobs
 from tidegate.control.openapi import description
 from tidegate.control.registry import JobRecord
 from tidegate.control.server import Server
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
+from tidegate.runtime.handle import StartedJob
 from tidegate.testing.simulated_executor import SimulatedExecutor
 from waiting import eventually
 
@@ -237,6 +239,18 @@ def test_every_path_is_described_and_none_is_made_up(ask: Ask) -> None:
     }
     routes = [route for route in Endpoint(Jobs()).application().routes if isinstance(route, Route)]
     assert described == {(r.path, method) for r in routes for method in (r.methods or set()) - {"HEAD"}}
+
+
+def test_of_two_runs_of_one_job_the_first_is_known_again_when_the_second_has_ended() -> None:
+    jobs = Jobs()
+    first, second = (ControlledJob(cast(StartedJob, SimpleNamespace(job_id="j"))) for _ in range(2))
+    for job in (first, second):
+        jobs.add(job)
+    assert jobs.all() == [first, second] and jobs.get("j") is second
+    jobs.remove(second)
+    assert jobs.all() == [first] and jobs.get("j") is first
+    jobs.remove(first)
+    assert jobs.get("j") is None
 
 
 def test_the_face_ignores_what_is_no_job_of_ours() -> None:

@@ -125,6 +125,19 @@ def test_the_oldest_that_are_over_are_forgotten_and_never_one_that_lives(home: P
     assert not (home / "tokens" / "1-x").exists()
 
 
+def test_logs_go_with_the_last_run_that_is_listed(home: Path) -> None:
+    now = 100 * DAY_MS
+    registry.write(record("listed", "FINISHED", at_ms=now, launch="l1"))
+    registry.write(record("old", "FINISHED", at_ms=now - 31 * DAY_MS, launch="l2"))
+    (home / "logs").mkdir()
+    ages = {"l1.log": 9, "l2.log": 9, "l2.error": 9, "never-came-to-a-job.log": 2, "has-just-been-started.log": 0}
+    for name, days in ages.items():
+        (home / "logs" / name).write_text("")
+        os.utime(home / "logs" / name, ((now - days * DAY_MS) / 1000,) * 2)
+    registry.prune(now)
+    assert sorted(path.name for path in (home / "logs").iterdir()) == ["has-just-been-started.log", "l1.log"]
+
+
 def test_ids_may_be_shortened_and_the_run_that_lives_is_meant(home: Path) -> None:
     for number, (job, state) in enumerate(
         [("abc1", "RUNNING"), ("abc1", "FAILED"), ("abd2", "FINISHED"), ("ab", "RUNNING")]

@@ -6,7 +6,8 @@ from tidegate.graph.plan import ChainNode
 from tidegate.operators.broadcast_contexts import BroadcastContext, ReadOnlyContext
 from tidegate.operators.codegen import LoopSource
 from tidegate.operators.function_operator import FunctionOperator
-from tidegate.operators.operator import Site
+from tidegate.operators.operator import OperatorRound, Site
+from tidegate.state.snapshot import OperatorSnapshot, Redistribution
 
 
 class BroadcastProcessOperator(FunctionOperator):
@@ -20,6 +21,12 @@ class BroadcastProcessOperator(FunctionOperator):
         timers = self.context.timer_service()
         self.context = ReadOnlyContext(timers, backend, states, declared)
         self._broadcast_context = BroadcastContext(timers, backend, states, declared)
+
+    def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
+        super().restore(snapshot, round)
+        assert self.own_state is not None
+        for descriptor in self.operator.spec.broadcast_states:
+            self.own_state.states.check(descriptor, Redistribution.BROADCAST)
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
         context = self.write_time(source, value, depth, self._broadcast_context if input else self.context)

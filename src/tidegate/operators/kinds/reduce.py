@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tidegate.operators.codegen import LoopSource
 from tidegate.operators.function_operator import FunctionOperator
+from tidegate.operators.operator import OperatorRound
 from tidegate.state.descriptors import ValueStateDescriptor
+from tidegate.state.snapshot import OperatorSnapshot
 
 
 class ReduceOperator(FunctionOperator):
-    def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
+    def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
+        super().restore(snapshot, round)
+        self._state()  # as a function asks for its states in open: a misfit is found before the first record
+
+    def _state(self) -> Any:
         assert self.by_key is not None
-        state = self.by_key.backend.state(ValueStateDescriptor("_reduce", self.operator.spec.value_type))
+        return self.by_key.backend.state(ValueStateDescriptor("_reduce", self.operator.spec.value_type))
+
+    def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
+        state = self._state()
         before, out, owner = f"tg_a{self.id}", f"tg_v{self.id}", source.owner(self.node, value)
         source.line(depth, f"{before} = {source.bind(f's{self.id}', state.value)}()", owner)
         source.line(depth, f"if {before} is None:", owner)

@@ -34,6 +34,7 @@ class SinkOperator(CollectingOperator):
         self._convert = boundary(self.operator.spec.type_info) if self._sink.reads_records else None
         function = checkpointed(getattr(self._sink, "function", None))
         self._own_state = None if function is None else OwnState(self.operator, site, function, None)
+        self.misfits = [] if self._own_state is None else [self._own_state.states.misfits]
 
     def fits(self, snapshot: OperatorSnapshot) -> bool:
         return self._own_state is None or self._own_state.fits(snapshot)
