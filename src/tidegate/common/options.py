@@ -275,10 +275,25 @@ ALIGNED_TIMEOUT = _option(
 INCREMENTAL = _option(
     "execution.checkpointing.incremental",
     BOOL,
-    False,
-    "Store only what changed.",
+    True,
+    "A checkpoint stores only what changed and shares files with those before it. false: each stores the whole state in files of "
+    "its own.",
     "state.backend.incremental",
-    note="checkpoints always store only what changed",
+)
+CHANGELOG = _option(
+    "state.changelog.enabled",
+    BOOL,
+    False,
+    "Checkpoints are a base and the changes of every round since; the base is made anew at an interval of its own.",
+    "state.backend.changelog.enabled",
+)
+MATERIALIZE_INTERVAL = _option(
+    "state.changelog.periodic-materialize.interval",
+    DURATION,
+    600_000,
+    "With the changelog: how often the state becomes a new base, and older changes are deleted. 0: never; small files are "
+    "merged all the same.",
+    "state.backend.changelog.periodic-materialize.interval",
 )
 COMPRESSION = _option(
     "execution.checkpointing.snapshot-compression",
@@ -310,7 +325,127 @@ RECOVERY_CLAIM = _option(
     "execution.savepoint-restore-mode",
 )
 STATE_BACKEND = _option(
-    "state.backend.type", choice(["hashmap"]), "hashmap", "Where running state lives.", "state.backend"
+    "state.backend.type", choice(["hashmap", "rocksdb"]), "hashmap", "Where running state lives.", "state.backend"
+)
+
+# -- the rocksdb backend ----------------------------------------------------------------------------
+
+ROCKSDB_DIR = _option(
+    "state.backend.rocksdb.localdir",
+    TEXT,
+    None,
+    "Where the rocksdb backend keeps its files; tidegate.state.local-dir, io.tmp.dirs or the system's directory for temporary "
+    "files if not set.",
+)
+ROCKSDB_MANAGED = _option(
+    "state.backend.rocksdb.memory.managed",
+    BOOL,
+    True,
+    "All stores of a worker share memory.fixed-per-slot. false: each has block.cache-size and its own write buffers.",
+)
+ROCKSDB_MEMORY = _option(
+    "state.backend.rocksdb.memory.fixed-per-slot",
+    MEMORY,
+    128 << 20,
+    "Memory for block cache and write buffers of all stores of a worker.",
+    check=_at_least(1 << 20, " bytes"),
+)
+ROCKSDB_WRITE_BUFFER_RATIO = _option(
+    "state.backend.rocksdb.memory.write-buffer-ratio",
+    FLOAT,
+    0.5,
+    "The share of that memory which write buffers may take.",
+    check=lambda value: None if 0 < value < 1 else "must lie between 0 and 1, both excluded",
+)
+ROCKSDB_PARTITIONED_INDEX = _option(
+    "state.backend.rocksdb.memory.partitioned-index-filters",
+    BOOL,
+    False,
+    "Indexes and filters in parts, of which the cache holds only those in use: for caches too small for all of them.",
+)
+ROCKSDB_CACHE_SIZE = _option(
+    "state.backend.rocksdb.block.cache-size",
+    MEMORY,
+    8 << 20,
+    "The block cache of each store, without managed memory.",
+    check=_at_least(64 << 10, " bytes"),
+)
+ROCKSDB_BLOCK_SIZE = _option(
+    "state.backend.rocksdb.block.blocksize",
+    MEMORY,
+    4 << 10,
+    "Bytes that are read, and unpacked, together.",
+    check=_between(512, 64 << 20),
+)
+ROCKSDB_WRITE_BUFFER_SIZE = _option(
+    "state.backend.rocksdb.writebuffer.size",
+    MEMORY,
+    64 << 20,
+    "How much is gathered in memory before a file is written.",
+    check=_at_least(64 << 10, " bytes"),
+)
+ROCKSDB_WRITE_BUFFER_COUNT = _option(
+    "state.backend.rocksdb.writebuffer.count",
+    INT,
+    2,
+    "Write buffers of a store, those being written to files included.",
+    check=_between(2, 64),
+)
+ROCKSDB_BLOOM_FILTER = _option(
+    "state.backend.rocksdb.use-bloom-filter",
+    BOOL,
+    True,
+    "Files say quickly which keys they do not have.",
+)
+ROCKSDB_BLOOM_BITS = _option(
+    "state.backend.rocksdb.bloom-filter.bits-per-key",
+    FLOAT,
+    10.0,
+    "Size of that filter.",
+    check=lambda value: None if 1 <= value <= 100 else "must lie between 1 and 100",
+)
+ROCKSDB_COMPACTION_STYLE = _option(
+    "state.backend.rocksdb.compaction.style",
+    choice(["LEVEL", "UNIVERSAL"]),
+    "UNIVERSAL",
+    "How files are merged. Stores write a small file for each round that reads them: UNIVERSAL merges those with the least work, "
+    "LEVEL needs less space.",
+)
+ROCKSDB_TARGET_FILE_SIZE = _option(
+    "state.backend.rocksdb.compaction.level.target-file-size-base",
+    MEMORY,
+    64 << 20,
+    "Size of the files of the first level.",
+    check=_at_least(64 << 10, " bytes"),
+)
+ROCKSDB_LEVEL_BASE = _option(
+    "state.backend.rocksdb.compaction.level.max-size-level-base",
+    MEMORY,
+    256 << 20,
+    "Size of the first level.",
+    check=_at_least(64 << 10, " bytes"),
+)
+ROCKSDB_COMPRESSION = _option(
+    "state.backend.rocksdb.compression.per.level",
+    choice(
+        ["NO_COMPRESSION", "SNAPPY_COMPRESSION", "LZ4_COMPRESSION", "ZSTD_COMPRESSION"],
+    ),
+    "SNAPPY_COMPRESSION",
+    "How blocks are packed, on all levels alike.",
+)
+ROCKSDB_THREADS = _option(
+    "state.backend.rocksdb.thread.num",
+    INT,
+    2,
+    "Threads that write and merge files in the background.",
+    check=_between(1, 256),
+)
+ROCKSDB_OPEN_FILES = _option(
+    "state.backend.rocksdb.files.open",
+    INT,
+    -1,
+    "Files a store has open at once; -1: all.",
+    check=lambda value: None if value == -1 or value >= 16 else "must be -1 or at least 16",
 )
 
 # -- restarts ---------------------------------------------------------------------------------------

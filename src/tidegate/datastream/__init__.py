@@ -45,7 +45,7 @@ from tidegate.datastream.functions import (
 )
 from tidegate.datastream.output_tag import OutputTag
 from tidegate.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
-from tidegate.datastream.state_backend import HashMapStateBackend, StateBackend
+from tidegate.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
 from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
 from tidegate.datastream.time_domain import TimeDomain
 from tidegate.datastream.timerservice import TimerService
@@ -81,6 +81,7 @@ __all__ = [
     "CountWindow",
     "DataStream",
     "DataStreamSink",
+    "EmbeddedRocksDBStateBackend",
     "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage",
     "FilterFunction",

@@ -21,10 +21,10 @@ from tidegate.common.options import (
     BUFFER_TIMEOUT_ENABLED,
     CHAINING,
     CHAINING_MIXED_MAX,
+    CHANGELOG,
     PARALLELISM,
     RUNTIME_MODE,
     SAVEPOINT_DIR,
-    STATE_BACKEND,
 )
 from tidegate.common.restart_strategy import RestartStrategyConfiguration
 from tidegate.common.typeinfo import TypeInformation
@@ -174,8 +174,20 @@ class StreamExecutionEnvironment(JobDependencies):
         """Where running state lives (PyFlink 1.x; the key is ``state.backend.type``)."""
         if not isinstance(state_backend, StateBackend):
             raise wrong("set_state_backend", "a StateBackend", state_backend, "HashMapStateBackend()")
-        self._configuration.write(STATE_BACKEND, state_backend.type_name)
+        for option, value in state_backend.settings().items():
+            self._configuration.write(option, value)
         return self
+
+    def enable_changelog_state_backend(self, enabled: bool) -> StreamExecutionEnvironment:
+        """Whether checkpoints are a base and the changes since (the key is ``state.changelog.enabled``)."""
+        if not isinstance(enabled, bool):
+            raise wrong("enable_changelog_state_backend", "True or False", enabled, "True")
+        self._configuration.write(CHANGELOG, enabled)
+        return self
+
+    def is_changelog_state_backend_enabled(self) -> bool | None:
+        """None if it was never said."""
+        return bool(self._configuration.read(CHANGELOG)) if self._configuration.contains_key(CHANGELOG.key) else None
 
     # -- checkpoints
 

@@ -88,6 +88,8 @@ class TaskPlan:
     """Each operator of the chain as the last accepted round has left it."""
     compact: dict[int, tuple[int, int]] = field(default_factory=dict)
     """The run of an operator's state files to merge."""
+    whole: bool = False
+    """They must be merged: the snapshot may refer to no file of an earlier round."""
     replaced: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """Paths of files that merges have lately taken out of an operator's list."""
     intervals: list[SplitInterval] = field(default_factory=list)

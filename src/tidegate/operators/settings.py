@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidegate.common import options
+from tidegate.state.stores import DEFAULTS, StoreOptions
 
 NO_LEASE = 0
 """Of subtasks outside of a job; tokens begin with 1."""
@@ -25,7 +26,7 @@ class Settings:
     local_root: str
     chunk_records: int = options.CHUNK_RECORDS.default
     state_backend: str = options.STATE_BACKEND.default
-    map_size: int = options.MAP_SIZE.default
+    stores: StoreOptions = DEFAULTS
     cache_bytes: int = options.CACHE_SIZE.default
     parameters: dict[str, str] = field(default_factory=dict)
     cached_files: dict[str, str] = field(default_factory=dict)

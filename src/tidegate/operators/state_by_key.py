@@ -31,7 +31,7 @@ class StateByKey:
             key_type=operator.keyed.key_type,
             local_path=store_path(settings.local_root, settings.job_id, operator.uid_hash, site.index),
             files=Files(settings.root),
-            open_store=opener(settings.state_backend, settings.map_size),
+            open_store=opener(settings.state_backend, settings.stores),
             cache_bytes=settings.cache_bytes,
         )
 
@@ -54,7 +54,7 @@ class StateByKey:
         try:
             merged: StateFile = self.backend.compact(list(self._files), run, self._path("base"))
         except StorageError as error:
-            if any(file.root for file in self._files):
+            if self._round.plan.whole or any(file.root for file in self._files):
                 # files of another job's directory may not get into a checkpoint of this one
                 place = f"'{self._operator.name}' ({self._index + 1}/{self._operator.parallelism})"
                 return f"snapshot of {place}: {type(error).__name__}: {error}"

@@ -36,6 +36,7 @@ from tidegate.runtime.commands import SavepointCommand, Stopping, TriggerCheckpo
 from tidegate.runtime.engine import Engine, RoundPlan
 from tidegate.runtime.inbox import Event, Inbox, LaneBroken, Lanes, LeaseLost, RoundEnded, Woken
 from tidegate.runtime.life_cycle import Restored
+from tidegate.runtime.merging import MergePolicy, Merging
 from tidegate.runtime.notifications import is_notified
 from tidegate.runtime.progress import written_paths
 from tidegate.runtime.round_lane import RoundLane, RunningRound
@@ -65,6 +66,7 @@ class Attempt:
         stop: Stop,
         first_round: int,
         poll_ms: int,
+        merges: MergePolicy,
         recorder: JobRecorder,
         listeners: list[Listener],
     ) -> None:
@@ -73,6 +75,7 @@ class Attempt:
         lease = restored.claimed.lease
         self._lease, self._committers = lease.token, restored.committers
         self._clock, self._stop, self._poll_ms = clock, stop, poll_ms
+        self._merging = Merging(merges, clock.now_ms())
         self._recorder, self._listeners = recorder, listeners
         self.round = first_round
         self.statistics: deque[RoundStatistics] = deque(maxlen=_KEPT_STATISTICS)
@@ -326,7 +329,8 @@ class Attempt:
             statuses=self.progress.statuses(),
             savepoint=savepoint is not None,
         )
-        return self.progress.plan(context, sources)
+        merge = self._merging.of_round(now, checkpoint=pending is not None)
+        return self.progress.plan(context, sources, merge)
 
     def _round_ended(self, event: RoundEnded) -> None:
         running, cut_off = self._rounds.ended()

@@ -354,6 +354,7 @@ class JobMaster:
             stop=self._stop,
             first_round=self._round,
             poll_ms=self._poll_ms(),
+            merges=self._settings.merges,
             recorder=self._recorder,
             listeners=self._listeners,
         )
@@ -422,7 +423,7 @@ class JobMaster:
             local_root=self._job.local_root,
             chunk_records=settings.chunk_records,
             state_backend=settings.state_backend,
-            map_size=settings.map_size,
+            stores=settings.stores,
             cache_bytes=settings.cache_bytes,
             parameters=dict(settings.parameters),
             cached_files={file.name: file.path for file in Dependencies.of(self._program.configuration).cached_files},

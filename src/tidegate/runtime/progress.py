@@ -14,6 +14,7 @@ from tidegate.graph.plan import Chain, JobGraph, Operator
 from tidegate.operators.rows import Ack, RoundContext, Status, TaskPlan
 from tidegate.operators.source import SourcePlan
 from tidegate.runtime.engine import RoundPlan
+from tidegate.runtime.merging import Merge
 from tidegate.state import compaction
 from tidegate.state.snapshot import (
     EMPTY,
@@ -75,10 +76,10 @@ class Progress:
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
-    def plan(self, context: RoundContext, sources: Mapping[int, SourcePlan]) -> RoundPlan:
+    def plan(self, context: RoundContext, sources: Mapping[int, SourcePlan], merge: Merge = Merge.TIERS) -> RoundPlan:
         snapshots = self._with_moved_splits(sources)
         tasks = [
-            [self._task(chain, subtask, sources, snapshots) for chain in level for subtask in range(chain.parallelism)]
+            [self._task(chain, n, sources, snapshots, merge) for chain in level for n in range(chain.parallelism)]
             for level in self.graph.levels
         ]
         return RoundPlan(context, tasks)
@@ -119,13 +120,15 @@ class Progress:
         subtask: int,
         sources: Mapping[int, SourcePlan],
         snapshots: Mapping[Place, OperatorSnapshot],
+        merge: Merge,
     ) -> TaskPlan:
         own = {o.id: snapshots[o.id, subtask] for o in chain.operators if (o.id, subtask) in snapshots}
-        merges = {operator_id: run for operator_id, s in own.items() if (run := _run_to_merge(s)) is not None}
+        merges = {operator_id: run for operator_id, s in own.items() if (run := _run_to_merge(s, merge)) is not None}
         plan = sources.get(chain.head.operator.id)
         return TaskPlan(
             snapshots=own,
             compact=merges,
+            whole=merge is Merge.WHOLE,
             replaced={o: self.lately_replaced[o, subtask] for o in own if (o, subtask) in self.lately_replaced},
             intervals=[i for i in plan.intervals if i.subtask == subtask] if plan else [],
             source_finished=plan.finished if plan else False,
@@ -234,11 +237,13 @@ def written_paths(acks: Iterable[Ack]) -> set[str]:
     return {path for ack in acks for path in in_use(ack.snapshots)}
 
 
-def _run_to_merge(snapshot: OperatorSnapshot) -> tuple[int, int] | None:
-    if snapshot.keyed is None:
+def _run_to_merge(snapshot: OperatorSnapshot, merge: Merge) -> tuple[int, int] | None:
+    if snapshot.keyed is None or not snapshot.keyed.files:
         return None
     files = list(snapshot.keyed.files)
     if any(file.root for file in files):  # files of another job's directory may not get into a checkpoint of this one
+        return 0, len(files)
+    if merge is Merge.WHOLE or (merge is Merge.BASES and len(files) > 1):
         return 0, len(files)
     return compaction.plan(files)
 

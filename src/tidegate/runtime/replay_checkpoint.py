@@ -102,7 +102,7 @@ def _settings(job: Submission) -> Settings:
         root=job.files.root,
         local_root=job.local_root,
         chunk_records=own.chunk_records,
-        map_size=own.map_size,
+        stores=own.stores,
         cache_bytes=own.cache_bytes,
         parameters=dict(own.parameters),
         object_reuse=own.object_reuse,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,9 @@ from tidegate.common import options
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.option_types import ports_of
 from tidegate.common.options import Option
+from tidegate.runtime.merging import MergePolicy
+from tidegate.state.rocksdb_options import RocksdbOptions
+from tidegate.state.stores import StoreOptions
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class JobSettings:
     """How often a source that cannot say when it has more is asked, at least: a record waits no longer for its round."""
     local_dir: str | None
     state_backend: str
-    map_size: int
+    stores: StoreOptions
+    merges: MergePolicy
     cache_bytes: int
     chunk_records: int
     object_reuse: bool
@@ -68,7 +73,7 @@ class JobSettings:
                 found=f"tidegate.job-id={get(options.JOB_ID)}, and no execution.checkpointing.dir: every start would begin anew",
                 cure="set execution.checkpointing.dir, or leave tidegate.job-id out",
             )
-        maximum, tmp_dirs = get(options.MAX_PARALLELISM), get(options.TMP_DIRS)
+        maximum = get(options.MAX_PARALLELISM)
         return JobSettings(
             job_id=get(options.JOB_ID),
             parallelism=get(options.PARALLELISM) or 1,
@@ -87,9 +92,10 @@ class JobSettings:
             round_target_ms=_round_target(get(options.ROUND_TARGET), policy),
             round_max_records=get(options.ROUND_MAX_RECORDS),
             poll_ms=_poll(get(options.BUFFER_TIMEOUT) if get(options.BUFFER_TIMEOUT_ENABLED) else None),
-            local_dir=get(options.LOCAL_DIR) or (tmp_dirs[0] if tmp_dirs else None),
+            local_dir=_local_dir(get),
             state_backend=get(options.STATE_BACKEND),
-            map_size=get(options.MAP_SIZE),
+            merges=MergePolicy.of(get),
+            stores=StoreOptions(get(options.MAP_SIZE), RocksdbOptions.of(get)),
             cache_bytes=get(options.CACHE_SIZE),
             chunk_records=get(options.CHUNK_RECORDS),
             object_reuse=get(options.OBJECT_REUSE),
@@ -101,6 +107,15 @@ class JobSettings:
             watermark_interval_ms=get(options.AUTO_WATERMARK_INTERVAL),
             parameters={key: str(value) for key, value in get(options.JOB_PARAMETERS).items()},
         )
+
+
+def _local_dir(get: Callable[[Option], Any]) -> str | None:
+    """Where local stores are to be; None: wherever there is space. The files of rocksdb are not put into memory."""
+    tmp_dirs = get(options.TMP_DIRS)
+    configured: str | None = get(options.LOCAL_DIR) or (tmp_dirs[0] if tmp_dirs else None)
+    if get(options.STATE_BACKEND) != "rocksdb":
+        return configured
+    return get(options.ROCKSDB_DIR) or configured or tempfile.gettempdir()
 
 
 def _round_target(target_ms: int, policy: CheckpointPolicy | None) -> int:

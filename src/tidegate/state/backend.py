@@ -88,6 +88,7 @@ class KeyedBackend:
         "event_timers",
         "get",
         "get_long",
+        "get_many",
         "groups",
         "identity",
         "max_key",
@@ -103,6 +104,7 @@ class KeyedBackend:
 
     get: Callable[[bytes], bytes | None]
     get_long: Callable[[bytes], bytes | None]
+    get_many: Callable[[list[bytes]], list[bytes | None]]
     scan: Callable[[bytes], Iterator[tuple[bytes, bytes]]]
 
     def __init__(
@@ -203,6 +205,7 @@ class KeyedBackend:
         self._store = self._open_store(self._local_path)
         self.max_key = self._store.max_key
         self.get, self.get_long, self.scan = self._first_get, self._first_get_long, self._first_scan
+        self.get_many = self._first_get_many
         start = 0 if held is None else applied_to(held, files, replaced, self.groups)
         self.unbroken = held is not None and start == len(files) and (start > 0 or not held)
         self._timerless = self._catch_up(files[start:], start == 0) and (start == 0 or self._timerless)
@@ -240,6 +243,7 @@ class KeyedBackend:
                 raise _no_round()
             snapshot = self._snapshot = bring_up(self._store, self._files, self._begun, self.groups)
             self.get, self.get_long, self.scan = snapshot.get, snapshot.get_long, snapshot.scan
+            self.get_many = snapshot.get_many
         return self._snapshot
 
     def _first_get(self, key: bytes) -> bytes | None:
@@ -247,6 +251,9 @@ class KeyedBackend:
 
     def _first_get_long(self, key: bytes) -> bytes | None:
         return self._opened().get_long(key)
+
+    def _first_get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        return self._opened().get_many(keys)
 
     def _first_scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self._opened().scan(prefix)
@@ -372,14 +379,17 @@ class KeyedBackend:
 
     def _detach(self) -> None:
         self.context.slot = NO_KEY
-        self.get = self.get_long = self.scan = _outside_round
+        self.get = self.get_long = self.get_many = self.scan = _outside_round
         self.max_key = 0
 
     def _close_snapshot(self) -> None:
-        snapshot, self._snapshot, self._store = self._snapshot, None, None
+        snapshot, self._snapshot = self._snapshot, None
+        store, self._store = self._store, None
         self._detach()
         if snapshot is not None:
             snapshot.close()
+        if store is not None:
+            store.release()
 
 
 def _hull(files: list[StateFile]) -> KeyGroupRange:
@@ -402,7 +412,7 @@ def _without(flat: list[Any], expired: Expired) -> list[Any]:
     return kept
 
 
-def _outside_round(_: bytes) -> Any:
+def _outside_round(_: Any) -> Any:
     raise _no_round()
 
 

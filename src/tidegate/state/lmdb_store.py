@@ -56,6 +56,9 @@ class LmdbStore:
     def close(self) -> None:
         self._env.close()
 
+    def release(self) -> None:
+        """It is shared."""
+
     def snapshot(self) -> LmdbSnapshot:
         with _store_errors(self.path):
             self._env.reader_check()  # a killed worker's reader would keep old pages from being used again
@@ -123,6 +126,9 @@ class LmdbSnapshot:
         self.get: Callable[[bytes], bytes | None] = txn.get
         self._txn, self._state, self._long, self._timers = txn, state, long, timers
         self._has_long = txn.stat(long)["entries"] > 0
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        return list(map(self.get, keys))
 
     def get_long(self, key: bytes) -> bytes | None:
         data = self._txn.get(_short(key, self.max_key), db=self._long)

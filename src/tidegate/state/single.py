@@ -305,7 +305,7 @@ class SingleState(KeyedState):
         if max(map(len, paths), default=0) > self._backend.max_key:
             return []
         try:
-            return self.codec.decode_all(list(map(self._backend.get, paths)))
+            return self.codec.decode_all(self._backend.get_many(paths))
         except Exception as error:
             raise self._unreadable(error) from error
 

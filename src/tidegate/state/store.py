@@ -23,6 +23,10 @@ class Snapshot(Protocol):
     get: Callable[[bytes], bytes | None]
     """The value of a state entry; for keys of up to ``max_key`` bytes. A plain callable: it is called for every miss."""
 
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        """``get`` for many keys."""
+        ...
+
     def get_long(self, key: bytes) -> bytes | None:
         """``get`` for longer keys."""
         ...
@@ -45,7 +49,11 @@ class Snapshot(Protocol):
 
 
 class LocalStore(Protocol):
-    """An ordered store in which one tag tells what it holds. Several processes may have it open."""
+    """An ordered store in which one tag tells what it holds.
+
+    Several processes may use it at once; whether they then see one store or each its own is the store's affair. Its user has
+    closed its snapshot before it applies.
+    """
 
     max_key: int
     """The ``max_key`` of its snapshots."""
@@ -54,4 +62,8 @@ class LocalStore(Protocol):
 
     def apply(self, expected: str, batches: Sequence[Batch], tag: str, *, wipe: bool = False) -> bool:
         """Write batches and the new tag in one transaction. False, and nothing done, if the tag is not ``expected`` any more."""
+        ...
+
+    def release(self) -> None:
+        """The round is over: another process may want the store. It can be used again all the same."""
         ...

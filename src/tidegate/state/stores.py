@@ -7,44 +7,77 @@ from functools import partial
 from typing import NamedTuple
 
 from tidegate.common.errors import ConfigurationError
-from tidegate.common.options import STATE_BACKEND
+from tidegate.common.options import MAP_SIZE, STATE_BACKEND
 from tidegate.state import lmdb_store
+from tidegate.state.rocksdb_options import RocksdbOptions
 from tidegate.state.store import LocalStore
 
 OpenStore = Callable[[str], LocalStore]
 """Opens the store at a path, or gives the one that is open in this process already."""
 
 
-class StoreKind(NamedTuple):
-    """``open``: takes a path and the most bytes it may grow to (None: the kind's own bound). ``close_removed``: lets go of stores
-    of this process whose directory is gone."""
+class StoreOptions(NamedTuple):
+    """``map_size``: the most bytes a hashmap store may grow to."""
 
-    open: Callable[[str, int | None], LocalStore]
+    map_size: int = MAP_SIZE.default
+    rocksdb: RocksdbOptions = RocksdbOptions()
+
+
+DEFAULTS = StoreOptions()
+
+
+class StoreKind(NamedTuple):
+    """``open``: takes a path and the options. ``close_removed``: lets go of stores of this process whose directory is gone."""
+
+    open: Callable[[str, StoreOptions], LocalStore]
     close_removed: Callable[[], None]
 
 
-STORES: dict[str, StoreKind] = {
-    "hashmap": StoreKind(lmdb_store.open_lmdb, lmdb_store.close_removed_stores),
-}
+def _hashmap() -> StoreKind:
+    return StoreKind(
+        lambda path, options: lmdb_store.open_lmdb(path, options.map_size), lmdb_store.close_removed_stores
+    )
 
 
-def opener(backend: str = STATE_BACKEND.default, map_size: int | None = None) -> OpenStore:
+def _rocksdb() -> StoreKind:
+    try:
+        from tidegate.state import rocksdb_store
+    except ImportError as error:
+        raise ConfigurationError(
+            "The rocksdb state backend needs the package rocksdict.",
+            where="state.backend.type: rocksdb",
+            found=str(error),
+            cure="pip install 'tidegate[rocksdb]', where the workers run too; or use hashmap",
+        ) from error
+    return StoreKind(
+        lambda path, options: rocksdb_store.open_rocksdb(path, options.rocksdb), rocksdb_store.close_removed_stores
+    )
+
+
+STORES: dict[str, Callable[[], StoreKind]] = {"hashmap": _hashmap, "rocksdb": _rocksdb}
+_loaded: dict[str, StoreKind] = {}
+"""Those that this process has used."""
+
+
+def opener(backend: str = STATE_BACKEND.default, options: StoreOptions = DEFAULTS) -> OpenStore:
     """What opens the stores of a configured backend."""
-    kind = STORES.get(backend)
-    if kind is None:
+    if backend not in STORES:
         raise ConfigurationError(
             "state.backend.type names a state backend there is.",
             found=repr(backend),
             cure=f"use one of: {', '.join(sorted(STORES))}",
         )
-    return partial(_open, kind, map_size)
+    kind = _loaded.get(backend)
+    if kind is None:
+        kind = _loaded[backend] = STORES[backend]()
+    return partial(_open, kind, options)
 
 
-def _open(kind: StoreKind, map_size: int | None, path: str) -> LocalStore:
-    return kind.open(path, map_size)
+def _open(kind: StoreKind, options: StoreOptions, path: str) -> LocalStore:
+    return kind.open(path, options)
 
 
 def close_removed_stores() -> None:
     """Let go of stores of this process whose directory is gone: their jobs have ended. Not while a round is running here."""
-    for kind in STORES.values():
+    for kind in _loaded.values():
         kind.close_removed()

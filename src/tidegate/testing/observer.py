@@ -18,7 +18,7 @@ from tidegate.common.ids import new_token
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.refs import KeyGroupRange
-from tidegate.state.stores import opener
+from tidegate.state.stores import StoreOptions, opener
 from tidegate.testing.sinks import audit
 
 Cause = tuple[str, int, int]
@@ -271,7 +271,7 @@ def _check_state(located: Located, probe: StateProbe) -> None:
             key_type=probe.key_type,
             local_path=local,
             files=located.root,
-            open_store=opener(map_size=1 << 20),
+            open_store=opener(options=StoreOptions(map_size=1 << 20)),
         )
         state = backend.state(probe.descriptor)
         backend.begin(operator.keyed_files())

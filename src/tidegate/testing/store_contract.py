@@ -59,7 +59,11 @@ class StoreContract:
         raise NotImplementedError
 
     def reopen(self, store: Any) -> LocalStore:
-        """The same store as another process sees it."""
+        """The same store as another process sees it that comes later: the first has let it go."""
+        raise NotImplementedError
+
+    def meanwhile(self, store: Any) -> LocalStore:
+        """The same store as another process gets it that comes while the first has it."""
         raise NotImplementedError
 
     def filled(self, path: Any, batches: Sequence[Batch]) -> LocalStore:
@@ -107,10 +111,33 @@ class StoreContract:
     def test_a_snapshot_does_not_move(self, tmp_path: Any) -> None:
         store = self.filled(tmp_path, [state_batch((b"\x00\x01a", b"1"))])
         snapshot = store.snapshot()
-        assert store.apply("one", [state_batch((b"\x00\x01a", b"2")), timer_batch((EVENT, 5, b"k"))], "two")
+        other = self.meanwhile(store)
+        seen = other.snapshot()
+        seen.close()
+        assert seen.tag in ("one", "")
+        assert other.apply(seen.tag, [state_batch((b"\x00\x01a", b"2")), timer_batch((EVENT, 5, b"k"))], "two")
         assert (snapshot.tag, read(snapshot, b"\x00\x01a"), snapshot.timers(b"\x00", 1)[0]) == ("one", b"1", [])
         snapshot.close()
-        assert read(store.snapshot(), b"\x00\x01a") == b"2"
+        store.release()
+        assert read(other.snapshot(), b"\x00\x01a") == b"2"
+
+    def test_many_are_read_at_once(self, tmp_path: Any) -> None:
+        store = self.filled(tmp_path, [state_batch(*((b"\x00\x01%03d" % n, b"%d" % n) for n in range(0, 300, 2)))])
+        keys = [b"\x00\x01%03d" % (n * 7 % 300) for n in range(300)]
+        snapshot = store.snapshot()
+        assert snapshot.get_many(keys) == [snapshot.get(key) for key in keys]
+        assert snapshot.get_many([]) == []
+
+    def test_what_was_let_go_can_be_used_again(self, tmp_path: Any) -> None:
+        store = self.filled(tmp_path, [state_batch((b"\x00\x01a", b"1")), timer_batch((EVENT, 5, b"k"))])
+        for number in range(3):
+            store.release()
+            store.release()
+            snapshot = store.snapshot()
+            assert (snapshot.tag, read(snapshot, b"\x00\x01a")) == ("one" if number == 0 else f"n{number}", b"1")
+            assert len(snapshot.timers(b"\x00", 5)[0]) == 1
+            snapshot.close()
+            assert store.apply(snapshot.tag, [state_batch((b"\x00\x01b", b"2"))], f"n{number + 1}")
 
     def test_long_keys_are_whole(self, tmp_path: Any) -> None:
         prefix = GROUP_BYTES[1] + b"p" * 600

@@ -188,7 +188,7 @@ def test_unaligned_needs_exactly_once_and_one_at_a_time() -> None:
         ("execution.checkpointing.tolerable-failed-checkpoints", -1, "must be at least 0"),
         ("execution.checkpointing.num-retained", "none", "must be a whole number"),
         ("execution.checkpointing.mode", "twice", "must be one of EXACTLY_ONCE, AT_LEAST_ONCE"),
-        ("state.backend", "rocksdb", "must be one of hashmap"),
+        ("state.backend", "disk", "must be one of hashmap, rocksdb"),
         ("parallelism.default", 0, "must lie between 1 and 32,768"),
         ("pipeline.max-parallelism", 40_000, "must lie between 1 and 32,768"),
         ("pipeline.operator-chaining", "maybe", "must be true or false"),

@@ -25,7 +25,7 @@ def test_defaults_are_those_of_the_options() -> None:
     assert settings.lease_timeout_ms == options.LEASE_TIMEOUT.default
     assert settings.round_target_ms == options.ROUND_TARGET.default
     assert settings.chunk_records == options.CHUNK_RECORDS.default
-    assert settings.map_size == options.MAP_SIZE.default
+    assert settings.stores.map_size == options.MAP_SIZE.default
     assert settings.poll_ms == options.BUFFER_TIMEOUT.default
     assert settings.checkpoints is None
     assert (settings.parallelism, settings.max_parallelism, settings.job_id) == (1, None, None)
@@ -35,7 +35,7 @@ def test_what_subtasks_assume_without_a_job_are_the_same_defaults() -> None:
     of_job, of_subtask = JobSettings.of({}), Settings("job", "root", "local")
     assert of_subtask.inline == of_job.inline_functions
     shared = {field.name for field in fields(Settings)} & {field.name for field in fields(JobSettings)}
-    assert {"chunk_records", "state_backend", "map_size", "cache_bytes", "object_reuse"} <= shared
+    assert {"chunk_records", "state_backend", "stores", "cache_bytes", "object_reuse"} <= shared
     for name in shared - {"job_id"}:
         assert getattr(of_subtask, name) == getattr(of_job, name), name
     source = inspect.getsource(Settings)

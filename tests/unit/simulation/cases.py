@@ -27,6 +27,18 @@ from tidegate.testing.simulation import Simulation, seeded_tokens, simulate
 NO_CHANCES = Chances()
 INTERVAL = 100
 """Between checkpoints, in milliseconds; rounds take 5, 30 or 60."""
+INCREMENTAL, CHANGELOG = "execution.checkpointing.incremental", "state.changelog.enabled"
+STORED: dict[str, dict[str, Any]] = {
+    "incremental": {INCREMENTAL: True},
+    "full": {INCREMENTAL: False},
+    "changelog": {CHANGELOG: True, "state.changelog.periodic-materialize.interval": 150},
+}
+STATES: dict[str, dict[str, Any]] = {
+    f"{backend}-{name}": {"state.backend.type": backend, **settings}
+    for backend in ("hashmap", "rocksdb")
+    for name, settings in STORED.items()
+}
+"""How state is kept and stored: each backend with each kind of checkpoint."""
 NUMBERS = ("concurrent", "interval", "fan_in", "pause", "repeats")
 FIRST_CRASH = Fault(0, "*", 150, Kind.CRASH)
 """Ends the first life of a case early: faults of the second hit the restore as well as the run."""
@@ -48,6 +60,8 @@ class Case:
     """So many state files of a size are merged. Lives are short: with the usual number hardly any would be."""
     pause: int = 0
     """A driver is stopped at this point of its second life and wakes up when its successor has ended."""
+    state: str = "hashmap-incremental"
+    """One of ``STATES``."""
     repeats: int = 0
     """1: the job promises at-least-once."""
 
@@ -55,23 +69,26 @@ class Case:
         rates = [f"{name}={rate}" for name, rate in vars(self.chances).items() if rate]
         widths = ",".join(map(str, self.parallelism))
         rest = [f"{name}={getattr(self, name)}" for name in NUMBERS]
-        return " ".join([self.scenario, str(self.seed), *map(str, self.faults), *rates, *rest, f"parallelism={widths}"])
+        rest += [f"parallelism={widths}", f"state={self.state}"]
+        return " ".join([self.scenario, str(self.seed), *map(str, self.faults), *rates, *rest])
 
     @property
     def settings(self) -> dict[str, Any]:
         prefix = "execution.checkpointing."
         mode = "AT_LEAST_ONCE" if self.repeats else "EXACTLY_ONCE"
-        return {
+        timing = {
             prefix + "max-concurrent-checkpoints": self.concurrent,
             prefix + "interval": self.interval,
             prefix + "mode": mode,
         }
+        return timing | STATES[self.state]
 
     @staticmethod
     def parse(words: list[str]) -> Case:
         given = dict(word.split("=") for word in words[2:] if ":" not in word)
         widths = tuple(int(width) for width in given.pop("parallelism", "2").split(","))
-        rest = {name: int(given.pop(name)) for name in NUMBERS if name in given}
+        rest: dict[str, Any] = {name: int(given.pop(name)) for name in NUMBERS if name in given}
+        rest["state"] = given.pop("state", "hashmap-incremental")
         faults = tuple(Fault.parse(word) for word in words[2:] if ":" in word)
         rates = Chances(**{name: float(rate) for name, rate in given.items()})
         return Case(words[0], int(words[1]), faults, rates, widths, **rest)

@@ -30,6 +30,10 @@ class TestEveryStore(StoreContract):
         return self.open(path)
 
     def reopen(self, store: LocalStore) -> LocalStore:
+        store.release()
+        return self.open(self.path)
+
+    def meanwhile(self, store: LocalStore) -> LocalStore:
         return self.open(self.path)
 
 
@@ -37,7 +41,7 @@ def test_an_unknown_backend_is_refused() -> None:
     with pytest.raises(ConfigurationError) as caught:
         opener("disk")
     assert "state.backend.type names a state backend there is" in str(caught.value)
-    assert "found: 'disk'\n  cure: use one of: hashmap" in str(caught.value)
+    assert "found: 'disk'\n  cure: use one of: hashmap, rocksdb" in str(caught.value)
 
 
 def test_the_names_are_those_the_configuration_takes() -> None:
@@ -51,6 +55,9 @@ class TestLmdbStore(StoreContract):
     def reopen(self, store: LmdbStore) -> LocalStore:
         store.close()
         return LmdbStore(store.path)
+
+    def meanwhile(self, store: LmdbStore) -> LocalStore:
+        return store
 
 
 def test_a_path_is_opened_once_in_a_process(tmp_path: Path) -> None:

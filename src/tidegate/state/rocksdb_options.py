@@ -1,0 +1,62 @@
+"""The options of the rocksdb state backend: what the configuration says, and RocksDB's own options made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tidegate.common import options
+from tidegate.common.options import Option
+
+SETTLED_RUNS = 12
+"""Sorted runs from which on a store waits for its compaction before it is closed; RocksDB slows writes down at 20."""
+
+
+@dataclass(frozen=True)
+class RocksdbOptions:
+    """As Flink's keys ``state.backend.rocksdb.*`` say; sizes in bytes. The same for all stores of a job."""
+
+    managed: bool = options.ROCKSDB_MANAGED.default
+    """All stores of a process share ``memory``; else each has a block cache and write buffers of its own."""
+    memory: int = options.ROCKSDB_MEMORY.default
+    write_buffer_ratio: float = options.ROCKSDB_WRITE_BUFFER_RATIO.default
+    partitioned_index: bool = options.ROCKSDB_PARTITIONED_INDEX.default
+    cache_size: int = options.ROCKSDB_CACHE_SIZE.default
+    block_size: int = options.ROCKSDB_BLOCK_SIZE.default
+    write_buffer_size: int = options.ROCKSDB_WRITE_BUFFER_SIZE.default
+    write_buffer_count: int = options.ROCKSDB_WRITE_BUFFER_COUNT.default
+    bloom_filter: bool = options.ROCKSDB_BLOOM_FILTER.default
+    bloom_bits: float = options.ROCKSDB_BLOOM_BITS.default
+    compaction_style: str = options.ROCKSDB_COMPACTION_STYLE.default
+    target_file_size: int = options.ROCKSDB_TARGET_FILE_SIZE.default
+    level_base_size: int = options.ROCKSDB_LEVEL_BASE.default
+    compression: str = options.ROCKSDB_COMPRESSION.default
+    background_threads: int = options.ROCKSDB_THREADS.default
+    open_files: int = options.ROCKSDB_OPEN_FILES.default
+
+    @staticmethod
+    def of(get: Callable[[Option], Any]) -> RocksdbOptions:
+        """From what the configuration has for each option."""
+        return RocksdbOptions(**{field.name: get(OPTIONS[field.name]) for field in fields(RocksdbOptions)})
+
+
+OPTIONS: Mapping[str, Option] = {
+    "managed": options.ROCKSDB_MANAGED,
+    "memory": options.ROCKSDB_MEMORY,
+    "write_buffer_ratio": options.ROCKSDB_WRITE_BUFFER_RATIO,
+    "partitioned_index": options.ROCKSDB_PARTITIONED_INDEX,
+    "cache_size": options.ROCKSDB_CACHE_SIZE,
+    "block_size": options.ROCKSDB_BLOCK_SIZE,
+    "write_buffer_size": options.ROCKSDB_WRITE_BUFFER_SIZE,
+    "write_buffer_count": options.ROCKSDB_WRITE_BUFFER_COUNT,
+    "bloom_filter": options.ROCKSDB_BLOOM_FILTER,
+    "bloom_bits": options.ROCKSDB_BLOOM_BITS,
+    "compaction_style": options.ROCKSDB_COMPACTION_STYLE,
+    "target_file_size": options.ROCKSDB_TARGET_FILE_SIZE,
+    "level_base_size": options.ROCKSDB_LEVEL_BASE,
+    "compression": options.ROCKSDB_COMPRESSION,
+    "background_threads": options.ROCKSDB_THREADS,
+    "open_files": options.ROCKSDB_OPEN_FILES,
+}
+"""Field -> its option."""

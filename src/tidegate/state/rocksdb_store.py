@@ -1,0 +1,325 @@
+"""The local store on RocksDB: state that need not fit in memory.
+
+RocksDB lets one process have a store. Whichever worker Spark chooses for a round opens it at the first read and closes it when
+the round is over (``release``), so workers follow each other. Who finds it taken all the same, by an attempt that should be dead,
+does not wait: it takes the next directory beside it, which is built anew, and removed when it lets go. Tags make that safe, as
+they do for every store.
+
+One column family: state entries under their canonical keys, whose first byte is below 0x80 (a key group), then timers and the
+tag. There is no log: a batch is in memory as a whole or not at all, and files are written in the order of batches, so what
+a killed process leaves is the store at an earlier tag.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import rocksdict
+
+from tidegate.common.errors import InternalError, StorageError
+from tidegate.state.layout import GROUP_BYTES, STATE, timer_to_local
+from tidegate.state.rocksdb_options import SETTLED_RUNS, RocksdbOptions
+from tidegate.state.store import Batch
+
+logger = logging.getLogger(__name__)
+
+_TIMER = b"\xfe"
+_TAG = b"\xff"
+_END_OF_STATE = b"\x80"
+_ANY_LENGTH = 1 << 31
+_MOST_OWNERS = 64
+_PAUSE_S = 0.002
+_NO_LOG: Any = rocksdict.WriteOptions()
+_NO_LOG.disable_wal = True
+
+
+class RocksdbStore:
+    """``LocalStore`` on RocksDB, of one user at a time: it has no other snapshots than its own."""
+
+    max_key = _ANY_LENGTH
+
+    def __init__(self, path: str, options: RocksdbOptions) -> None:
+        self.path, self._options = path, options
+        self._place: _Place | None = None
+        self._db: Any = None
+        self._changed = False
+        self._views = 0
+
+    def snapshot(self) -> RocksdbSnapshot:
+        with self._errors():
+            db = self._opened()
+            snapshot = RocksdbSnapshot(db, self._closed_view)
+        self._views += 1
+        return snapshot
+
+    def apply(self, expected: str, batches: Sequence[Batch], tag: str, *, wipe: bool = False) -> bool:
+        if self._views:
+            raise InternalError("A store is not written while a view of it is read.", where=self.path)
+        with self._errors():
+            db = self._opened()
+            if _tag_of(db) != expected:
+                return False
+            write = rocksdict.WriteBatch(raw_mode=True)
+            if wipe:
+                write.delete_range(b"", _TAG)
+            for batch in batches:
+                _add(write, batch)
+            write.put(_TAG, tag.encode())
+            self._changed = True
+            db.write(write, _NO_LOG)
+        return True
+
+    def release(self) -> None:
+        place, db, self._place, self._db = self._place, self._db, None, None
+        if place is None:
+            return
+        try:
+            if db is not None:
+                self._close(db, place.lasting)
+        except Exception as error:  # the round is over and right without it: who opens it next finds an earlier tag
+            logger.warning("the local store %s was not written to its end: %s", self.path, error)
+        finally:
+            self._changed, self._views = False, 0
+            place.leave()
+
+    def _opened(self) -> Any:
+        if self._db is None:
+            self._place = place = self._place or _Place.take(self.path)
+            self._db = _open(place.directory, self._options)
+        return self._db
+
+    def _close(self, db: Any, lasting: bool) -> None:
+        try:
+            if self._changed and lasting:
+                db.flush()
+                _settle(db)
+        finally:
+            db.close()
+
+    def _closed_view(self) -> None:
+        self._views -= 1
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageError:
+            raise
+        except Exception as error:  # RocksDB's own have no class
+            raise StorageError(
+                "The rocksdb state backend must be able to read and write its working directory.",
+                where=self.path,
+                found=f"{type(error).__name__}: {error}",
+                cure="free space there, or choose another directory with state.backend.rocksdb.localdir; "
+                "nothing is lost, local state is rebuilt from the checkpoint files",
+            ) from error
+
+
+class RocksdbSnapshot:
+    """``Snapshot`` by exclusion: while it is open nobody writes."""
+
+    max_key = _ANY_LENGTH
+
+    def __init__(self, db: Any, closed: Callable[[], None]) -> None:
+        self.tag = _tag_of(db)
+        self.get: Callable[[bytes], bytes | None] = db.get
+        self.get_long = self.get
+        self._db, self._closed = db, closed
+
+    def get_many(self, keys: list[bytes]) -> list[bytes | None]:
+        found: list[bytes | None] = self._db.get(keys) if keys else []
+        return found
+
+    def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in self._db.items(from_key=prefix):
+            if key >= _END_OF_STATE or not key.startswith(prefix):
+                break
+            yield key, value
+
+    def group(self, group: int) -> list[Any]:
+        flat: list[Any] = []
+        for pair in self.scan(GROUP_BYTES[group]):
+            flat += pair
+        return flat
+
+    def timers(self, after: bytes, limit: int) -> tuple[list[bytes], bytes]:
+        start = _TIMER + after
+        found: list[bytes] = []
+        for key in self._db.keys(from_key=start):
+            if len(found) == limit or not key.startswith(_TIMER):
+                break
+            if key != start:
+                found.append(key[1:])
+        return found, found[-1] if found else after
+
+    def has_timer(self, key: bytes) -> bool:
+        return self._db.get(_TIMER + key) is not None
+
+    def close(self) -> None:
+        if self._db is not None:
+            self._db = None
+            self._closed()
+
+
+class _Place:
+    """A directory that this store has to itself, by a lock that ends with the process."""
+
+    def __init__(self, directory: str, lock: int, lasting: bool) -> None:
+        self.directory, self._lock, self.lasting = directory, lock, lasting
+
+    @staticmethod
+    def take(path: str) -> _Place:
+        """The first one that nobody has."""
+        os.makedirs(path, exist_ok=True)
+        for number in range(_MOST_OWNERS):
+            lock = os.open(os.path.join(path, f"{number}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(lock)
+                continue
+            directory = os.path.join(path, str(number))
+            if number:
+                logger.warning("%s is in use by another attempt: state is built anew in %s", path, directory)
+                shutil.rmtree(directory, ignore_errors=True)
+            return _Place(directory, lock, lasting=number == 0)
+        raise StorageError(
+            "A local store has one user at a time.",
+            where=path,
+            found=f"{_MOST_OWNERS} attempts that use it at once",
+            cure="stop the other job attempts on this host",
+        )
+
+    def leave(self) -> None:
+        if not self.lasting:
+            shutil.rmtree(self.directory, ignore_errors=True)
+        os.close(self._lock)
+
+
+def open_rocksdb(path: str, options: RocksdbOptions) -> RocksdbStore:
+    """A store at a path. Nothing is opened before it is read or written."""
+    return RocksdbStore(path, options)
+
+
+def close_removed_stores() -> None:
+    """Stores are closed with the round; what stays is the cache of each, which goes with its directory."""
+    for directory in [path for path in _caches if not os.path.exists(path)]:
+        del _caches[directory]
+
+
+def _open(directory: str, options: RocksdbOptions) -> Any:
+    """What cannot be opened is made anew: all of it is in the checkpoint files."""
+    try:
+        return rocksdict.Rdict(directory, native_options(directory, options))
+    except Exception as error:
+        if not os.path.exists(os.path.join(directory, "CURRENT")):
+            raise
+        logger.warning("the local store %s cannot be opened and is built anew: %s", directory, error)
+        shutil.rmtree(directory)
+        return rocksdict.Rdict(directory, native_options(directory, options))
+
+
+def _settle(db: Any) -> None:
+    """Closing breaks off what merges files. Now and then it must get to its end, or they would pile up."""
+    if _count(db, "rocksdb.num-files-at-level0") >= SETTLED_RUNS:
+        while _count(db, "rocksdb.compaction-pending") or _count(db, "rocksdb.num-running-compactions"):
+            time.sleep(_PAUSE_S)
+
+
+def _count(db: Any, name: str) -> int:
+    return int(db.property_value(name) or 0)
+
+
+def _tag_of(db: Any) -> str:
+    found: bytes = db.get(_TAG, b"")
+    return found.decode()
+
+
+def _add(write: Any, batch: Batch) -> None:
+    keys, values = batch.flat[::2], batch.flat[1::2]
+    if batch.table != STATE:
+        keys = [_TIMER + timer_to_local(key) for key in keys]
+    put, delete = write.put, write.delete
+    if not batch.deletes:
+        for key, value in zip(keys, values, strict=True):
+            put(key, value)
+        return
+    for key, value in zip(keys, values, strict=True):
+        if value is None:
+            delete(key)
+        else:
+            put(key, value)
+
+
+# -- RocksDB's own options -------------------------------------------------------------------------------------------
+
+_shared: dict[tuple[int, float], tuple[Any, Any]] = {}
+_caches: dict[str, Any] = {}
+_lock = threading.Lock()
+
+
+def native_options(directory: str, options: RocksdbOptions) -> Any:
+    """RocksDB's own options. Caches live longer than the open store: what a round has read is still there in the next."""
+    native = rocksdict.Options(raw_mode=True)
+    native.create_if_missing(True)
+    native.set_keep_log_file_num(1)
+    native.set_stats_dump_period_sec(0)
+    native.set_stats_persist_period_sec(0)
+    native.set_max_background_jobs(options.background_threads)
+    native.set_max_open_files(options.open_files)
+    native.set_write_buffer_size(options.write_buffer_size)
+    native.set_max_write_buffer_number(options.write_buffer_count)
+    native.set_target_file_size_base(options.target_file_size)
+    native.set_max_bytes_for_level_base(options.level_base_size)
+    native.set_compression_type(_COMPRESSION[options.compression]())
+    native.set_compaction_style(_STYLES[options.compaction_style]())
+    native.set_block_based_table_factory(_blocks(directory, options, native))
+    return native
+
+
+def _blocks(directory: str, options: RocksdbOptions, native: Any) -> Any:
+    blocks: Any = rocksdict.BlockBasedOptions()
+    blocks.set_block_size(options.block_size)
+    if options.managed:
+        cache, buffers = _shared_memory(options.memory, options.write_buffer_ratio)
+        native.set_write_buffer_manager(buffers)
+    else:
+        cache = _caches.setdefault(directory, rocksdict.Cache(options.cache_size))
+    blocks.set_block_cache(cache)
+    if options.bloom_filter:
+        blocks.set_bloom_filter(options.bloom_bits, False)
+    if options.partitioned_index:
+        blocks.set_index_type(rocksdict.BlockBasedIndexType.two_level_index_search())
+        blocks.set_partition_filters(True)
+        blocks.set_cache_index_and_filter_blocks(True)
+        blocks.set_pin_top_level_index_and_filter(True)
+    return blocks
+
+
+def _shared_memory(size: int, write_ratio: float) -> tuple[Any, Any]:
+    """Block cache and write buffers out of one budget: what the buffers take, the cache gives."""
+    with _lock:
+        if (size, write_ratio) not in _shared:
+            cache = rocksdict.Cache(size)
+            buffers = rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(
+                int(size * write_ratio), False, cache
+            )
+            _shared[size, write_ratio] = cache, buffers
+        return _shared[size, write_ratio]
+
+
+_COMPRESSION = {
+    "NO_COMPRESSION": rocksdict.DBCompressionType.none,
+    "SNAPPY_COMPRESSION": rocksdict.DBCompressionType.snappy,
+    "LZ4_COMPRESSION": rocksdict.DBCompressionType.lz4,
+    "ZSTD_COMPRESSION": rocksdict.DBCompressionType.zstd,
+}
+_STYLES = {"LEVEL": rocksdict.DBCompactionStyle.level, "UNIVERSAL": rocksdict.DBCompactionStyle.universal}

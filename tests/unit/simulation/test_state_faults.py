@@ -1,0 +1,71 @@
+"""Faults at every point, for each backend and each kind of checkpoint: what is kept where makes no difference."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import cycle
+
+import pytest
+from cases import STATES, Case, run_all
+from simulated_programs import SCENARIOS
+from test_faults import cases_of
+
+from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.locate import locate_own
+from tidegate.common.files import Files
+from tidegate.testing.lives import Fault, Kind
+from tidegate.testing.observer import Outside
+from tidegate.testing.simulation import Simulation, seeded_tokens
+
+OTHERS = [name for name in STATES if name != "hashmap-incremental"]
+"""That one has test_faults.py."""
+
+
+def every_point(scenario: str) -> list[Case]:
+    """Each point and kind of fault once, at a passing of its own."""
+    chosen: dict[tuple[str, Kind], Case] = {}
+    cases = [case for kind in Kind for case in cases_of(scenario, kind)]
+    random.Random(scenario).shuffle(cases)
+    for case in cases:
+        chosen.setdefault((case.faults[-1].point, case.faults[-1].kind), case)
+    return list(chosen.values())
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_point_with_every_kind_of_fault_and_some_state(kind: Kind) -> None:
+    """Pairs of point and way of keeping state, spread evenly: test_fault_with_every_state has all of them."""
+    cases = [case for case in every_point("states") if case.faults[-1].kind is kind]
+    run_all([replace(case, state=state) for case, state in zip(cases, cycle(OTHERS), strict=False)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", OTHERS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_fault_with_every_state(scenario: str, state: str) -> None:
+    run_all([replace(case, state=state) for case in every_point(scenario)])
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_without_faults_and_rescaled(state: str) -> None:
+    run_all([Case("states", 3, parallelism=(1, 3), state=state)])
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_full_checkpoints_share_no_file_and_incremental_ones_do(root: str, backend: str) -> None:
+    assert not shared_between_retained(f"{root}/full", f"{backend}-full")
+    assert shared_between_retained(f"{root}/incremental", f"{backend}-incremental")
+
+
+def shared_between_retained(root: str, state: str) -> set[str]:
+    """Files that two retained checkpoints of a run refer to."""
+    Outside.forget_all()
+    with seeded_tokens(3):
+        simulation = Simulation(SCENARIOS["states"], root, 3, settings=STATES[state])
+        assert simulation.live([Fault(0, "*", 900, Kind.CRASH)]).crashed
+    files = Files(simulation.place.job)
+    kept = [locate_own(files, point).metadata for point in read_lineage(files).retained]
+    assert len(kept) == 2
+    older, newer = ({file.path for file in metadata.state_files()} for metadata in kept)
+    assert older and newer
+    return older & newer

@@ -1,0 +1,271 @@
+"""The store on RocksDB in detail: who owns it, what a kill leaves, its options."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.common import options
+from tidegate.common.errors import ConfigurationError, InternalError, StorageError
+from tidegate.state import rocksdb_store, stores
+from tidegate.state.rocksdb_options import OPTIONS, RocksdbOptions
+from tidegate.state.rocksdb_store import RocksdbStore
+from tidegate.testing.store_contract import read_all, state_batch
+
+SMALL = RocksdbOptions(memory=1 << 20)
+ENTRY = (b"\x00\x00a", b"1")
+
+
+def store_at(path: Path, options: RocksdbOptions = SMALL) -> RocksdbStore:
+    return RocksdbStore(str(path), options)
+
+
+def tag_of(store: RocksdbStore) -> str:
+    snapshot = store.snapshot()
+    snapshot.close()
+    return snapshot.tag
+
+
+OTHER_PROCESS = """
+import os, signal, sys
+from tidegate.state.rocksdb_options import RocksdbOptions
+from tidegate.state.rocksdb_store import RocksdbStore
+from tidegate.testing.store_contract import state_batch
+store = RocksdbStore(sys.argv[1], RocksdbOptions())
+expected, tag, end = sys.argv[2:]
+assert store.apply(expected, [state_batch((b"\\x00\\x00a", tag.encode()))], tag), store.snapshot().tag
+if end == "killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+store.release()
+"""
+
+
+def other_process(path: Path, expected: str, tag: str, end: str) -> int:
+    return subprocess.run([sys.executable, "-c", OTHER_PROCESS, str(path), expected, tag, end], check=False).returncode
+
+
+def test_workers_follow_each_other(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    assert store.apply("", [state_batch(ENTRY)], "one")
+    store.release()
+    assert other_process(tmp_path, "one", "two", "released") == 0
+    assert (tag_of(store), read_all(store.snapshot(), b"")) == ("two", {b"\x00\x00a": b"two"})
+
+
+def test_a_killed_process_leaves_the_store_at_an_earlier_tag_and_no_lock(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    assert store.apply("", [state_batch(ENTRY)], "one")
+    store.release()
+    assert other_process(tmp_path, "one", "two", "killed") == -signal.SIGKILL
+    assert (tag_of(store), read_all(store.snapshot(), b"")) == ("one", dict([ENTRY]))
+    assert sorted(name for name in os.listdir(tmp_path) if name.isdigit()) == ["0"]
+
+
+def test_who_finds_it_in_use_takes_another_and_leaves_nothing(tmp_path: Path) -> None:
+    first, second = store_at(tmp_path), store_at(tmp_path)
+    assert first.apply("", [state_batch(ENTRY)], "one")
+    assert second.apply("", [state_batch((b"\x00\x00b", b"2"))], "two")
+    assert (tag_of(first), tag_of(second)) == ("one", "two")
+    second.release()
+    assert not (tmp_path / "1").exists()
+    assert tag_of(second) == ""  # the first has it still
+    first.release()
+    second.release()
+    assert tag_of(second) == "one"
+
+
+def test_a_store_is_not_written_while_it_is_read(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    store.snapshot()
+    with pytest.raises(InternalError, match="not written while a view of it is read"):
+        store.apply("", [], "one")
+
+
+def test_what_cannot_be_opened_is_made_anew(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    assert store.apply("", [state_batch(ENTRY)], "one")
+    store.release()
+    for file in (tmp_path / "0").glob("MANIFEST-*"):
+        file.write_bytes(b"not a manifest")
+    assert (tag_of(store), read_all(store.snapshot(), b"")) == ("", {})
+
+
+def test_a_directory_that_cannot_be_written_is_told_with_the_option(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError) as caught:
+        store_at(tmp_path / "file" / "store").snapshot()
+    text = str(caught.value)
+    assert text.startswith("The rocksdb state backend must be able to read and write its working directory.")
+    assert f"where: {tmp_path / 'file' / 'store'}" in text
+    assert "choose another directory with state.backend.rocksdb.localdir" in text
+
+
+LIMITED = """
+import resource, sys
+from tidegate.common.errors import StorageError
+from tidegate.state.rocksdb_options import RocksdbOptions
+from tidegate.state.rocksdb_store import RocksdbStore
+from tidegate.testing.store_contract import state_batch
+store = RocksdbStore(sys.argv[1], RocksdbOptions(write_buffer_size=64 << 10, managed=False))
+assert store.apply("", [], "one")
+store.release()
+resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, 64 << 10))
+try:
+    tag = "one"
+    for number in range(200):
+        entries = ((b"\\x00\\x00%d-%d" % (number, n), __import__("os").urandom(1000)) for n in range(100))
+        assert store.apply(tag, [state_batch(*entries)], f"t{number}")
+        tag = f"t{number}"
+except StorageError as error:
+    print(error)
+    store.release()
+"""
+
+
+def test_a_disk_that_takes_no_more_is_told_and_costs_only_the_local_copy(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, check=True, timeout=240
+    )
+    assert "The rocksdb state backend must be able to read and write its working directory." in run.stdout
+    assert "File too large" in run.stdout
+    store = store_at(tmp_path)
+    snapshot = store.snapshot()
+    whole = {f"t{number}": (number + 1) * 100 for number in range(200)} | {"one": 0, "": 0}
+    assert len(read_all(snapshot, b"")) == whole[snapshot.tag]
+
+
+def test_a_state_of_many_times_the_cache_is_read_whole(tmp_path: Path) -> None:
+    """Some 32 MiB behind a budget of one, which is kept to."""
+    store = store_at(tmp_path)
+    tag = ""
+    value = os.urandom(1000)
+    for number in range(32):
+        entries = [(b"\x00\x01%02d-%04d" % (number, n), value[:-8] + b"%08d" % n) for n in range(1000)]
+        assert store.apply(tag, [state_batch(*entries)], f"t{number}")
+        tag = f"t{number}"
+    store.release()
+    snapshot = store.snapshot()
+    for n in range(0, 1000, 7):
+        keys = [b"\x00\x01%02d-%04d" % (number, n) for number in range(32)]
+        assert snapshot.get_many(keys) == [value[:-8] + b"%08d" % n] * 32
+    assert sum(1 for _ in snapshot.scan(b"\x00\x01")) == 32_000
+    cache, _ = rocksdb_store._shared[SMALL.memory, SMALL.write_buffer_ratio]
+    assert cache.get_usage() <= 2 * SMALL.memory
+
+
+def directory_size(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*.sst"))
+
+
+def filled_size(path: Path, options: RocksdbOptions) -> int:
+    store = store_at(path, options)
+    entries = [(b"\x00\x01%06d" % n, b"the same text " * 10) for n in range(5_000)]
+    assert store.apply("", [state_batch(*entries)], "one")
+    store.release()
+    return directory_size(path)
+
+
+def test_compression_and_filters_show_in_the_files(tmp_path: Path) -> None:
+    sizes = {
+        name: filled_size(tmp_path / name, RocksdbOptions(compression=name, bloom_filter=False))
+        for name in rocksdb_store._COMPRESSION
+    }
+    assert sizes["NO_COMPRESSION"] > 5 * max(sizes["SNAPPY_COMPRESSION"], sizes["LZ4_COMPRESSION"])
+    assert sizes["ZSTD_COMPRESSION"] < sizes["NO_COMPRESSION"] / 5
+    with_filter = filled_size(tmp_path / "filter", RocksdbOptions(compression="NO_COMPRESSION"))
+    large_filter = filled_size(tmp_path / "large", RocksdbOptions(compression="NO_COMPRESSION", bloom_bits=40.0))
+    assert sizes["NO_COMPRESSION"] < with_filter < large_filter
+
+
+def native(options: RocksdbOptions, directory: Path) -> str:
+    """What RocksDB has written down of the options it runs with."""
+    store = store_at(directory, options)
+    store.snapshot()
+    store.release()
+    return max((directory / "0").glob("OPTIONS-*")).read_text()
+
+
+CHANGED: dict[str, tuple[Any, str]] = {
+    "partitioned_index": (True, "partition_filters=true"),
+    "block_size": (16 << 10, "block_size=16384"),
+    "write_buffer_size": (1 << 20, "write_buffer_size=1048576"),
+    "write_buffer_count": (5, "max_write_buffer_number=5"),
+    "compaction_style": ("LEVEL", "compaction_style=kCompactionStyleLevel"),
+    "target_file_size": (1 << 20, "target_file_size_base=1048576"),
+    "level_base_size": (3 << 20, "max_bytes_for_level_base=3145728"),
+    "compression": ("LZ4_COMPRESSION", "compression=kLZ4Compression"),
+    "background_threads": (7, "max_background_jobs=7"),
+    "open_files": (100, "max_open_files=100"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_an_option_reaches_rocksdb(tmp_path: Path, name: str) -> None:
+    value, text = CHANGED[name]
+    assert text not in native(RocksdbOptions(), tmp_path / "default")
+    assert text in native(RocksdbOptions(**{name: value}), tmp_path / "changed")
+
+
+def test_memory_is_shared_or_of_each_store(tmp_path: Path) -> None:
+    rocksdb_store._caches.clear()
+    shared = RocksdbOptions(memory=3 << 20, write_buffer_ratio=0.25)
+    for number in range(2):
+        store = store_at(tmp_path / str(number), shared)
+        store.snapshot()
+        store.release()
+    _, buffers = rocksdb_store._shared[3 << 20, 0.25]
+    assert (buffers.get_buffer_size(), rocksdb_store._caches) == (3 << 18, {})
+    own = store_at(tmp_path / "own", RocksdbOptions(managed=False, cache_size=1 << 20))
+    own.snapshot()
+    assert list(rocksdb_store._caches) == [str(tmp_path / "own" / "0")]
+    own.release()
+    rocksdb_store.close_removed_stores()
+    assert len(rocksdb_store._caches) == 1
+    os.rename(tmp_path / "own", tmp_path / "gone")
+    rocksdb_store.close_removed_stores()
+    assert rocksdb_store._caches == {}
+
+
+def test_every_field_has_an_option_and_its_default() -> None:
+    assert set(OPTIONS) == {field.name for field in fields(RocksdbOptions)}
+    assert RocksdbOptions.of(lambda option: option.default) == RocksdbOptions()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "rule"),
+    [
+        ("memory.fixed-per-slot", "1kb", "must be at least 1,048,576 bytes"),
+        ("memory.write-buffer-ratio", "1.5", "must lie between 0 and 1, both excluded"),
+        ("block.cache-size", "1kb", "must be at least 65,536 bytes"),
+        ("block.blocksize", "1", "must lie between 512 and 67,108,864"),
+        ("writebuffer.count", "1", "must lie between 2 and 64"),
+        ("writebuffer.size", "1kb", "must be at least 65,536 bytes"),
+        ("bloom-filter.bits-per-key", "0", "must lie between 1 and 100"),
+        ("thread.num", "0", "must lie between 1 and 256"),
+        ("files.open", "3", "must be -1 or at least 16"),
+        ("compaction.style", "FIFO", "must be one of"),
+        ("compression.per.level", "GZIP", "must be one of"),
+    ],
+)
+def test_what_is_out_of_range_is_refused(key: str, value: str, rule: str) -> None:
+    option = options.SPELLINGS[f"state.backend.rocksdb.{key}"]
+    with pytest.raises(ConfigurationError) as caught:
+        option.parse(value)
+    assert str(caught.value).startswith(f"'state.backend.rocksdb.{key}' {rule}")
+
+
+def test_without_the_package_the_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tidegate.state.rocksdb_store", None)
+    monkeypatch.delattr("tidegate.state.rocksdb_store")
+    monkeypatch.setattr(stores, "_loaded", {})
+    with pytest.raises(ConfigurationError) as caught:
+        stores.opener("rocksdb")
+    assert str(caught.value).startswith("The rocksdb state backend needs the package rocksdict.")
+    assert "cure: pip install 'tidegate[rocksdb]', where the workers run too; or use hashmap" in str(caught.value)
