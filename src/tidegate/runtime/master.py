@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -91,7 +92,7 @@ class JobMaster:
             settings=settings,
             job_id=self.job_id,
             run_id=run_id,
-            files=Files(_job_directory(settings.checkpoint_dir, run_id)),
+            files=Files(_job_directory(settings, run_id)),
             local_root=local_root or choose_root(settings.local_dir),
             clock=self._clock,
             liveness=liveness,
@@ -495,5 +496,23 @@ def _how_to_go_on(savepoint: str) -> str:
     return "To run it anew, give it another tidegate.job-id"
 
 
-def _job_directory(base: str | None, run_id: str) -> str:
-    return f"{base.rstrip('/')}/{run_id}" if base else tempfile.mkdtemp(prefix="tidegate-job-")
+def _job_directory(settings: JobSettings, run_id: str) -> str:
+    base = settings.checkpoint_dir
+    if base:
+        return f"{base.rstrip('/')}/{run_id}"
+    return tempfile.mkdtemp(prefix="tidegate-job-", dir=_memory() if settings.in_memory else None)
+
+
+def _memory() -> str:
+    """Where files lie in the memory of this host: its tasks reach them, and they end with the host at the latest."""
+    if not os.access(_SHARED_MEMORY, os.W_OK):
+        raise ConfigurationError(
+            "Checkpoints in memory need a file system in memory",
+            where="execution.checkpointing.storage: jobmanager",
+            found=f"{_SHARED_MEMORY} cannot be written",
+            cure="set execution.checkpointing.dir, or execution.checkpointing.storage: filesystem",
+        )
+    return _SHARED_MEMORY
+
+
+_SHARED_MEMORY = "/dev/shm"
