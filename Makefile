@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo demo-kafka test check lint bench unit integration kafka servers crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
+.PHONY: setup demo demo-kafka test check lint bench unit integration kafka servers crash soak mutants test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
 
 setup: $(VENV)/.setup-done
 
@@ -50,6 +50,10 @@ test: setup
 
 soak: setup
 	$(BIN)/python -m pytest -m slow tests
+
+# Mutants of the protocol, each run against the simulated fault tests: all must be caught. Or one: make mutants MUTANT="ignore the lease".
+mutants: setup
+	$(BIN)/python tests/mutants/mutant_run.py $(if $(MUTANT),"$(MUTANT)")
 
 # The unit tests with every Python we support: those on the PATH, the others from Maven Central (scripts/test_pythons.py).
 test-pythons: setup

@@ -30,19 +30,25 @@ MOST_CASES = 400
 NONE = Mutant("(no mutant)", "", "", "")
 
 
-class Patched(importlib.abc.MetaPathFinder, importlib.machinery.SourceFileLoader):
-    """Finds the one module that is mutated, and gives its changed source."""
+class Patched(importlib.machinery.SourceFileLoader):
+    """Gives the changed source of one module."""
 
     def __init__(self, mutant: Mutant) -> None:
-        self._mutant = mutant
-        self._name = "tidegate." + mutant.file.removesuffix(".py").replace("/", ".")
-        importlib.machinery.SourceFileLoader.__init__(self, self._name, str(SOURCES / mutant.file))
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
-        return importlib.util.spec_from_loader(fullname, self) if fullname == self._name else None
+        self.mutant, self.module = mutant, "tidegate." + mutant.file.removesuffix(".py").replace("/", ".")
+        super().__init__(self.module, str(SOURCES / mutant.file))
 
     def get_code(self, fullname: str) -> Any:
-        return compile(mutated(self._mutant), self._mutant.file, "exec")
+        return compile(mutated(self.mutant), self.mutant.file, "exec")
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """In front of all others, for the module that is mutated."""
+
+    def __init__(self, loader: Patched) -> None:
+        self._loader = loader
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+        return importlib.util.spec_from_loader(fullname, self._loader) if fullname == self._loader.module else None
 
 
 def mutated(mutant: Mutant) -> str:
@@ -103,7 +109,7 @@ def run_one(name: str) -> int:
     """Ends with 0 and what has caught it; with 1 if nothing has."""
     mutant = next(m for m in (*MUTANTS, NONE) if m.name == name)
     if mutant is not NONE:
-        sys.meta_path.insert(0, Patched(mutant))
+        sys.meta_path.insert(0, Finder(Patched(mutant)))
     logging.disable(logging.CRITICAL)
     count = 0
     try:
