@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cpu_time import CpuTime
+
 BENCH = Path(__file__).resolve().parent
 REPO = BENCH.parent
 PARALLELISM = 2
@@ -170,7 +172,7 @@ ENGINES = [
 
 
 def run_program(command: list[str], *, sources: Path | None = None, path: Path = BENCH) -> dict[str, Any]:
-    """Run a program of the bench, return the JSON of its last line. Its whole process group ends with it.
+    """Run a program of the bench, return the JSON of its last line and its processor time. Its whole process group ends with it.
 
     ``sources``: Tidegate's own, if not those of this tree. ``path``: where the program finds its neighbours."""
     python_path = f"{path}{os.pathsep}{sources}" if sources is not None else str(path)
@@ -182,7 +184,8 @@ def run_program(command: list[str], *, sources: Path | None = None, path: Path =
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
-        output, errors = process.communicate(timeout=LIMIT_SECONDS)
+        with CpuTime(process.pid) as used:
+            output, errors = process.communicate(timeout=LIMIT_SECONDS)
     except subprocess.TimeoutExpired:
         raise RunFailed(f"no end after {LIMIT_SECONDS} s: {' '.join(command)}") from None
     finally:
@@ -192,7 +195,7 @@ def run_program(command: list[str], *, sources: Path | None = None, path: Path =
         tail = "\n".join((errors.strip() or output.strip()).splitlines()[-15:])
         raise RunFailed(f"exit code {process.returncode}: {' '.join(command)}\n{tail}")
     result: dict[str, Any] = json.loads(line)
-    return result
+    return {**result, "cpu_seconds": round(used.seconds, 2)}
 
 
 def _end_group(group: int) -> None:

@@ -40,9 +40,9 @@ class _Time(TimestampAssigner):
         return moment
 
 
-def interval_join(env: StreamExecutionEnvironment, source: Any, keys: int, records: int) -> None:
-    """``records``: of both sides together."""
-    count = records // 2
+def interval_join(env: StreamExecutionEnvironment, source: Any, keys: int) -> None:
+    """``source``: has as many records as both sides together."""
+    count = (source.end - source.start + 1) // 2
     span = count // env.get_parallelism()
     left, right = side(env, count, keys, span), side(env, count, keys, span)
     joined = left.interval_join(right).between(Time.milliseconds(-1000), Time.milliseconds(1000))

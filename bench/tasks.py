@@ -14,8 +14,10 @@ import tempfile
 import time
 from typing import Any
 
+import interval_join
 import text_count
 import tidegate_jobs
+import tidegate_windows
 
 from tidegate.common import Configuration
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
@@ -24,7 +26,12 @@ from tidegate.operators.level import Job
 from tidegate.runtime import handle
 from tidegate.runtime.master import JobMaster
 
-PROGRAMS = {"keyed": tidegate_jobs.keyed_count, "text": text_count.text_count}
+PROGRAMS = {
+    "keyed": tidegate_jobs.keyed_count,
+    "text": text_count.text_count,
+    "interval-join": interval_join.interval_join,
+    **{name: tidegate_windows.window_count(assigner) for name, assigner in tidegate_windows.WINDOWS.items()},
+}
 
 
 class InProcess:

@@ -21,7 +21,7 @@ from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
 from tidegate.operators.blame import reprlib_repr, user_error
-from tidegate.operators.column_batch import INT, ColumnBatch, Values
+from tidegate.operators.column_batch import INT, ColumnBatch, Times, Values
 from tidegate.operators.operator import StreamOperator
 from tidegate.operators.outputs import EdgeOutput
 from tidegate.operators.ownership import ATOMS, is_immutable, own
@@ -79,10 +79,12 @@ class Loop:
         self._variants: dict[_Variant, tuple[Callable[..., None], LoopSource]] = {}
         self._ways: list[WholeBatch] | None = None
 
-    def __call__(self, values: Values, timestamps: list[Any] | None, keys: list[Any] | None = None) -> None:
+    def __call__(self, values: Values, timestamps: Times | None, keys: list[Any] | None = None) -> None:
         keyed = keys is not None and self._into
         if not keyed and self._whole_batch(values, timestamps):
             return
+        if timestamps is not None and not isinstance(timestamps, list):
+            timestamps = timestamps.tolist()
         variant = _Variant(timestamps is not None, keyed)
         if isinstance(values, ColumnBatch):
             if values.width and keyed:
@@ -100,7 +102,7 @@ class Loop:
                 raise  # with the cause it has
             raise blamed from error
 
-    def _whole_batch(self, values: Values, timestamps: list[Any] | None) -> bool:
+    def _whole_batch(self, values: Values, timestamps: Times | None) -> bool:
         if self._ways is None:
             self._ways = self._parts.rewrites.whole_batch(self._node, self._parts, into=self._into)
         return any(way(values, timestamps) for way in self._ways)

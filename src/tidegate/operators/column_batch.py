@@ -96,6 +96,8 @@ class ColumnBatch:
 
 Values = Sequence[Any] | ColumnBatch
 """The records of a batch."""
+Times = list[Any] | Int64s
+"""Their timestamps: a column only where an assigner has made one, up to the loop they enter."""
 
 
 def unpack(data: bytes) -> ColumnBatch:

@@ -12,7 +12,7 @@ from tidegate.operators.inputs import Channel, ChannelInput
 from tidegate.operators.operator import EndOfInput, OperatorRound
 from tidegate.operators.packing import KEYS, PLAIN, Packer
 from tidegate.operators.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Ack, Row, Status
-from tidegate.operators.source import Batch, SplitInterval
+from tidegate.operators.source import SplitInterval, TimedBatch
 from tidegate.state.snapshot import EMPTY
 
 if TYPE_CHECKING:
@@ -145,9 +145,9 @@ class _OpenSplit:
     def __init__(self, split: str, intervals: deque[SplitInterval]) -> None:
         self.split, self._intervals = split, intervals
         self.watermark = MIN_WATERMARK
-        self._batches: Iterator[Batch] | None = None
+        self._batches: Iterator[TimedBatch] | None = None
 
-    def next_batch(self, source: SourceOperator) -> Batch | None:
+    def next_batch(self, source: SourceOperator) -> TimedBatch | None:
         """None: the round has no more of it."""
         while self._intervals:
             if self._batches is None:

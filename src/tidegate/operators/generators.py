@@ -9,7 +9,8 @@ from typing import Any
 from tidegate.common.errors import ArgumentTypeError, UserCodeError
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput
 from tidegate.operators.blame import reprlib_repr, user_error
-from tidegate.operators.column_batch import ColumnBatch, Values
+from tidegate.operators.column_batch import ColumnBatch, Times, Values
+from tidegate.operators.operator import Site
 from tidegate.operators.rows import MIN_WATERMARK
 from tidegate.operators.settings import Settings
 from tidegate.operators.watermarks import Piece, Strategy
@@ -86,7 +87,7 @@ class GeneratorStrategy(Strategy):
 
     # -- records and time --------------------------------------------------------------------------------------------------
 
-    def pieces(self, generator: Any, values: Values, timestamps: list[int] | None, now_ms: int) -> Iterator[Piece]:
+    def pieces(self, generator: Any, values: Values, timestamps: Times | None, now_ms: int) -> Iterator[Piece]:
         """A piece ends behind each record that has put something out."""
         rows = values.rows() if isinstance(values, ColumnBatch) else values
         times = [None] * len(rows) if timestamps is None else timestamps
@@ -142,8 +143,11 @@ def _set_state(user: Any, state: bytes) -> None:
         setattr(user, name, value)
 
 
-def strategy_of(strategy: Any, settings: Settings, operator: str) -> Strategy:
+def strategy_of(strategy: Any, site: Site, operator: str) -> Strategy:
     """What a WatermarkStrategy, or None, means in a subtask of the operator."""
+    settings = site.settings
     if strategy is not None and strategy.kind == "custom" and not settings.batch_mode:
         return GeneratorStrategy(strategy, settings, operator)
-    return Strategy(strategy, settings.batch_mode, settings.watermark_interval_ms)
+    meant = Strategy(strategy, settings.batch_mode, settings.watermark_interval_ms)
+    meant.of_column = None if meant.extract is None else site.column_of(meant.extract)
+    return meant

@@ -18,7 +18,7 @@ from tidegate.common.pickling import dumps, why_not
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators import rewrites
 from tidegate.operators.outputs import Target
-from tidegate.operators.rewrites.explain import log_functions, places_of
+from tidegate.operators.rewrites.explain import assigners_of, log_functions, places_of
 from tidegate.operators.rewrites.rewrite import Rewrites
 from tidegate.operators.rows import ACK, RoundContext, Row, TaskPlan
 from tidegate.operators.settings import Settings
@@ -78,7 +78,7 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
 
 def _pickle_chain(chain: Chain, tagging: frozenset[int]) -> bytes:
     try:
-        prepared = rewrites.prepare(place.function for place in places_of(chain))
+        prepared = rewrites.prepare([*(place.function for place in places_of(chain)), *assigners_of(chain)])
         return dumps(ShippedChain(chain, prepared, tagging))
     except Exception:
         for operator in chain.operators:

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
-from tidegate.operators.column_batch import Values
+from tidegate.operators.column_batch import Times, Values
 from tidegate.operators.contexts import SubtaskRuntimeContext
 from tidegate.operators.distributed_cache import DistributedCache
 from tidegate.operators.functions import Hooks
 from tidegate.operators.metrics import SubtaskMetrics
+from tidegate.operators.rewrites.rewrite import OfColumn
 from tidegate.operators.rows import MAX_WATERMARK, RoundContext, Status, TaskPlan
 from tidegate.operators.settings import Settings
 from tidegate.operators.watermarks import Domain
@@ -67,14 +68,16 @@ class Site:
     """Where an operator lives. ``index``: of the subtask. ``above``: the watermark of its input. ``emit``: the way for records
     that it emits outside of the loop, with their timestamps or None. ``tags``: its function may emit to side outputs.
     ``advance(now_ms, exact)``: lets time go on behind it, up to its watermark ``below``, before it emits more; ``exact``: what it
-    has emitted so far and what it will emit are told apart by that watermark in other chains too."""
+    has emitted so far and what it will emit are told apart by that watermark in other chains too. ``column_of``: how a function
+    of a record is evaluated for a whole batch, if there is a way."""
 
     index: int
     settings: Settings
     above: Domain
-    emit: Callable[[Values, list[Any] | None], None]
+    emit: Callable[[Values, Times | None], None]
     tags: bool = True
     advance: Callable[[int, bool], None] = lambda now_ms, exact: None
+    column_of: Callable[[Callable[..., Any]], OfColumn | None] = lambda function: None
 
 
 class StreamOperator:

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from tidegate.operators.column_batch import Values
+from tidegate.operators.column_batch import Times, Values
 
 Batch = tuple[Values, list[int] | None]
 """Values, a list, a range or a ``ColumnBatch``, and, if the source knows them, their event timestamps (same length)."""
+TimedBatch = tuple[Values, Times | None]
+"""The same behind the assigner of timestamps."""
 
 
 class Boundedness(Enum):

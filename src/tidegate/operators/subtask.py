@@ -12,7 +12,7 @@ from typing import Any
 from tidegate.graph.plan import Chain, ChainNode
 from tidegate.operators import registry
 from tidegate.operators.codegen import Loop
-from tidegate.operators.column_batch import Values
+from tidegate.operators.column_batch import Times, Values
 from tidegate.operators.feeds import ChannelFeed, Feed, SplitFeed
 from tidegate.operators.function_operator import FunctionOperator
 from tidegate.operators.kinds.source import SourceOperator
@@ -71,7 +71,8 @@ class Subtask:
         for node in self.chain.head.walk():
             operator_id = node.operator.id
             emit, advance = partial(self._emit, operator_id), partial(self._advance_behind, node)
-            site = Site(self.index, self.settings, above[operator_id], emit, operator_id in tagging, advance)
+            column_of = self.rewrites.column_of
+            site = Site(self.index, self.settings, above[operator_id], emit, operator_id in tagging, advance, column_of)
             operator = self.operators[operator_id] = registry.create(node, site)
             above |= {child.operator.id: operator.below for _, child in node.children}
 
@@ -151,14 +152,14 @@ class Subtask:
     # -- records -----------------------------------------------------------------------------------------------------
 
     def process(
-        self, number: int, values: Values, timestamps: list[Any] | None, keys: list[Any] | None, now_ms: int
+        self, number: int, values: Values, timestamps: Times | None, keys: list[Any] | None, now_ms: int
     ) -> None:
         """A batch comes in by an input of the head."""
         for operator in self.operators.values():
             operator.begin_batch(keys if operator is self.head else None, now_ms)
         self._entries[number](values, timestamps, keys)
 
-    def _emit(self, operator_id: int, values: Values, timestamps: list[Any] | None) -> None:
+    def _emit(self, operator_id: int, values: Values, timestamps: Times | None) -> None:
         if operator_id not in self._behind:
             node = self.operators[operator_id].node
             self._behind[operator_id] = self._passage(Loop(node, self, into=False), node)
@@ -204,7 +205,7 @@ class _Passage:
     def __init__(self, take: Callable[..., None], outputs: list[EdgeOutput], collecting: list[StreamOperator]) -> None:
         self._take, self._outputs, self._collecting = take, outputs, collecting
 
-    def __call__(self, values: Values, timestamps: list[Any] | None, keys: list[Any] | None) -> None:
+    def __call__(self, values: Values, timestamps: Times | None, keys: list[Any] | None) -> None:
         for output in self._outputs:
             output.carry(timestamps is not None)
         self._take(values, timestamps, keys)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from tidegate.common.errors import UserCodeError
 from tidegate.operators.blame import reprlib_repr
-from tidegate.operators.column_batch import Values
+from tidegate.operators.column_batch import Times, Values
+from tidegate.operators.rewrites.rewrite import OfColumn
 from tidegate.operators.rows import MIN_WATERMARK, Generator, Status
 
 
@@ -22,7 +23,7 @@ class Domain:
         self.idle = False
 
 
-Piece = tuple[Any, Values, list[int] | None]
+Piece = tuple[Any, Values, Times | None]
 """A generator behind some records of a batch, and those, with their timestamps."""
 
 
@@ -33,6 +34,8 @@ class Strategy:
 
     cuts_batches: bool = False
     """Watermarks stand behind a certain record, not behind a batch."""
+    of_column: OfColumn | None = None
+    """``extract`` for whole batches of records without timestamps."""
 
     def __init__(self, strategy: Any, batch_mode: bool = False, interval_ms: int = 200) -> None:
         self.emits = strategy is not None and strategy.kind != "none" and not batch_mode and interval_ms > 0
@@ -41,12 +44,14 @@ class Strategy:
         assigner = strategy.timestamp_assigner if strategy is not None else None
         self.extract: Callable[[Any, int], int] | None = getattr(assigner, "extract_timestamp", assigner)
 
-    def timestamps(self, values: Iterable[Any], timestamps: list[int] | None) -> list[int] | None:
+    def timestamps(self, values: Values, timestamps: list[int] | None) -> Times | None:
         """The event timestamps of a batch; the assigner sees the record's former timestamp, or MIN."""
         if self.extract is None:
             return timestamps
         extract = self.extract
         if timestamps is None:
+            if self.of_column is not None and (times := self.of_column(values, MIN_WATERMARK)) is not None:
+                return times
             return [extract(value, MIN_WATERMARK) for value in values]
         return [extract(value, MIN_WATERMARK if t is None else t) for value, t in zip(values, timestamps, strict=True)]
 
@@ -58,17 +63,19 @@ class Strategy:
         """It as plain data."""
         return tuple(generator)
 
-    def pieces(self, generator: Any, values: Values, timestamps: list[int] | None, now_ms: int) -> Iterator[Piece]:
+    def pieces(self, generator: Any, values: Values, timestamps: Times | None, now_ms: int) -> Iterator[Piece]:
         """The batch in pieces, behind each of which event time may go on."""
         yield self.seen(generator, timestamps, now_ms, values), values, timestamps
 
     def periodic(self, generator: Any, now_ms: int) -> None:
         """Records have passed, or time."""
 
-    def seen(self, generator: Generator, timestamps: list[int] | None, now_ms: int, values: Values = ()) -> Generator:
+    def seen(self, generator: Generator, timestamps: Times | None, now_ms: int, values: Values = ()) -> Generator:
         """``values``: the records of the timestamps, to name the one that has none."""
-        if not timestamps:
+        if timestamps is None or not len(timestamps):
             return Generator(generator.greatest, now_ms)
+        if not isinstance(timestamps, list):
+            return Generator(max(generator.greatest, int(timestamps.max())), now_ms)
         try:
             return Generator(max(generator.greatest, max(timestamps)), now_ms)
         except TypeError:
@@ -112,8 +119,8 @@ class SplitWatermarks:
             self.splits[split] = self.strategy.restored((), now_ms)
 
     def pieces(
-        self, split: str, values: Values, timestamps: list[int] | None, now_ms: int
-    ) -> Iterator[tuple[Values, list[int] | None]]:
+        self, split: str, values: Values, timestamps: Times | None, now_ms: int
+    ) -> Iterator[tuple[Values, Times | None]]:
         """A batch of the split in pieces; ``status`` may change behind each."""
         for generator, piece, times in self.strategy.pieces(self.splits[split], values, timestamps, now_ms):
             self.splits[split] = generator

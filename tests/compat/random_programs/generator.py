@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from random_programs import joint_stages, keyed_stages, plain_stages, window_stages
+from random_programs import join_stages, joint_stages, keyed_stages, plain_stages, window_stages
 from random_programs.api import Duration, TimestampAssigner, Types, WatermarkStrategy, base
 from random_programs.stage import STAGES, Stage, Surroundings, Timed
 
-assert all([joint_stages, keyed_stages, plain_stages, window_stages]), "imported for their stages"
+assert all([join_stages, joint_stages, keyed_stages, plain_stages, window_stages]), "imported for their stages"
 
 
 class Third(TimestampAssigner or object):  # type: ignore[misc]

@@ -65,10 +65,18 @@ def test_the_keyed_count_is_on_columns_up_to_the_shuffle_and_inlined_behind_it()
     ]
 
 
-def test_text_keys_are_inlined() -> None:
-    found = explained(text_count)
+def test_texts_of_numbers_are_on_columns() -> None:
+    assert [e.how for e in explained(text_count)] == ["on columns", "on columns", "inlined"]
+
+
+def test_other_texts_are_inlined() -> None:
+    def upper(numbers: Any) -> Any:
+        pairs = numbers.map(lambda x: ("user-" + str(x), x))
+        return pairs.key_by(lambda pair: pair[0], key_type=Types.STRING()).process(Count())
+
+    found = explained(upper)
     assert [e.how for e in found] == ["inlined"] * 3
-    assert found[0].reason == "not on columns: more than arithmetic: f'user-{x % 10}'"
+    assert found[0].reason == "not on columns: more than arithmetic: 'user-'"
     assert found[1].reason.startswith("not on columns: no way of arithmetic alone leads")
 
 

@@ -13,7 +13,7 @@ from tidegate.operators.blame import record_in, user_error
 from tidegate.operators.generators import strategy_of
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
 from tidegate.operators.rows import MIN_WATERMARK
-from tidegate.operators.source import Batch, SplitInterval, SplitReader
+from tidegate.operators.source import SplitInterval, SplitReader, TimedBatch
 from tidegate.operators.watermarks import SplitWatermarks
 from tidegate.state.snapshot import SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
 
@@ -31,7 +31,7 @@ class SourceOperator(StreamOperator):
 
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
-        self._strategy = strategy_of(self.operator.spec.watermarks, site.settings, self.operator.name)
+        self._strategy = strategy_of(self.operator.spec.watermarks, site, self.operator.name)
         self._reader: SplitReader | None = None
         self.cuts_batches = self._strategy.cuts_batches
         if self.operator.spec.emits_tagged and self._strategy.extract is not None:
@@ -63,18 +63,18 @@ class SourceOperator(StreamOperator):
             for split in splits:
                 self._marks.start(split, self.round.now_ms())
 
-    def read(self, interval: SplitInterval) -> Iterator[Batch]:
+    def read(self, interval: SplitInterval) -> Iterator[TimedBatch]:
         """The batches of an interval, with the timestamps of the assigner, if there is one."""
         self._marks.start(interval.split, self.round.now_ms())
-        for values, timestamps in self.reader.read(interval):
+        for values, given in self.reader.read(interval):
             try:
-                timestamps = self._strategy.timestamps(values, timestamps)
+                timestamps = self._strategy.timestamps(values, given)
             except BaseException as error:
                 where = f"timestamp assigner of operator '{self.operator.name}'"
                 raise user_error(error, where, record_in(error, watermarks.__file__, "value")) from error
             yield values, timestamps
 
-    def pieces(self, split: str, batch: Batch) -> Iterator[Batch]:
+    def pieces(self, split: str, batch: TimedBatch) -> Iterator[TimedBatch]:
         """A batch of the split, bit by bit: ``advance`` may let event time go on behind each."""
         return self._marks.pieces(split, *batch, self.round.now_ms())
 

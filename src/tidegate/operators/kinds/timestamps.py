@@ -26,7 +26,7 @@ class TimestampsOperator(CollectingOperator):
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
         self.below = Domain()
-        self._strategy = strategy_of(self.operator.spec.watermarks, site.settings, self.operator.name)
+        self._strategy = strategy_of(self.operator.spec.watermarks, site, self.operator.name)
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)

@@ -5,7 +5,8 @@
 column go the bounds of what is in it, the bounds of each result are computed first, and where one does not surely fit (or a
 divisor may be 0) the batch is ``Inexact`` and is left to the loop over records. So a result is either the one Python has, or none.
 Floats are the same doubles in both, and so is what ``+ - * /`` and comparisons make of them; but Python compares and divides ints
-exactly, and a double holds 53 bits: beyond these it is left to Python too. Texts are not looked into: they pass through.
+exactly, and a double holds 53 bits: beyond these it is left to Python too. Texts are not looked into: they pass through, or are
+put into an f-string with others (``texts.py``).
 """
 
 from __future__ import annotations
@@ -18,76 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.operators.column_batch import BOOL, FLOAT, HIGHEST, INT, LOWEST, Column, Int64s
+from tidegate.operators.column_batch import HIGHEST, LOWEST, Column
 from tidegate.operators.rewrites.bodies import Body
+from tidegate.operators.rewrites.fields import Field, Floats, Inexact, Ints, Mask, Value
 from tidegate.operators.rewrites.rewrite import Refused
-
-
-class Inexact(Exception):
-    """This batch, or this function, is not for columns."""
-
-
-class Field:
-    """A column as the walk takes it."""
-
-    __slots__ = ("column",)
-
-    def __init__(self, column: Column) -> None:
-        self.column = column
-
-    def take(self, which: Any) -> Field:
-        return type(self)(self.column[which])
-
-
-class Ints(Field):
-    """A column of ints and bounds of what is in it."""
-
-    __slots__ = ("high", "low")
-
-    def __init__(self, column: Int64s, low: int, high: int) -> None:
-        self.column, self.low, self.high = column, low, high
-
-    @classmethod
-    def of(cls, column: Int64s) -> Ints:
-        return cls(column, int(column.min()), int(column.max()))
-
-    def take(self, which: Any) -> Ints:
-        return Ints(self.column[which], self.low, self.high)
-
-
-class Floats(Field):
-    """A column of doubles."""
-
-    __slots__ = ()
-
-
-class Texts(Field):
-    """A column of texts."""
-
-    __slots__ = ()
-
-
-class Mask(Field):
-    """A column of bools: the results of comparisons."""
-
-    __slots__ = ()
-
+from tidegate.operators.rewrites.texts import Hole, text_of
 
 Number = int | float | Ints | Floats
 # As tuples: to be asked of a union costs three times as much, and it is asked many times a batch.
 _NUMBERS, _REALS = (int, float, Ints, Floats), (float, Floats)
-Value = Any
-"""A number, a column of any type, or a tuple of such."""
-
-
-def field_of(column: Column) -> Field:
-    """A column of a batch as the walk takes it."""
-    kind = column.dtype.kind
-    if kind == INT:
-        return Ints.of(column.astype(np.int64, copy=False))
-    if kind == FLOAT:
-        return Floats(column)
-    return Mask(column) if kind == BOOL else Texts(column)
 
 
 def evaluate(body: Body, function: Any, arguments: tuple[Value, ...]) -> Value:
@@ -117,8 +57,9 @@ def check_arithmetic(body: Body) -> None:
         raise Refused("yields")
     if body.early or not isinstance(body.statements[-1], ast.Return):
         raise Refused("does not return at its end only")
+    written = {id(piece) for part in body.parts() if isinstance(part, ast.JoinedStr) for piece in part.values}
     for part in body.parts():
-        if not _is_known(part):
+        if not (_is_known(part) or (isinstance(part, ast.Constant) and id(part) in written)):
             raise Refused(f"more than arithmetic: {_text(part)}")
 
 
@@ -197,6 +138,26 @@ class _Walk:
             raise Inexact
         return record[index]
 
+    def call(self, node: ast.Call) -> Value:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name not in _CALLS or node.keywords or len(node.args) != 1 or self._means_another(name):
+            raise Inexact
+        return _CALLS[name](self.value(node.args[0]))
+
+    def _means_another(self, name: str) -> bool:
+        return name in self._body.variables or name in self._closure or name in self._outer
+
+    def text(self, node: ast.JoinedStr) -> Value:
+        return text_of([self._piece(piece) for piece in node.values])
+
+    def _piece(self, node: ast.expr) -> str | Hole:
+        """Of an f-string: what is written, or a value and its format."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return node.value
+        if not isinstance(node, ast.FormattedValue) or node.conversion != -1:
+            raise Inexact
+        return Hole(self.value(node.value), "" if node.format_spec is None else _format(node.format_spec))
+
     def unary(self, node: ast.UnaryOp) -> Value:
         operand = self.value(node.operand)
         if isinstance(node.op, ast.USub) and isinstance(operand, int | Ints):
@@ -233,7 +194,27 @@ _STEPS: dict[type[ast.expr], Callable[[_Walk, Any], Value]] = {
     ast.BinOp: _Walk.binary,
     ast.Compare: _Walk.compare,
     ast.BoolOp: _Walk.logic,
+    ast.JoinedStr: _Walk.text,
+    ast.Call: _Walk.call,
 }
+
+
+def _int_of(value: Value) -> Value:
+    if not isinstance(value, int | Ints):
+        raise Inexact
+    return value
+
+
+_CALLS: dict[str, Callable[[Value], Value]] = {"int": _int_of, "str": lambda value: text_of([Hole(value, "")])}
+"""Builtins."""
+
+
+def _format(node: ast.expr) -> str:
+    """A format that stands there as it is."""
+    pieces = node.values if isinstance(node, ast.JoinedStr) else []
+    if not all(isinstance(piece, ast.Constant) for piece in pieces):
+        raise Inexact
+    return "".join(piece.value for piece in pieces)  # type: ignore[attr-defined]
 
 
 def _looks_up_itself(kind: Any) -> bool:
@@ -385,9 +366,11 @@ _KNOWN = (
     *_OPERATORS,
     ast.Div,
     *_COMPARISONS,
-    *(ast.Assign, ast.Return, ast.USub, ast.Not, ast.boolop, ast.expr_context),
+    *(ast.Assign, ast.Return, ast.USub, ast.Not, ast.boolop, ast.expr_context, ast.FormattedValue),
 )
 
 
 def _is_known(part: ast.AST) -> bool:
+    if isinstance(part, ast.Call):
+        return isinstance(part.func, ast.Name) and part.func.id in _CALLS and not part.keywords
     return type(part.value) in (int, float) if isinstance(part, ast.Constant) else isinstance(part, _KNOWN)

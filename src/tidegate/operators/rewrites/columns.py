@@ -22,13 +22,16 @@ from tidegate.operators.column_batch import (
     Column,
     ColumnBatch,
     Int64s,
+    Times,
+    Values,
     int_column,
     number_column,
 )
 from tidegate.operators.functions import callable_of
-from tidegate.operators.rewrites.arithmetic import Field, Inexact, Value, check_arithmetic, evaluate, field_of, mask_of
+from tidegate.operators.rewrites.arithmetic import check_arithmetic, evaluate, mask_of
 from tidegate.operators.rewrites.bodies import Body, body_of
-from tidegate.operators.rewrites.rewrite import Bindings, Place, Prepared, Refused, Rewrite, WholeBatch
+from tidegate.operators.rewrites.fields import Field, Inexact, Ints, Value, field_of
+from tidegate.operators.rewrites.rewrite import Bindings, OfColumn, Place, Prepared, Refused, Rewrite, WholeBatch
 
 LEAST = 64
 """Records of a batch that is worth the calls. A trickle goes through the loop."""
@@ -56,6 +59,9 @@ class Columns(Rewrite):
     def whole_batch(self, node: ChainNode, bindings: Bindings, prepared: Prepared, *, into: bool) -> WholeBatch | None:
         path = BatchPath(node, bindings, prepared, into=into)
         return path.run if path.useful else None
+
+    def column_of(self, function: Callable[..., Any], prepared: Any) -> OfColumn:
+        return _OneColumn(function, prepared)
 
 
 class _OnDriver:
@@ -120,7 +126,7 @@ class BatchPath:
             return place.edge is self._edge
         return any(step.node is place.node for step in self._steps)
 
-    def run(self, values: Any, timestamps: list[Any] | None) -> bool:
+    def run(self, values: Any, timestamps: Times | None) -> bool:
         """Whether the batch was processed. If not, nothing has happened."""
         if len(values) < LEAST or self._failures > _PATIENCE:
             return False
@@ -161,6 +167,28 @@ class BatchPath:
                 raise Inexact from None  # a key not of its declared type: the loop will find the record
 
 
+class _OneColumn:
+    """The ints that a function gives for a batch."""
+
+    def __init__(self, function: Callable[..., Any], body: Body) -> None:
+        self._function, self._body = function, body
+        self._failures = 0
+
+    def __call__(self, values: Values, number: int) -> Int64s | None:
+        if len(values) < LEAST or self._failures > _PATIENCE:
+            return None
+        try:
+            with np.errstate(all="ignore"):
+                result = evaluate(self._body, self._function, (_record_of(values), number))
+            if not isinstance(result, Ints):
+                raise Inexact
+        except Inexact:
+            self._failures += 1
+            return None
+        self._failures = 0
+        return result.column
+
+
 def _only_child(node: ChainNode) -> ChainNode | None:
     if node.edges or len(node.children) != 1 or node.children[0][0] is not None:
         return None
@@ -177,9 +205,11 @@ def _record_of(values: Any) -> Value:
     return field_of(column)
 
 
-def _times_of(timestamps: list[Any] | None) -> Int64s | None:
-    times = None if timestamps is None else int_column(timestamps)
-    if timestamps is not None and times is None:
+def _times_of(timestamps: Times | None) -> Int64s | None:
+    if timestamps is None or isinstance(timestamps, np.ndarray):
+        return timestamps
+    times = int_column(timestamps)
+    if times is None:
         raise Inexact
     return times
 

@@ -7,8 +7,8 @@ become too long, a debugger. Never the other way round.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators import rewrites
@@ -50,6 +50,14 @@ def places_of(chain: Chain) -> Iterator[Place]:
         for edge in node.edges:
             if edge.partitioning.selector is not None:
                 yield Place(node, edge, edge.partitioning.selector)
+
+
+def assigners_of(chain: Chain) -> Iterator[Callable[..., Any]]:
+    """What gives records their timestamps; the operator calls it, for a batch at a time."""
+    for node in chain.head.walk():
+        assigner = getattr(getattr(node.operator.spec, "watermarks", None), "timestamp_assigner", None)
+        if assigner is not None:
+            yield getattr(assigner, "extract_timestamp", assigner)
 
 
 def _explain_chain(chain: Chain) -> Iterator[Explained]:

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from tidegate.graph.plan import Chain, ChainNode, Edge
-    from tidegate.operators.column_batch import Values
+    from tidegate.operators.column_batch import Int64s, Times, Values
 
 Emit = Callable[[str, int], None]
 """Writes what happens with an output: the variable it is in, the depth."""
-WholeBatch = Callable[["Values", "list[Any] | None"], bool]
+WholeBatch = Callable[["Values", "Times | None"], bool]
 """Takes records and timestamps of a batch. False: nothing has happened, the loop does it."""
+OfColumn = Callable[["Values", int], "Int64s | None"]
+"""What a function of a record and a number gives for all records of a batch. None: nothing has happened, call it for each."""
 
 
 _TOOLS = 6
@@ -128,6 +130,10 @@ class Rewrite:
         """A way for whole batches that enter a chain before ``node`` (``into``) or behind it. None: there is none."""
         return None
 
+    def column_of(self, function: Callable[..., Any], prepared: Any) -> OfColumn | None:
+        """A way to have the ints that the function gives for the records of a batch. None: there is none."""
+        return None
+
 
 FunctionId = tuple[CodeType, str]
 """Codes of different files may be equal."""
@@ -186,6 +192,11 @@ class Rewrites:
     def whole_batch(self, node: ChainNode, bindings: Bindings, *, into: bool) -> list[WholeBatch]:
         ways = (rewrite.whole_batch(node, bindings, prepared, into=into) for rewrite, prepared in self._prepared)
         return [_unless_watched(way) for way in ways if way is not None]
+
+    def column_of(self, function: Callable[..., Any]) -> OfColumn | None:
+        ways = (rewrite.column_of(function, found) for rewrite, found in self._known(function) if found is not None)
+        way = next((way for way in ways if way is not None), None)
+        return None if way is None else lambda values, number: None if is_watched() else way(values, number)
 
 
 def _unless_watched(way: WholeBatch) -> WholeBatch:
