@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo demo-kafka test check lint bench unit integration kafka servers crash soak mutants test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
+.PHONY: setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers crash soak mutants s3 test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
 
 setup: $(VENV)/.setup-done
 
@@ -17,6 +17,10 @@ demo: setup
 # The same with Kafka: a real broker, fetched the first time; worker, driver and broker are killed.
 demo-kafka: setup
 	@$(BIN)/python examples/kafka/demo.py
+
+# Why barriers: three operators, one snapshot, one crash, as a picture.
+demo-snapshot: setup
+	@$(BIN)/python examples/snapshot/demo.py
 
 # Before every commit. CI runs it and then the tests that are not in it.
 check: lint unit
@@ -50,6 +54,11 @@ test: setup
 
 soak: setup
 	$(BIN)/python -m pytest -m slow tests
+
+# Checkpoint storage on an S3 server, which the test starts: moto and s3fs are installed for it, beside what is locked.
+s3: setup
+	$(BIN)/uv pip install --quiet --python $(BIN)/python "moto[server]>=5.1" "s3fs>=2025.3"
+	$(BIN)/python -m pytest -m slow tests/servers/test_s3_storage.py
 
 # Mutants of the protocol, each run against the simulated fault tests: all must be caught. Or one: make mutants MUTANT="ignore the lease".
 mutants: setup

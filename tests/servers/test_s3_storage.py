@@ -23,8 +23,13 @@ from tidegate.testing.sinks import LedgerSink
 from tidegate.testing.sources import ScriptedSource
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
+    for needed in ("moto", "s3fs"):
+        pytest.importorskip(needed, reason="make s3 installs it")
     with s3() as address:
         yield address
 
