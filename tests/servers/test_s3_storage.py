@@ -22,7 +22,6 @@ from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sinks import LedgerSink
 from tidegate.testing.sources import ScriptedSource
 
-
 pytestmark = pytest.mark.slow
 
 
