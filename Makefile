@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo demo-kafka test check lint bench unit integration kafka servers crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
+.PHONY: setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
 
 setup: $(VENV)/.setup-done
 
@@ -17,6 +17,10 @@ demo: setup
 # The same with Kafka: a real broker, fetched the first time; worker, driver and broker are killed.
 demo-kafka: setup
 	@$(BIN)/python examples/kafka/demo.py
+
+# Why barriers: three operators, one snapshot, one crash, as a picture.
+demo-snapshot: setup
+	@$(BIN)/python examples/snapshot/demo.py
 
 # Before every commit. CI runs it and then the tests that are not in it.
 check: lint unit

@@ -15,8 +15,8 @@ from test_kafka_outages import make_sink
 from test_kafka_programs import source, values
 
 from tidegate.common import Configuration, WatermarkStrategy
-from tidegate.common.errors import CommitError, ServiceError
-from tidegate.connectors.kafka.cluster import AccessError, Cluster
+from tidegate.common.errors import AccessError, CommitError, ServiceError
+from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.dev_broker import free_port
 from tidegate.connectors.kafka.transactions import init_producer
 from tidegate.datastream import StreamExecutionEnvironment

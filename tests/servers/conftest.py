@@ -28,3 +28,8 @@ def mariadb() -> Iterator[Server]:
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """``execution.target: simulated`` runs programs without Spark."""
     monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
+
+
+from sql_cases import own_targets, target  # noqa: E402
+
+__all__ = ["own_targets", "target"]

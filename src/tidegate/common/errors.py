@@ -162,6 +162,19 @@ class ServiceError(TidegateError):
     """An outside system (a broker, a database) does not answer, refuses, or is not what a connector needs."""
 
 
+class AccessError(ServiceError):
+    """User, password or rights are wrong: trying again does not help."""
+
+    restart_helps = False
+
+
+class RowError(TidegateError, ValueError):
+    """A row that its table does not take: a value of the wrong type, or a constraint that it violates. Names column or constraint,
+    and the key of the row. The same row will be refused again."""
+
+    restart_helps = False
+
+
 class JobFailedError(TidegateError):
     """The job ended as FAILED; the cause is chained."""
 

@@ -27,11 +27,12 @@ from tidegate.common.options import (
     SAVEPOINT_DIR,
 )
 from tidegate.common.restart_strategy import RestartStrategyConfiguration
-from tidegate.common.typeinfo import TypeInformation
+from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.cache import drop
 from tidegate.connectors.collection import CollectionSource
 from tidegate.connectors.formats.avro_files import AvroInputFormat
+from tidegate.connectors.socket_source import SocketSource
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
@@ -265,6 +266,17 @@ class StreamExecutionEnvironment(JobDependencies):
         if type_info is None and hasattr(source, "get_produced_type"):
             type_info = source.get_produced_type()
         return self._source(source_name, SourceSpec(source, watermark_strategy), type_info)
+
+    def socket_text_stream(
+        self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0, *, write_ahead: bool = False
+    ) -> DataStream:
+        """Lines from a socket, by one subtask, until the sender closes it and ``max_retry`` connections after it (-1: for ever).
+
+        Nobody sends a line twice: what was received and is in no checkpoint is lost with a failure, so the job is at-most-once.
+        ``write_ahead``: lines are logged on checkpoint storage before they are processed, and are read again from there.
+        """
+        source = SocketSource(hostname, port, delimiter, max_retry, write_ahead=write_ahead)
+        return self._source("Socket Stream", SourceSpec(source), Types.STRING()).force_non_parallel()
 
     def create_input(self, input_format: Any, type_info: TypeInformation | None = None) -> DataStream:
         """The records of an ``AvroInputFormat``; other sources go through ``from_source``."""

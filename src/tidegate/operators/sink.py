@@ -152,6 +152,9 @@ class Sink(ABC):
     def validate(self) -> None:
         """Raise a clear error before the job starts if the sink cannot work (path is a file, server not reachable ...)."""
 
+    def validate_parallelism(self, parallelism: int) -> None:
+        """Raise before the job starts if so many writers cannot work at once."""
+
     def validate_checkpoints(self, interval_ms: int | None) -> None:
         """Raise before the job starts if the sink cannot keep its promise with checkpoints this far apart, or (None) without."""
 

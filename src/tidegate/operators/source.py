@@ -73,6 +73,11 @@ class SplitEnumerator(ABC):
         """A checkpoint with this snapshot is complete and committed: tell the outside, if it wants to know how far the job is.
         Best effort, and quick: it runs between two rounds."""
 
+    def rewind(self, position: Any) -> bool:
+        """A round was discarded: go back to a snapshot this enumerator gave before it. False: it cannot; it is closed, and a
+        new one made from the snapshot."""
+        return False
+
     can_hold: bool = False
     """Whether ``hold`` does something. Else of a source whose splits wait for others all wait, or none."""
 
@@ -96,6 +101,18 @@ class SplitReader(ABC):
 
     def close(self) -> None:
         """Release what the reader holds."""
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """What a job gives its source on the driver."""
+
+    directory: str
+    """On checkpoint storage, for files of this source (``taskowned/<uid hash>``); create it before use."""
+    lease: int
+    """The token of the job attempt, which grows."""
+    retained: int
+    """So many checkpoints are kept."""
 
 
 class Source(ABC):
@@ -123,6 +140,10 @@ class Source(ABC):
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
         """``restored``: a snapshot, maybe of another parallelism, or None at the first start. Raises before anything is read
         if the source is not usable (missing path ...)."""
+
+    def create_enumerator_in(self, context: SourceContext, parallelism: int, restored: Any | None) -> SplitEnumerator:
+        """As ``create_enumerator``, for a source that keeps something on checkpoint storage."""
+        return self.create_enumerator(parallelism, restored)
 
     @abstractmethod
     def create_reader(self, subtask: int) -> SplitReader:

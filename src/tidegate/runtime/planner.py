@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from tidegate.graph.plan import Operator
-from tidegate.operators.source import Source, SourcePlan, SplitEnumerator
+from tidegate.operators.source import Source, SourceContext, SourcePlan, SplitEnumerator
 from tidegate.runtime.alignment import Alignment
 from tidegate.state.snapshot import OperatorSnapshot
 
@@ -40,7 +40,7 @@ class SourcePlanner:
 
     ``plan`` is followed by either ``accept`` or ``discard``. ``restored``: operator id -> enumerator snapshot.
     ``most``: units no source may exceed in a round, whatever the target time says. ``whole``: batch mode, all of the bounded
-    sources is one round.
+    sources is one round. ``place``: what a source has on checkpoint storage; None: nothing.
     """
 
     def __init__(
@@ -51,18 +51,26 @@ class SourcePlanner:
         most: int | None = None,
         *,
         whole: bool = False,
+        place: Callable[[Operator], SourceContext] | None = None,
     ) -> None:
         self._target_ms, self._most, self._whole = target_ms, most, whole
         self._reads, self._drains = True, False
+        self._place = place
         self._alignment = Alignment(operators)
         self._sources = [self._create(operator, restored.get(operator.id)) for operator in operators]
 
     def _create(self, operator: Operator, restored: Any) -> _PlannedSource:
         source: Source = operator.spec.source
-        enumerator = source.create_enumerator(operator.parallelism, restored)
+        enumerator = self._enumerator(operator, restored)
         most = min((limit for limit in (self._most, source.maximum_limit) if limit), default=None)
         limit = min(source.initial_limit, most) if most else source.initial_limit
         return _PlannedSource(operator, source, enumerator, limit, most)
+
+    def _enumerator(self, operator: Operator, restored: Any) -> SplitEnumerator:
+        source: Source = operator.spec.source
+        if self._place is None:
+            return source.create_enumerator(operator.parallelism, restored)
+        return source.create_enumerator_in(self._place(operator), operator.parallelism, restored)
 
     def plan(self, now_ms: int, snapshots: Snapshots = MappingProxyType({})) -> dict[int, SourcePlan]:
         """Operator id -> what its subtasks read in this round. ``snapshots``: what the accepted rounds have come to."""
@@ -154,8 +162,9 @@ class SourcePlanner:
     def discard(self) -> None:
         """Nothing of the planned round happened: plan again from where it started."""
         for s in self._sources:
-            s.enumerator.close()
-            s.enumerator = s.source.create_enumerator(s.operator.parallelism, s.before)
+            if not s.enumerator.rewind(s.before):
+                s.enumerator.close()
+                s.enumerator = self._enumerator(s.operator, s.before)
             s.plan = None
 
     def snapshots(self) -> dict[int, Any]:

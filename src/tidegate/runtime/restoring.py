@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.checkpoint.assign import ProgramOperator, match_operators
-from tidegate.checkpoint.completed import CompletedCheckpoints
+from tidegate.checkpoint.completed import TASK_OWNED, CompletedCheckpoints
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.history import CheckpointHistory
 from tidegate.checkpoint.lease import Lease, Liveness, acquire, refuse_if_held
@@ -24,6 +24,7 @@ from tidegate.common.errors import FencedError, RestoreError
 from tidegate.common.files import Files
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program
+from tidegate.operators.source import SourceContext
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.life_cycle import Act, Checked, Claimed, FinishedBefore, Heartbeat, Restored
 from tidegate.runtime.planner import SourcePlanner
@@ -132,7 +133,12 @@ class Restoring:
         graph, progress, positions = read_restored(self._job, recovery.located)
         # The planner refuses what cannot be read, before Spark starts.
         most, whole = settings.round_max_records, settings.batch_mode
-        planner = SourcePlanner(graph.sources, settings.round_target_ms, positions, most, whole=whole)
+
+        def place(operator: Operator) -> SourceContext:
+            directory = self._job.files.location(f"{TASK_OWNED}/{operator.uid_hash}")
+            return SourceContext(directory, claimed.lease.token, settings.retained)
+
+        planner = SourcePlanner(graph.sources, settings.round_target_ms, positions, most, whole=whole, place=place)
         return Checked(claimed, recovery, graph, planner, progress)
 
     def take_over(self, checked: Checked) -> Restored:
@@ -146,9 +152,7 @@ class Restoring:
         settings, claimed, recovery = self._job.settings, checked.claimed, checked.recovery
         graph, progress = checked.graph, checked.progress
         recovery.record(claimed.lease)
-        completed = CompletedCheckpoints(
-            self._job.files, claimed.lease, settings.checkpoints.retained if settings.checkpoints else 1
-        )
+        completed = CompletedCheckpoints(self._job.files, claimed.lease, settings.retained)
         completed.sweep(progress.paths())
         committers = self._new_committers(graph, claimed.lease)
         undo.callback(committers.close)

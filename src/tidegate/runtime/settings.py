@@ -56,6 +56,11 @@ class JobSettings:
     """Where commands may put savepoints; None: anywhere."""
     parameters: Mapping[str, str]
 
+    @property
+    def retained(self) -> int:
+        """So many checkpoints are kept."""
+        return self.checkpoints.retained if self.checkpoints is not None else 1
+
     @staticmethod
     def of(configuration: Mapping[str, Any]) -> JobSettings:
         """From typed values (durations as milliseconds)."""

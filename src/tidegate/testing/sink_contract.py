@@ -26,6 +26,9 @@ class SinkContract:
     survives_restart = True
     """False: what was published lives in the process (collect, print) and a recovered commit repeats it."""
 
+    seeds = 30
+    """Random runs; fewer where each write asks a server."""
+
     def make_sink(self, directory: Path) -> Sink:
         raise NotImplementedError
 
@@ -167,7 +170,7 @@ class SinkContract:
         self._check_end(run, tmp_path)
 
     def test_random_runs_with_crashes_and_rescales(self, tmp_path: Path) -> None:
-        for seed in range(30):
+        for seed in range(self.seeds):
             directory = tmp_path / str(seed)
             directory.mkdir()
             run, dice = self._run(directory), random.Random(seed)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from tidegate.common.errors import ConfigurationError, ServiceError
+from tidegate.common.errors import AccessError, ConfigurationError, ServiceError
 from tidegate.connectors.kafka.access import is_refused, why_untrusted
 from tidegate.connectors.kafka.properties import ClientProperties
 
@@ -304,12 +304,6 @@ class Cluster:
         admin, self._admin = self._admin, None
         if admin is not None:
             admin.close()
-
-
-class AccessError(ServiceError):
-    """User, password or rights are wrong: trying again does not help."""
-
-    restart_helps = False
 
 
 def raise_code(code: int, what: str) -> None:

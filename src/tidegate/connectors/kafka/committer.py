@@ -30,6 +30,7 @@ import kafka.errors as errors
 
 from tidegate.common import faults
 from tidegate.common.errors import (
+    AccessError,
     CommitError,
     CorruptFileError,
     OutputLostError,
@@ -39,7 +40,7 @@ from tidegate.common.errors import (
 )
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
-from tidegate.connectors.kafka.cluster import AccessError, Cluster
+from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committable import KafkaCommittable
 from tidegate.connectors.kafka.kept_output import delete_kept, lingering_output, read_kept
 from tidegate.connectors.kafka.prefix_hold import PrefixHold

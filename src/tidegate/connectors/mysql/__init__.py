@@ -1,0 +1,1 @@
+"""MariaDB and MySQL: a sink with XA transactions."""

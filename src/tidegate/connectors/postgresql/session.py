@@ -1,0 +1,266 @@
+"""A connection to PostgreSQL: COPY, upserts by arrays, PREPARE TRANSACTION, and the table of markers."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+import psycopg
+from psycopg import errors, sql
+
+from tidegate.common.errors import ServiceError
+from tidegate.connectors.postgresql.encoding import Column, elements
+from tidegate.connectors.postgresql.failures import translated
+from tidegate.connectors.sql.database import Session
+from tidegate.connectors.sql.frames import Frame
+from tidegate.connectors.sql.table import Table
+
+_REMEMBERED = 8 << 20
+_LINE = re.compile(r"line (\d+)")
+
+
+class PostgreSqlSession(Session):
+    """``columns``: of each table. ``lock_timeout_ms``: how long a statement waits for a lock (and for sessions to end)."""
+
+    def __init__(
+        self,
+        connection: psycopg.Connection[tuple[Any, ...]],
+        tables: Sequence[Table],
+        columns: Callable[[], Sequence[Sequence[Column]]],
+        *,
+        where: str,
+        bookkeeping: str,
+        lock_timeout_ms: int,
+    ) -> None:
+        self._connection, self._tables, self._columns, self._where = connection, tables, columns, where
+        self._lock_timeout_ms = lock_timeout_ms
+        self.bookkeeping = bookkeeping
+        self._name: str | None = None
+        self._copy: tuple[int, Any, Any] | None = None
+        """The table that rows are copied into, the context manager and the copy."""
+        self._sent: deque[tuple[int, bytes]] = deque()
+        """The last frames of the copy with the number of their first line: the server names lines when it refuses one."""
+        self._sent_lines = self._sent_bytes = 0
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._translated():
+            cursor = self._connection.execute(statement, values)
+            return cursor.fetchall() if cursor.description is not None else []
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise translated(error, self._where, holders=self._holders, row=self._row_of(error)) from None
+
+    def _holders(self) -> str:
+        """Prepared transactions hold their locks until somebody ends them, whoever they are of."""
+        try:
+            with suppress(psycopg.Error):
+                self._connection.rollback()
+            found = self._connection.execute(
+                "SELECT gid, prepared FROM pg_prepared_xacts WHERE database = current_database() ORDER BY prepared LIMIT 3"
+            ).fetchall()
+        except psycopg.Error:
+            return "who holds it cannot be asked"
+        shown = ", ".join(f"{name} since {moment:%Y-%m-%d %H:%M:%S}" for name, moment in found)
+        return f"prepared transactions: {shown}" if shown else "no prepared transactions are there"
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def begin(self, name: str | None) -> None:
+        self._name = name
+        self.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+
+    def write(self, frame: Frame) -> None:
+        if self._tables[frame.table].key:
+            self.flush()
+            arrays = msgspec.msgpack.decode(frame.payload)
+            self.execute(self._upsert(frame.table), arrays)
+            return
+        if self._copy is None or self._copy[0] != frame.table:
+            self.flush()
+            self._begin_copy(frame.table)
+        assert self._copy is not None
+        self._remember(frame)
+        with self._translated():
+            try:
+                self._copy[2].write(frame.payload)
+            except psycopg.Error:
+                self._end_copy()  # what it raises says why
+                raise
+
+    def _begin_copy(self, table: int) -> None:
+        target = self._tables[table]
+        statement = sql.SQL("COPY {} ({}) FROM STDIN").format(
+            identifier(target.name), sql.SQL(", ").join(map(sql.Identifier, target.columns))
+        )
+        manager = self._connection.cursor().copy(statement)
+        with self._translated():
+            self._copy = (table, manager, manager.__enter__())
+        self._sent.clear()
+        self._sent_lines = self._sent_bytes = 0
+
+    def _end_copy(self) -> None:
+        if self._copy is not None:
+            _, manager, _ = self._copy
+            self._copy = None
+            manager.__exit__(None, None, None)
+
+    def flush(self) -> None:
+        with self._translated():
+            self._end_copy()
+
+    def _remember(self, frame: Frame) -> None:
+        self._sent.append((self._sent_lines + 1, frame.payload))
+        self._sent_lines += frame.rows
+        self._sent_bytes += len(frame.payload)
+        while self._sent_bytes > _REMEMBERED and len(self._sent) > 1:
+            self._sent_bytes -= len(self._sent.popleft()[1])
+
+    def _row_of(self, error: psycopg.Error) -> str:
+        """The line of COPY that the server names."""
+        found = _LINE.search(error.diag.context or "")
+        line = int(found.group(1)) if found else 0
+        for first, payload in reversed(self._sent):
+            if first <= line:
+                lines = payload.decode().split("\n")
+                return lines[line - first].replace("\t", " | ")[:200] if line - first < len(lines) else ""
+        return ""
+
+    def _upsert(self, table: int) -> str:
+        target, columns = self._tables[table], self._columns()[table]
+        names = [quoted(name) for name in target.columns]
+        made = elements(target, columns)
+        arrays = ", ".join(f"%s::{kind}[]" for kind, _ in made)
+        fields = ", ".join(f"given.c{number}{cast}" for number, (_, cast) in enumerate(made))
+        aliases = ", ".join(f"c{number}" for number in range(len(made)))
+        rest = [quoted(name) for name in target.columns if name not in target.key]
+        change = ", ".join(f"{name} = EXCLUDED.{name}" for name in rest)
+        return (
+            f"INSERT INTO {quoted_path(target.name)} ({', '.join(names)}) SELECT {fields} "
+            f"FROM unnest({arrays}) AS given({aliases}) "
+            f"ON CONFLICT ({', '.join(map(quoted, target.key))}) DO " + (f"UPDATE SET {change}" if rest else "NOTHING")
+        )
+
+    # -- the end of a transaction --------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        assert self._name is not None
+        self.execute(f"PREPARE TRANSACTION {literal(self._name)}")
+
+    def commit(self) -> None:
+        self.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Best effort: the server does it too when the session ends."""
+        self._copy = None
+        self.close()
+
+    def close(self) -> None:
+        with suppress(psycopg.Error):
+            self._connection.close()
+
+    def commit_prepared(self, name: str) -> bool:
+        return self._end_prepared("COMMIT", name)
+
+    def rollback_prepared(self, name: str) -> bool:
+        return self._end_prepared("ROLLBACK", name)
+
+    def _end_prepared(self, how: str, name: str) -> bool:
+        try:
+            with self._translated_but(errors.UndefinedObject):
+                self._connection.execute(f"{how} PREPARED {literal(name)}")
+        except errors.UndefinedObject:
+            return False
+        return True
+
+    @contextmanager
+    def _translated_but(self, kind: type[psycopg.Error]) -> Iterator[None]:
+        try:
+            yield
+        except kind:
+            raise
+        except errors.ObjectNotInPrerequisiteState as error:  # somebody else is at it: ask again
+            raise ServiceError(
+                "A prepared transaction is ended by one session", where=self._where, found=str(error)
+            ) from None
+        except psycopg.Error as error:
+            raise translated(error, self._where) from None
+
+    def prepared(self, base: str) -> list[str]:
+        found = self.execute(
+            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, %s)",
+            (f"{base}-",),
+        )
+        return [name for (name,) in found]
+
+    def end_sessions(self, base: str, below: int) -> None:
+        deadline = time.monotonic() + self._lock_timeout_ms / 1000
+        while others := self._sessions(base, below):
+            for pid in others:
+                self.execute("SELECT pg_terminate_backend(%s)", (pid,))
+            if time.monotonic() > deadline:
+                raise ServiceError(
+                    "Sessions of an earlier attempt of the job must end", where=self._where, found=f"processes {others}"
+                )
+            time.sleep(0.02)
+
+    def _sessions(self, base: str, below: int) -> list[int]:
+        """``application_name`` says whose a session is: base and lease."""
+        found = self.execute(
+            "SELECT pid, application_name FROM pg_stat_activity "
+            "WHERE starts_with(application_name, %s) AND pid <> pg_backend_pid()",
+            (f"{base} ",),
+        )
+        return [pid for pid, name in found if int(name.rpartition(" ")[2]) < below]
+
+    # -- the table of markers ------------------------------------------------------------------------------------------
+
+    def raise_fence(self, base: str, lease: int, round: int) -> None:
+        self.execute(
+            f"INSERT INTO {self.bookkeeping} AS known (base, name, lease, round) VALUES (%s, '', %s, %s) ON CONFLICT (base, name) "
+            "DO UPDATE SET lease = EXCLUDED.lease, round = EXCLUDED.round "
+            "WHERE (known.lease, known.round) < (EXCLUDED.lease, EXCLUDED.round)",
+            (base, lease, round),
+        )
+
+    def fence(self, base: str, *, hold: bool) -> tuple[int, int]:
+        lock = " FOR SHARE" if hold else ""
+        found = self.execute(
+            f"SELECT lease, round FROM {self.bookkeeping} WHERE base = %s AND name = ''{lock}", (base,)
+        )
+        return (found[0][0], found[0][1]) if found else (-1, -1)
+
+    def settle(self, base: str, lease: int, round: int, names: Sequence[str]) -> None:
+        self.execute(
+            f"WITH gone AS (DELETE FROM {self.bookkeeping} WHERE base = %s AND name = ANY(%s)) "
+            f"INSERT INTO {self.bookkeeping} AS known (base, name, lease, round) VALUES (%s, %s, %s, %s) ON CONFLICT (base, name) "
+            "DO UPDATE SET round = greatest(known.round, EXCLUDED.round)",
+            (base, list(names), base, f"@{lease}", lease, round),
+        )
+
+
+def quoted(name: str) -> str:
+    """For a statement that is written as text; a percent sign would be a place for a value."""
+    return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+
+def quoted_path(name: str) -> str:
+    return ".".join(map(quoted, name.split(".")))
+
+
+def identifier(name: str) -> sql.Identifier:
+    return sql.Identifier(*name.split("."))
+
+
+def literal(name: str) -> str:
+    """Of names that we made: letters, digits, hyphens."""
+    assert re.fullmatch(r"[A-Za-z0-9_.-]+", name), name
+    return f"'{name}'"

@@ -1,0 +1,163 @@
+"""Commits prepared transactions with the checkpoint (step 8), and rolls back those that no checkpoint holds.
+
+**A marker decides.** A second commit of a prepared transaction is the same error whether it was committed or rolled back before. So
+every transaction inserts a row with its own name: if the server does not know the transaction any more and the row is there, it
+was committed. When all of a commit is done, its markers give way to one row that says up to which round the attempt of the job has
+committed; what a completed checkpoint holds is committed in the order of rounds, so that row answers for all of them.
+
+**After a restore, in this order.** 1 commit what the checkpoint holds. 2 raise the fence: writers of earlier attempts that connect
+from now on are refused. 3 end the sessions of writers that connected before: a worker on a lost host, or a paused one, may hold
+locks or be about to prepare. 4 list prepared transactions: no new one of an earlier attempt can appear any more. 5 check the
+lease: if it is ours, no later attempt had begun when the list was made. 6 roll back what was listed and is not wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tidegate.common import faults
+from tidegate.common.errors import (
+    CommitError,
+    FencedError,
+    OutputLostError,
+    RetryableCommitError,
+    ServiceError,
+    StorageError,
+)
+from tidegate.common.files import Files
+from tidegate.connectors.sql.database import Database, Session
+from tidegate.connectors.sql.frames import delete_frames, staged_files
+from tidegate.connectors.sql.names import Transaction
+from tidegate.connectors.sql.table import Table
+from tidegate.operators.sink import Committer, CommitterContext
+
+log = logging.getLogger(__name__)
+
+
+class SqlCommitter(Committer):
+    """``base``: what the transactions of this job and sink start with."""
+
+    def __init__(self, database: Database, tables: Sequence[Table], base: str, context: CommitterContext) -> None:
+        self._database, self._tables, self._base = database, tables, base
+        self._files, self._lease = Files(context.staging), context.lease
+        self._check_lease = context.check_lease
+        self._connected: Session | None = None
+        self._done: set[str] = set()
+
+    def _session(self) -> Session:
+        if self._connected is None:
+            self._connected = self._database.open(self._tables)
+        return self._connected
+
+    def _disconnect(self) -> None:
+        session, self._connected = self._connected, None
+        if session is not None:
+            with contextlib.suppress(Exception):
+                session.close()
+
+    # -- step 8 ------------------------------------------------------------------------------------------------------
+
+    def commit(self, committables: list[Any]) -> None:
+        every = [_transaction(data) for data in committables]
+        if not every:
+            return
+        try:
+            for made in every:
+                if made.name not in self._done:  # else: done before an error of a later one, and this call is its retry
+                    self._commit(made)
+                    self._done.add(made.name)
+            self._settle(every)
+            for made in every:
+                for address in made.staged:
+                    delete_frames(address)
+        except (CommitError, RetryableCommitError):
+            raise
+        except (ServiceError, StorageError) as error:
+            self._disconnect()
+            kind = RetryableCommitError if error.restart_helps else CommitError
+            raise kind(
+                "a prepared transaction must be committed", where=str(made), found=str(error), cure=error.cure
+            ) from error
+        self._done.clear()
+
+    def _commit(self, made: Transaction) -> None:
+        session = self._session()
+        faults.point("K3.sql.before-commit", transaction=made.name)
+        if not session.commit_prepared(made.name) and not session.was_committed(
+            made.base, made.name, made.lease, made.round
+        ):
+            raise OutputLostError(
+                "The database has rolled back a transaction that a completed checkpoint holds",
+                where=f"{made}; {self._database.where}",
+                found="it is neither prepared nor is its marker there: somebody else has ended it, or the server lost it",
+                cure="restore an older checkpoint, or a copy of the database from before; its rows are nowhere else",
+            )
+        faults.point("K3.sql.committed", transaction=made.name)
+
+    def _settle(self, every: list[Transaction]) -> None:
+        by_attempt: dict[tuple[str, int], list[Transaction]] = {}
+        for made in every:
+            by_attempt.setdefault((made.base, made.lease), []).append(made)
+        for (base, lease), group in by_attempt.items():
+            self._session().settle(base, lease, max(made.round for made in group), [made.name for made in group])
+        faults.point("K3.sql.settled", transactions=len(every))
+
+    # -- what nobody will commit ---------------------------------------------------------------------------------------
+
+    def abort(self, committables: list[Any]) -> None:
+        """Their staged files stay: the round is run again, and its writers get them again."""
+        for made in map(_transaction, committables):
+            self._asked(lambda session, name=made.name: session.rollback_prepared(name))
+
+    def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
+        """The order is argued at the top."""
+        made = [_transaction(data) for data in committables]
+        wanted = {each.name for each in made}
+        kept = {state["address"] for state in states}.union(*(each.staged for each in made))
+        listed = self._asked(self._lingering)
+        files = [name for name in staged_files(self._files) if self._files.location(name) not in kept]
+        faults.point("K2.sql.listed", transactions=len(listed))
+        self._check_lease()
+        for name in listed:
+            if name not in wanted:
+                faults.point("K2.sql.before-abort", transaction=name)
+                self._asked(lambda session, name=name: session.rollback_prepared(name))
+                faults.point("K2.sql.aborted", transaction=name)
+        for file in files:
+            self._files.delete(file)
+
+    def _lingering(self, session: Session) -> list[str]:
+        session.raise_fence(self._base, self._lease, -1)
+        current, _ = session.fence(self._base, hold=False)
+        if current > self._lease:
+            raise FencedError(
+                "An attempt of the job that was replaced must not roll back transactions",
+                where=self._database.where,
+                found=f"lease {self._lease}, by now attempt {current} writes",
+            )
+        session.end_sessions(self._base, self._lease)
+        return session.prepared(self._base)
+
+    def _asked(self, question: Any) -> Any:
+        """A connection that broke since it was last used is replaced, once."""
+        fresh = self._connected is None
+        try:
+            return question(self._session())
+        except ServiceError:
+            self._disconnect()
+            if fresh:
+                raise
+            return question(self._session())
+
+    def close(self) -> None:
+        self._disconnect()
+        self._done.clear()
+
+
+def _transaction(data: Any) -> Transaction:
+    return msgspec.convert(data, Transaction)

@@ -1,0 +1,148 @@
+"""Tables a sink writes to, and how records become their rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+from tidegate.common.arguments import wrong
+from tidegate.common.errors import ProgramError, RowError
+from tidegate.common.types import Row
+from tidegate.operators.blame import reprlib_repr, user_error
+
+Rows = list[Sequence[Any]]
+ToRows = Callable[[Any], Iterable[tuple[str, Any]]]
+_NAME = re.compile(r"[^\x00`\"]+")
+
+
+@dataclass(frozen=True)
+class Table:
+    """``name``: as the database spells it, ``schema.table`` where it is not in the default one. ``columns``: those that are
+    written, in the order of a record's fields. ``key``: with one a row replaces the row of the same key (an upsert), and the
+    database must have a primary key or a unique index of exactly these columns; without one every record is a new row."""
+
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...] = ()
+
+    def __init__(self, name: str, columns: Sequence[str], key: Sequence[str] = ()) -> None:
+        for what, names in (("columns", columns), ("key", key)):
+            if isinstance(names, str) or not all(isinstance(each, str) and _NAME.fullmatch(each) for each in names):
+                raise wrong(f"Table {what}", "a list of names", names, '["id", "amount"]')
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise wrong("Table", "a name", name, '"orders", or "shop.orders"')
+        missing = [each for each in key if each not in columns]
+        if not columns or len(set(columns)) != len(columns) or missing:
+            raise ProgramError(
+                "A table has columns of different names, and its key is some of them",
+                where=f"Table {name!r}",
+                found=f"columns {list(columns)}, key {list(key)}",
+                cure=f"add {missing} to the columns" if missing else "name each column once",
+            )
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "columns", tuple(columns))
+        object.__setattr__(self, "key", tuple(key))
+
+    def key_of(self, row: Sequence[Any]) -> str:
+        """The key of a row for a message; all of it where the table has none."""
+        if len(row) != len(self.columns):
+            return reprlib_repr(tuple(row))
+        shown = self.key or self.columns
+        return ", ".join(f"{name}={reprlib_repr(row[self.columns.index(name)])}" for name in shown)
+
+
+class RecordRows:
+    """Records of a batch as rows of tables, in the order of the tables, so that what others refer to may come first.
+
+    ``to_rows``: gives the (name of a table, record) pairs of a record; None: there is one table, and a record is its row. A
+    record is a tuple, list or ``Row`` in the order of the columns, a ``Row`` or dict with their names, or (of a table with
+    one column) the value itself.
+    """
+
+    def __init__(self, tables: Sequence[Table], to_rows: ToRows | None) -> None:
+        self._tables, self._to_rows = tables, to_rows
+        self._numbers = {table.name: number for number, table in enumerate(tables)}
+
+    def of(self, values: list[Any]) -> list[tuple[int, Rows]]:
+        if self._to_rows is None:
+            return [(0, _unique(self._tables[0], _rows(self._tables[0], values)))]
+        found: list[list[Any]] = [[] for _ in self._tables]
+        for value in values:
+            try:
+                pairs = list(self._to_rows(value))
+            except BaseException as error:
+                raise user_error(error, "to_rows", reprlib_repr(value)) from error
+            for name, record in pairs:
+                if name not in self._numbers:
+                    raise self._unknown(name, value)
+                found[self._numbers[name]].append(record)
+        tables = self._tables
+        return [(n, _unique(tables[n], _rows(tables[n], each))) for n, each in enumerate(found) if each]
+
+    def _unknown(self, name: object, value: Any) -> ProgramError:
+        return ProgramError(
+            "A sink writes to the tables it was made with",
+            where="to_rows",
+            found=f"table {name!r} for record {reprlib_repr(value)}",
+            cure=f"one of {list(self._numbers)}, or add a Table to the sink",
+        )
+
+
+def _rows(table: Table, records: list[Any]) -> Rows:
+    kinds = set(map(type, records))
+    if not kinds <= {tuple, list}:
+        records = [_row(table, record) for record in records]
+    width = len(table.columns)
+    if set(map(len, records)) - {width}:
+        row = next(record for record in records if len(record) != width)
+        raise RowError(
+            f"A row of {table.name} has {width} fields: {', '.join(table.columns)}",
+            found=f"{len(row)} in {reprlib_repr(row)}",
+            cure="map the records to the fields of the table",
+        )
+    return records
+
+
+def _row(table: Table, record: Any) -> Sequence[Any]:
+    if isinstance(record, tuple | list):
+        return record
+    if isinstance(record, Row):
+        fields = record._fields
+        return record._values if fields is None else _named(table, record.as_dict(), record)
+    if isinstance(record, dict):
+        return _named(table, record, record)
+    if len(table.columns) == 1:
+        return (record,)
+    raise RowError(
+        "A record of a table is a tuple, a list, a Row or a dict",
+        where=f"table {table.name}",
+        found=f"{type(record).__name__} {reprlib_repr(record)}",
+        cure="map the records to tuples in the order of the columns",
+    )
+
+
+def _named(table: Table, fields: dict[str, Any], record: Any) -> Sequence[Any]:
+    try:
+        return [fields[name] for name in table.columns]
+    except KeyError as error:
+        raise RowError(
+            "A record has all columns of its table",
+            where=f"table {table.name}",
+            found=f"no {error} in {reprlib_repr(record)}",
+            cure="None for a column that is to be NULL",
+        ) from None
+
+
+def _unique(table: Table, rows: Rows) -> Rows:
+    """Of rows with the same key the last: a statement may touch a row once."""
+    if not table.key:
+        return rows
+    key = itemgetter(*(table.columns.index(name) for name in table.key))
+    try:
+        last = {key(row): row for row in rows}
+    except TypeError:  # a key that cannot be hashed
+        last = {repr(key(row)): row for row in rows}
+    return rows if len(last) == len(rows) else list(last.values())

@@ -1,0 +1,161 @@
+"""Writes the rows of one round: into a transaction that stays prepared, into a file between checkpoints, or straight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidegate.common import faults
+from tidegate.common.errors import FencedError
+from tidegate.connectors.sql.database import Database, Session
+from tidegate.connectors.sql.frames import Frame, FrameFile, read_frames
+from tidegate.connectors.sql.names import Transaction, base_of, new_name
+from tidegate.connectors.sql.table import RecordRows, Table
+from tidegate.operators.sink import Prepared, SinkWriter, WriterContext
+
+
+class SqlWriter(SinkWriter):
+    """Rows arrive encoded; where they go is decided by what the round carries."""
+
+    def __init__(self, database: Database, tables: tuple[Table, ...], rows: RecordRows, context: WriterContext) -> None:
+        self._database, self._tables, self._rows, self._context = database, tables, rows, context
+        self._encoder = database.encoder(tables)
+        self._base = base_of(context)
+        self._session: Session | None = None
+
+    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+        for table, rows in self._rows.of(values):
+            if rows:
+                self._take(self._encoder.encode(table, rows))
+
+    def _take(self, frame: Frame) -> None:
+        raise NotImplementedError
+
+    def _open(self) -> Session:
+        return self._database.open(self._tables, tag=f"{self._base} {self._context.lease}")
+
+    def _refuse_if_late(self, session: Session, *, hold: bool) -> None:
+        """A task of an attempt that was replaced must leave nothing behind that nobody looks for."""
+        mine, current = (self._context.lease, self._context.round), session.fence(self._base, hold=hold)
+        if (current if hold else current[:1]) > (mine if hold else mine[:1]):
+            raise FencedError(
+                "A task of a round or of an attempt that is over must not write",
+                where=self._database.where,
+                found=f"lease and round {mine}, by now it is {current}'s turn",
+            )
+
+    def abort(self) -> None:
+        if self._session is not None:
+            self._session.rollback()
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+
+class PreparingWriter(SqlWriter):
+    """Exactly once. Without a barrier the rows go into a file (``frames.py``); with one, into a transaction that is prepared."""
+
+    def __init__(
+        self,
+        database: Database,
+        tables: tuple[Table, ...],
+        rows: RecordRows,
+        context: WriterContext,
+        staged: list[dict[str, Any]],
+    ) -> None:
+        super().__init__(database, tables, rows, context)
+        self._staged, self._name = staged, new_name(self._base, context)
+        self._file: FrameFile | None = None
+        self._written = 0
+
+    def _take(self, frame: Frame) -> None:
+        if self._context.checkpoint_id is not None:
+            self._begun().write(frame)
+            self._written += frame.rows
+            return
+        if self._file is None:
+            self._file = FrameFile(self._context)
+            faults.point("K1.sql.staging", attempt=self._context.attempt)
+        self._file.add(frame)
+
+    def _begun(self) -> Session:
+        if self._session is None:
+            session = self._session = self._open()
+            # The session is seen under the name of its lease before it asks: whoever raises the fence later ends it.
+            self._refuse_if_late(session, hold=False)
+            session.begin(self._name)
+            faults.point("K1.sql.begun", attempt=self._context.attempt)
+            for staged in self._staged:
+                for frame in read_frames(staged):
+                    session.write(frame)
+                self._written += staged["rows"]
+        return self._session
+
+    def prepare_commit(self, end_of_input: bool) -> Prepared:
+        own = [] if self._file is None else [self._file.finish()]
+        if self._context.checkpoint_id is None and not end_of_input:
+            return Prepared(state=[*self._staged, *own])
+        if self._session is None and not self._staged and not own:
+            return Prepared()
+        session = self._begun()
+        for staged in own:  # the job takes no checkpoints, and this is its end
+            for frame in read_frames(staged):
+                session.write(frame)
+            self._written += staged["rows"]
+        session.flush()
+        faults.point("K1.sql.written", attempt=self._context.attempt)
+        context = self._context
+        session.mark(self._base, self._name, context.lease, context.round)
+        session.prepare()
+        faults.point("K2.sql.prepared", transaction=self._name)
+        made = Transaction(
+            name=self._name,
+            base=self._base,
+            lease=context.lease,
+            round=context.round,
+            rows=self._written,
+            staged=[staged["address"] for staged in (*self._staged, *own)],
+        )
+        return Prepared(committables=[msgspec.to_builtins(made)])
+
+    def abort(self) -> None:
+        super().abort()
+        if self._file is not None:
+            self._file.drop()
+
+    def close(self) -> None:
+        super().close()
+        if self._file is not None:
+            self._file.close()
+
+
+class StraightWriter(SqlWriter):
+    """At least once: one transaction a round, committed before the round is acknowledged.
+
+    What keeps an old value from coming back: the table of markers has the lease and the round that may write. A writer
+    raises it to its own, then holds it while it writes; who finds a greater one gives up. So no task that wakes up late writes
+    behind a later round, and a later round waits for it if it is in the middle. Tasks of the same round write the same rows.
+    """
+
+    def _take(self, frame: Frame) -> None:
+        self._begun().write(frame)
+
+    def _begun(self) -> Session:
+        if self._session is None:
+            session = self._session = self._open()
+            session.raise_fence(self._base, self._context.lease, self._context.round)
+            session.begin(None)
+            self._refuse_if_late(session, hold=True)
+            faults.point("K1.sql.begun", attempt=self._context.attempt)
+        return self._session
+
+    def prepare_commit(self, end_of_input: bool) -> Prepared:
+        if self._session is not None:
+            self._session.flush()
+            faults.point("K1.sql.written", attempt=self._context.attempt)
+            self._session.commit()
+            faults.point("K3.sql.committed", attempt=self._context.attempt)
+        return Prepared()

@@ -1,0 +1,244 @@
+"""The Redis sink on a real server: the contract, the guard, servers that are killed, and what users get wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from databases import PASSWORD
+from server import Server, binary
+
+from tidegate.common.errors import (
+    ArgumentTypeError,
+    CommitError,
+    ConfigurationError,
+    OutputLostError,
+    ProgramError,
+    RetryableCommitError,
+    ServiceError,
+)
+from tidegate.connectors import redis_sink
+from tidegate.connectors.redis_sink import RedisSink
+from tidegate.operators.sink import CommitterContext, SinkGuarantee
+from tidegate.testing.sink_contract import SinkContract
+from tidegate.testing.sink_run import SinkRun
+
+
+def redis_server() -> Server:
+    program = binary("redis-server", "redis-server")
+
+    def command(server: Server) -> list[str]:
+        options = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"]
+        return [
+            program,
+            "--port",
+            str(server.port),
+            *options,
+            "--requirepass",
+            PASSWORD,
+            "--dir",
+            str(server.directory),
+        ]
+
+    return Server("redis", command, answers=lambda s: client_of(s).ping())
+
+
+def url_of(server: Server, password: str = PASSWORD) -> str:
+    return f"redis://:{password}@127.0.0.1:{server.port}/0"
+
+
+def client_of(server: Server) -> Any:
+    return redis.from_url(url_of(server))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with redis_server() as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[Any]:
+    with client_of(server) as made:
+        made.flushall()
+        yield made
+
+
+class _OnRedis(SinkContract):
+    @pytest.fixture(autouse=True)
+    def _server(self, server: Server) -> None:
+        self.server = server
+
+    def make_sink(self, directory: Path) -> RedisSink:
+        client_of(self.server).flushall()
+        return self.new_sink(url_of(self.server))
+
+    def new_sink(self, url: str) -> RedisSink:
+        raise NotImplementedError
+
+    def leftovers(self, directory: Path) -> list[str]:
+        return [str(path) for path in (directory / "staging").rglob("*") if path.is_file()]
+
+    def names(self) -> list[bytes]:
+        return [name for name in client_of(self.server).scan_iter() if not name.startswith(b"tidegate:")]
+
+
+class TestKeys(_OnRedis):
+    def new_sink(self, url: str) -> RedisSink:
+        return RedisSink.keys(url, lambda n: f"k{n}", lambda n: n)
+
+    def visible(self, directory: Path) -> list[int]:
+        return [int(client_of(self.server).get(name)) for name in self.names()]
+
+
+class TestHashes(_OnRedis):
+    def new_sink(self, url: str) -> RedisSink:
+        return RedisSink.hashes(url, lambda n: f"h{n % 3}", lambda n: {n: n})
+
+    def visible(self, directory: Path) -> list[int]:
+        return [int(value) for name in self.names() for value in client_of(self.server).hgetall(name).values()]
+
+
+class TestIncrements(_OnRedis):
+    """A number that counts twice is seen twice."""
+
+    def new_sink(self, url: str) -> RedisSink:
+        return RedisSink.increments(url, lambda n: n)
+
+    def visible(self, directory: Path) -> list[int]:
+        return [int(name) for name in self.names() for _ in range(int(client_of(self.server).get(name)))]
+
+
+class TestIncrementsOfFields(_OnRedis):
+    def new_sink(self, url: str) -> RedisSink:
+        return RedisSink.increments(url, lambda n: "all", by=lambda n: 1, field=lambda n: n)
+
+    def visible(self, directory: Path) -> list[int]:
+        found = client_of(self.server).hgetall("all")
+        return [int(name) for name, count in found.items() for _ in range(int(count))]
+
+
+class TestIncrementsFromFiles(TestIncrements):
+    """As if a round had more rows than a checkpoint keeps itself."""
+
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(redis_sink, "_INLINE", 0)
+        monkeypatch.setattr(redis_sink, "_PART", 2)
+
+
+def counting(server: Server, tmp_path: Path) -> SinkRun:
+    return SinkRun(RedisSink.increments(url_of(server), lambda n: f"c{n % 3}"), str(tmp_path / "s"), lambda n: n)
+
+
+def test_a_server_that_is_killed_at_the_commit_and_comes_back(tmp_path: Path) -> None:
+    with redis_server() as own:
+        run = counting(own, tmp_path)
+        run.step(9, checkpoint=True)
+        run.accept(run.attempt(9, checkpoint=True), 9)  # writers need no server
+        run.complete()
+        own.kill()
+        with pytest.raises(RetryableCommitError, match="must be written to Redis") as error:
+            run.committer.commit(list(run.pending))
+        assert PASSWORD not in str(error.value) and "tried again" in str(error.value)
+        own.start()
+        run.commit()
+        own.kill()
+        own.start()
+        run.restore()  # commits again
+        run.step(3, checkpoint=True)
+        with client_of(own) as client:
+            assert [int(client.get(f"c{n}")) for n in range(3)] == [7, 7, 7]
+
+
+def test_no_value_goes_back_when_an_older_driver_wakes_up(server: Server, client: Any, tmp_path: Path) -> None:
+    run = SinkRun(RedisSink.keys(url_of(server), lambda n: "k", lambda n: n), str(tmp_path / "s"), lambda n: n, 1)
+    run.accept(run.attempt(5, checkpoint=True), 5)
+    run.complete()
+    late = list(run.pending)
+    run.commit()
+    run.step(5, checkpoint=True)
+    assert client.get("k") == b"9"
+    run.committer.commit(late)
+    assert client.get("k") == b"9"
+
+
+def test_a_key_of_another_type_is_named_and_nothing_is_counted_twice(
+    server: Server, client: Any, tmp_path: Path
+) -> None:
+    client.set("c1", "no number")
+    run = counting(server, tmp_path)
+    run.parallelism = 1
+    run.accept(run.attempt(9, checkpoint=True), 9)
+    for _ in range(2):
+        with pytest.raises(CommitError, match="key c1 holds no number"):
+            run.committer.commit(list(run.pending))
+    assert client.get("c0") is None
+    client.delete("c1")
+    run.commit()
+    assert [int(client.get(f"c{n}")) for n in range(3)] == [3, 3, 3]
+
+
+def test_rows_that_are_gone_and_were_not_written(
+    server: Server, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_sink, "_INLINE", 0)
+    run = counting(server, tmp_path)
+    run.accept(run.attempt(9, checkpoint=True), 9)
+    for file in (tmp_path / "s" / "rows").iterdir():
+        file.unlink()
+    with pytest.raises(OutputLostError, match="does not say that they were written"):
+        run.commit()
+
+
+def test_at_once_is_seen_before_any_checkpoint(server: Server, client: Any, tmp_path: Path) -> None:
+    sink = RedisSink.keys(url_of(server), lambda n: f"k{n}", lambda n: n * 2, at_once=True)
+    assert sink.guarantee is SinkGuarantee.IDEMPOTENT
+    assert sink.create_committer(CommitterContext("job", "sink", str(tmp_path))) is None
+    maker = SinkRun(RedisSink.keys(url_of(server), str, str), str(tmp_path), lambda n: n)
+    writer = sink.create_writer(maker.writer_context(0, None), [])
+    writer.write_batch([1, 2], None)
+    assert client.mget("k1", "k2") == [b"2", b"4"]
+    assert writer.prepare_commit(False).committables == []
+    hashes = RedisSink.hashes(url_of(server), lambda n: "h", lambda n: {"n": n}, at_once=True)
+    hashes.create_writer(maker.writer_context(0, None), []).write_batch([1, 2], None)
+    assert client.hgetall("h") == {b"n": b"2"}
+
+
+def test_increments_are_never_written_at_once() -> None:
+    with pytest.raises(ProgramError, match="a failure would count them twice"):
+        RedisSink("redis://h", redis_sink.RedisKind.INCREMENTS, lambda n: (n, b"", 1), at_once=True)
+
+
+def test_a_wrong_password_is_told_before_the_start_and_not_shown(server: Server) -> None:
+    with pytest.raises(ConfigurationError, match="refuses the user or the password") as error:
+        RedisSink.keys(url_of(server, "another-secret"), str, str).validate()
+    assert "another-secret" not in f"{error.value}{error.value!r}"
+    sink = RedisSink.keys(url_of(server), str, str)
+    sink.validate()
+    assert PASSWORD not in f"{sink.server}{sink.server!r}"
+
+
+def test_nobody_answers(tmp_path: Path) -> None:
+    with redis_server() as own:
+        own.kill()
+        with pytest.raises(ServiceError, match="a server that answers"):
+            RedisSink.keys(url_of(own), str, str).validate()
+
+
+def test_a_url_that_is_none() -> None:
+    with pytest.raises(ConfigurationError, match="takes the URL of a server"):
+        RedisSink.keys("localhost:6379", str, str)
+
+
+@pytest.mark.parametrize("value", [None, True, [1]])
+def test_values_that_redis_has_no_form_for(server: Server, tmp_path: Path, value: Any) -> None:
+    run = SinkRun(RedisSink.keys(url_of(server), str, lambda n: value), str(tmp_path / "s"), lambda n: n)
+    with pytest.raises(ArgumentTypeError, match="a text, bytes or a number as value"):
+        run.attempt(1)
+    counts = SinkRun(RedisSink.increments(url_of(server), str, by=lambda n: value), str(tmp_path / "s"), lambda n: n)
+    with pytest.raises(ArgumentTypeError, match="takes whole numbers"):
+        counts.attempt(1)
