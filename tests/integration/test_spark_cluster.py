@@ -88,9 +88,9 @@ def expected(zipped: bool) -> list[str]:
     return sorted(f"{x * 2} {x // 2 + 1} tide added needed archived {zipped}" for x in range(6))
 
 
-@pytest.fixture(scope="module")
-def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("cluster")) as started:
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[Cluster]:
+    with cluster(tmp_path) as started:
         yield started
 
 

@@ -33,6 +33,7 @@ from tidegate.state.layout import STATE, state_name
 from tidegate.state.operator_state import OperatorStates
 from tidegate.state.refs import StateFile, StateSchema
 from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot, Redistribution, StoredPart
+from tidegate.state.timer_rows import TimerWriter
 
 PURPOSE = "savepoint storage"
 
@@ -53,6 +54,12 @@ class _Keyed:
     map_key_type: Any
 
 
+@dataclass(frozen=True)
+class _Timers:
+    rows: Iterable[Any]
+    key_type: Any
+
+
 @dataclass
 class _Edit:
     """What becomes of one operator."""
@@ -61,6 +68,7 @@ class _Edit:
     name: str = ""
     keyed: dict[str, _Keyed] = field(default_factory=dict)
     own: dict[str, tuple[StateDescriptor, Any, Redistribution]] = field(default_factory=dict)
+    timers: list[_Timers] = field(default_factory=list)
     removed: set[str] = field(default_factory=set)
     new_uid: str | None = None
     is_new: bool = False
@@ -102,9 +110,7 @@ class SnapshotWriter:
         ``StateRow``, which may have a namespace.
         """
         edit = self._edit(uid)
-        stored = None if self._base is None or edit.is_new else self._base.stored(uid)
-        if key_type is None and stored is not None and stored.key_type:
-            key_type = parse_type(stored.key_type)
+        key_type = self._key_type(uid, edit, key_type)
         if isinstance(state, str):
             schema = _schema(self._existing(uid), uid, state)
             map_key_type = parse_type(schema.key_type) if schema.key_type else None
@@ -112,6 +118,17 @@ class SnapshotWriter:
             schema, map_key_type = schema_of(state), getattr(state, "key_type_info", None)
         edit.keyed[schema.name] = _Keyed(schema, rows, key_type, map_key_type)
         return self
+
+    def with_timers(self, uid: str, rows: Iterable[Any], *, key_type: Any = None) -> Self:
+        """More timers of the operator with a uid, beside those it has: ``(key, time in milliseconds)`` for event time, or
+        ``TimerRow``, which names the domain and may have a namespace. ``key_type``: as of ``with_keyed_state``."""
+        edit = self._edit(uid)
+        edit.timers.append(_Timers(rows, self._key_type(uid, edit, key_type)))
+        return self
+
+    def _key_type(self, uid: str, edit: _Edit, named: Any) -> Any:
+        stored = None if self._base is None or edit.is_new else self._base.stored(uid)
+        return parse_type(stored.key_type) if named is None and stored is not None and stored.key_type else named
 
     def with_list_state(self, uid: str, descriptor: StateDescriptor, values: Iterable[Any]) -> Self:
         """A list of the operator itself: its elements are dealt out to the subtasks."""
@@ -239,6 +256,8 @@ class _Editing:
         subtasks = [self._kept(snapshot) for snapshot in self._stored.subtasks]
         for keyed in self._edit.keyed.values():
             subtasks = self._with_keyed(subtasks, keyed)
+        for timers in self._edit.timers:
+            subtasks = self._with_timers(subtasks, timers)
         for name, (descriptor, values, how) in self._edit.own.items():
             subtasks = [self._with_own(n, s, name, descriptor, values, how) for n, s in enumerate(subtasks)]
         changes: dict[str, Any] = {"subtasks": subtasks}
@@ -248,12 +267,14 @@ class _Editing:
 
     def _refuse_other_keys(self) -> None:
         kept = self._stored.key_type if self._stored.keyed_files() else ""
-        for keyed in self._edit.keyed.values():
-            declared = key_identity(keyed.key_type).describe
+        given = [(f"state {name!r}", keyed.key_type) for name, keyed in self._edit.keyed.items()]
+        given += [("timers", timers.key_type) for timers in self._edit.timers]
+        for what, key_type in given:
+            declared = key_identity(key_type).describe
             if kept and declared != kept:
                 raise SnapshotError(
                     "All keyed states of an operator have the keys of its key_by.",
-                    where=f"{self._where}, state {keyed.schema.name!r}",
+                    where=f"{self._where}, {what}",
                     found=f"keys of type {declared}; the others have {kept}",
                     cure="give the key_type of the program's key_by",
                 )
@@ -298,19 +319,27 @@ class _Editing:
 
     def _with_keyed(self, subtasks: list[OperatorSnapshot], keyed: _Keyed) -> list[OperatorSnapshot]:
         """The files hold all key groups; every subtask names those that have some of its own."""
-        windows = next((part.windows for part in keyed_parts(self._stored) if part.windows), "")
         writer = StateWriter(
             self._target.root,
             keyed.schema,
             keyed.key_type,
             self._stored.max_parallelism,
             map_key_type=keyed.map_key_type,
-            windows=windows,
+            windows=self._windows(),
             now_ms=time.time_ns() // 1_000_000,
         )
         written = getattr(keyed.rows, "write", None)
         files = written(writer) if written is not None else list(writer.write(keyed.rows))  # type: ignore[arg-type]
-        return [self._joined(subtask, files, writer.schema, keyed.key_type) for subtask in self._placed(subtasks)]
+        return [self._joined(subtask, files, keyed.key_type, writer.schema) for subtask in self._placed(subtasks)]
+
+    def _with_timers(self, subtasks: list[OperatorSnapshot], timers: _Timers) -> list[OperatorSnapshot]:
+        most = self._stored.max_parallelism
+        writer = TimerWriter(self._target.root, self._where, timers.key_type, most, self._windows())
+        files = list(writer.write(timers.rows))
+        return [self._joined(subtask, files, timers.key_type) for subtask in self._placed(subtasks)]
+
+    def _windows(self) -> str:
+        return next((part.windows for part in keyed_parts(self._stored) if part.windows), "")
 
     def _placed(self, subtasks: list[OperatorSnapshot]) -> list[OperatorSnapshot]:
         """Each with the keyed part of its groups."""
@@ -319,7 +348,7 @@ class _Editing:
         return [s if s.keyed is not None else s.with_part(KEYED, empty[n]) for n, s in enumerate(subtasks)]
 
     def _joined(
-        self, subtask: OperatorSnapshot, files: list[StateFile], schema: StateSchema, key_type: Any
+        self, subtask: OperatorSnapshot, files: list[StateFile], key_type: Any, *schemas: StateSchema
     ) -> OperatorSnapshot:
         part = subtask.keyed
         assert part is not None
@@ -327,7 +356,7 @@ class _Editing:
         made = KeyedPart(
             part.groups,
             (*part.files, *more),
-            (*part.schemas, schema),
+            (*part.schemas, *schemas),
             key_identity(key_type).describe,
             part.windows,
         )

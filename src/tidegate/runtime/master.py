@@ -48,6 +48,7 @@ from tidegate.runtime.statistics import Listener, RoundStatistics
 from tidegate.runtime.stop import STOPPED, Stop
 from tidegate.runtime.view import JobRecorder, JobView
 from tidegate.state.local_dir import choose_root
+from tidegate.state.stores import opener
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class JobMaster:
         self._listeners = listeners if listeners is not None else []
         self._settings = settings = JobSettings.of(program.configuration)
         self.job_id = settings.job_id or new_job_id()
+        opener(settings.state_backend, settings.stores)  # what it needs must be installed
         self.status = JobStatus.CREATED
         self._status_lock = threading.Lock()
         self._restarts = restart_strategy(program.configuration, settings.checkpoints is not None)

@@ -8,7 +8,7 @@ import tempfile
 import time
 from urllib.parse import quote
 
-from tidegate.common.errors import StorageError
+from tidegate.common.errors import ConfigurationError, StorageError
 
 SHARED_MEMORY = "/dev/shm"
 ENOUGH_FREE = 2 << 30
@@ -17,13 +17,29 @@ ENOUGH_FREE = 2 << 30
 def choose_root(configured: str | None = None) -> str:
     """The configured directory; else shared memory if there is space; else the directory for temporary files."""
     if configured:
-        return os.path.abspath(os.path.expanduser(configured))
+        root = os.path.abspath(os.path.expanduser(configured))
+        _refuse_unusable(root)
+        return root
     try:
         if os.access(SHARED_MEMORY, os.W_OK) and shutil.disk_usage(SHARED_MEMORY).free >= ENOUGH_FREE:
             return SHARED_MEMORY
     except OSError:
         pass  # no such file system here
     return tempfile.gettempdir()
+
+
+def _refuse_unusable(root: str) -> None:
+    """What is wrong here already is told before the start. One that is missing here may be there, or be made, where workers run."""
+    nearest = root
+    while not os.path.exists(nearest):
+        nearest = os.path.dirname(nearest)
+    if not os.path.isdir(nearest) or (nearest == root and not os.access(root, os.W_OK | os.X_OK)):
+        raise ConfigurationError(
+            "The working directory of local state must be a directory this user may write to.",
+            where=root,
+            found="a directory without permission to write" if os.path.isdir(nearest) else f"{nearest} is a file",
+            cure="choose another with tidegate.state.local-dir, or state.backend.rocksdb.localdir for rocksdb",
+        )
 
 
 def boot_id() -> str:

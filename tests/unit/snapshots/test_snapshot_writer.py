@@ -11,6 +11,7 @@ from snapshot_jobs import RECORDS, RULES, every_kind, kept, own_states, read_so_
 from tidegate.checkpoint.difference import difference
 from tidegate.common import Time, Types
 from tidegate.common.errors import RestoreError, SnapshotError, StateFormatError
+from tidegate.datastream import KeyedProcessFunction
 from tidegate.datastream.state import (
     ListStateDescriptor,
     MapStateDescriptor,
@@ -18,7 +19,7 @@ from tidegate.datastream.state import (
     ValueStateDescriptor,
 )
 from tidegate.state import entries
-from tidegate.state_reader import SavepointReader, StateRow, Window
+from tidegate.state_reader import SavepointReader, StateRow, TimerRow, Window
 from tidegate.state_writer import SavepointWriter
 
 COUNT = ValueStateDescriptor("count", Types.LONG())
@@ -186,3 +187,70 @@ def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError) as refused:
         writer.write(str(tmp_path / "new"))
     assert refused.value.found == "keys of type LONG; the others have STRING"
+
+
+class Rings(KeyedProcessFunction):
+    """What rings, and the state the key then has."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(COUNT)
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        yield from ()
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ctx.get_current_key(), timestamp, ctx.time_domain().name, self.count.value() or 0
+
+
+def rings(env: Any, numbers: Any) -> Any:
+    return numbers.key_by(lambda x: f"k{x % 5}", key_type=Types.STRING()).process(Rings()).uid("every kind")
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("per_file", [2, entries.ENTRIES_PER_FILE])
+def test_a_job_begins_with_rows_as_its_timers(
+    tmp_path: Path, parallelism: int, per_file: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entries, "ENTRIES_PER_FILE", per_file)
+    timers = [("k0", 500), ("k0", 500), ("k1", -3), ("elsewhere", 19_000), TimerRow("k2", 1_000, "processing")]
+    writer = SavepointWriter.new().with_timers("every kind", timers, key_type=Types.STRING())
+    path = writer.with_keyed_state("every kind", COUNT, [("k0", 7)], key_type=Types.STRING()).write(
+        str(tmp_path / "new")
+    )
+    assert {timer.key for timer in SavepointReader(path).read_timers("every kind")} == {"k0", "k1", "k2", "elsewhere"}
+    assert run(rings, tmp_path / "jobs", restore=path, parallelism=parallelism) == [
+        ("elsewhere", 19_000, "EVENT_TIME", 0),
+        ("k0", 500, "EVENT_TIME", 7),
+        ("k1", -3, "EVENT_TIME", 0),
+        ("k2", 1_000, "PROCESSING_TIME", 0),
+    ]
+
+
+def test_timers_beside_those_of_an_existing_snapshot(tmp_path: Path) -> None:
+    reader = kept(every_kind, tmp_path / "failed", parallelism=2)
+    before = set(reader.read_timers("every kind"))
+    more = TimerRow("k9", 10**13, "event")
+    path = SavepointWriter.from_existing(reader.address).with_timers("every kind", [more]).write(str(tmp_path / "new"))
+    assert set(SavepointReader(path).read_timers("every kind")) == {*before, more}
+    assert len(before) == 6
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [
+        (("k0",), "not (key, time)"),
+        (("k0", 1.5), "whole number"),
+        ((5, 1), "5"),
+        (TimerRow("k0", 1, "lunar"), "lunar"),
+        (("k0", 1 << 70), str(1 << 70)),
+    ],
+)
+def test_timers_that_are_none(tmp_path: Path, row: Any, found: str) -> None:
+    writer = SavepointWriter.new().with_timers("every kind", [row], key_type=Types.STRING())
+    with pytest.raises(StateFormatError, match="Rows that become timers are") as refused:
+        writer.write(str(tmp_path / "new"))
+    assert found in str(refused.value.found)
+    assert not (tmp_path / "new").exists()
+    mixed = SavepointWriter.new().with_timers("a", [], key_type=Types.STRING())
+    with pytest.raises(SnapshotError, match="All keyed states of an operator have the keys of its key_by"):
+        mixed.with_keyed_state("a", COUNT, [], key_type=Types.LONG()).write(str(tmp_path / "new"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.common.errors import StorageError
+from tidegate.common.errors import ConfigurationError, StorageError
 from tidegate.state import local_dir
 
 Usage = namedtuple("Usage", "total used free")
@@ -62,3 +62,18 @@ def test_a_directory_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "getuid", lambda: real + 1)
     with pytest.raises(StorageError, match=f"belongs to user {real}"):
         local_dir.store_path(str(tmp_path), "job", "op", 0)
+
+
+@pytest.mark.parametrize("below", ["", "/deeper/still"])
+def test_a_configured_directory_that_cannot_be_is_refused_before_the_start(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ConfigurationError) as caught:
+        local_dir.choose_root(f"{tmp_path}/file{below}")
+    text = str(caught.value)
+    assert text.startswith("The working directory of local state must be a directory this user may write to.")
+    assert f"where: {tmp_path}/file{below}\n  found: {tmp_path}/file is a file" in text
+    assert "cure: choose another with tidegate.state.local-dir, or state.backend.rocksdb.localdir for rocksdb" in text
+
+
+def test_a_configured_directory_that_is_missing_here_may_be_elsewhere(tmp_path: Path) -> None:
+    assert local_dir.choose_root(f"{tmp_path}/not/yet") == f"{tmp_path}/not/yet"
