@@ -125,6 +125,20 @@ class CheckpointCoordinator:
             properties=properties or {},
         )
 
+    def too_large(self, operators: list[OperatorState]) -> str | None:
+        """What has more state than may be kept in memory, if anything does."""
+        most = self._policy.max_state_bytes
+        for operator in operators if most is not None else ():
+            for subtask, snapshot in enumerate(operator.subtasks):
+                size = sum(file.size for file in snapshot.files())
+                if most is not None and size > most:
+                    return (
+                        f"'{operator.name}' ({subtask + 1}/{operator.parallelism}) has {size:,} bytes of state, and "
+                        f"{most:,} may be kept in memory; use execution.checkpointing.storage: filesystem, or raise "
+                        "tidegate.checkpoint.max-state-size"
+                    )
+        return None
+
     def stored(self, pending: PendingCheckpoint, completed: CompletedCheckpoint) -> None:
         """Step 7 is done. The checkpoint is still under way until it is ``through``."""
         pending.over = True

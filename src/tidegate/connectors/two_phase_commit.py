@@ -36,9 +36,9 @@ class TwoPhaseCommitSinkFunction(ABC):
     A transaction handle pickles and is all another process needs to commit or abort. ``begin_transaction``,
     ``invoke`` and ``pre_commit`` run in tasks; the others run on the driver, maybe in a process that knows nothing
     of the transaction but its handle (``abort`` also runs in the task when the attempt fails). After a restart,
-    transactions of completed checkpoints get ``recover_and_commit``, all others of this job and sink
-    ``recover_and_abort``. A crash between ``begin_transaction`` and its return leaves no trace: what must not stay
-    behind should be made in ``invoke`` or carry a time-out.
+    transactions of completed checkpoints get ``recover_and_commit`` (in at-least-once mode also those whose commit had begun),
+    all others of this job and sink ``recover_and_abort``. A crash between ``begin_transaction`` and its return leaves no
+    trace: what must not stay behind should be made in ``invoke`` or carry a time-out.
     """
 
     @abstractmethod
@@ -164,11 +164,22 @@ class _TransactionCommitter(Committer):
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._function, self._intents, self._now_ms = function, Intents(context.staging), now_ms
-        self._check_lease = context.check_lease
+        self._check_lease, self._publishes = context.check_lease, context.publishes
         self._done: set[str] = set()
 
     def commit(self, committables: list[Any]) -> None:
+        if self._publishes:
+            self._decide(committables)
         self._commit(committables, self._function.commit)
+
+    def _decide(self, committables: list[Any]) -> None:
+        """Write down, look at the lease, act. An attempt that has listed intents before this was written down holds a newer
+        lease, and shows here; one that lists later finds it and commits too."""
+        for committable in committables:
+            if committable["intent"] not in self._done:
+                _ask(lambda intent, of=committable: Intents.decide(intent, of["transaction"]), committable["intent"])
+        faults.point("K3.two-phase.decided", count=len(committables))
+        self._check_lease()
 
     def recover(self, committables: list[Any]) -> None:
         self._commit(committables, self._function.recover_and_commit, recovering=True)
@@ -194,7 +205,7 @@ class _TransactionCommitter(Committer):
             faults.point("K3.two-phase.committed", intent=intent)
             # Not best effort: with its intent left behind, a committed transaction would be aborted after the next
             # restore.
-            _ask(Intents.close, intent)
+            _ask(Intents.close_decided if self._publishes else Intents.close, intent)
             self._done.add(intent)
         self._done.clear()
 
@@ -224,8 +235,13 @@ class _TransactionCommitter(Committer):
         self._check_lease()
         self._intents.remove(left)
         for intent in listed:
-            handle = Intents.handle(intent) if intent not in wanted else None
-            if handle is not None:
+            if intent in wanted:
+                continue
+            decided, handle = Intents.decided(intent), Intents.handle(intent)
+            if decided is not None:
+                _ask(self._function.recover_and_commit, cloudpickle.loads(decided))
+                Intents.close_decided(intent)
+            elif handle is not None:
                 faults.point("K2.two-phase.before-abort", intent=intent)
                 self._function.recover_and_abort(cloudpickle.loads(handle))
                 faults.point("K2.two-phase.aborted", intent=intent)

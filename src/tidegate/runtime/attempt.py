@@ -412,7 +412,7 @@ class Attempt:
             if ending is not None and not stored:
                 self._last_failed(RoundError("the round of the last checkpoint took longer than its timeout"))
         elif carried is not None:
-            savepoint = self._savepoints.cut(carried, self.progress, self._planner, number)
+            savepoint = self._savepoints.cut(carried, self._lane.with_unpublished(self.progress), self._planner, number)
             if ending is not None:
                 self._lane.end_with(savepoint, self.progress.committables)
 

@@ -173,6 +173,10 @@ class AttemptCheckpoints:
             self._coordinator.abort(pending, CheckpointFailureReason.EXPIRED, f"round {round}")
             return False
         operators = progress.operator_states(planner.snapshots())
+        if (too_large := self._coordinator.too_large(operators)) is not None:
+            self._give_up(pending.checkpoint_id, too_large)
+            self._coordinator.abort(pending, CheckpointFailureReason.STATE_TOO_LARGE, too_large)
+            return False
         properties = ending.properties() if ending is not None else {}
         metadata = self._coordinator.cut(
             pending, operators, round=round, finished=planner.finished, properties=properties
