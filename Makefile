@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers crash soak test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
+.PHONY: setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers crash soak mutants s3 test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
 
 setup: $(VENV)/.setup-done
 
@@ -54,6 +54,15 @@ test: setup
 
 soak: setup
 	$(BIN)/python -m pytest -m slow tests
+
+# Checkpoint storage on an S3 server, which the test starts: moto and s3fs are installed for it, beside what is locked.
+s3: setup
+	$(BIN)/uv pip install --quiet --python $(BIN)/python "moto[server]>=5.1" "s3fs>=2025.3"
+	$(BIN)/python -m pytest -m slow tests/servers/test_s3_storage.py
+
+# Mutants of the protocol, each run against the simulated fault tests: all must be caught. Or one: make mutants MUTANT="ignore the lease".
+mutants: setup
+	$(BIN)/python tests/mutants/mutant_run.py $(if $(MUTANT),"$(MUTANT)")
 
 # The unit tests with every Python we support: those on the PATH, the others from Maven Central (scripts/test_pythons.py).
 test-pythons: setup

@@ -58,6 +58,11 @@ class CheckpointCoordinator:
         """Whether it is time for the next checkpoint, and only the one under way is in the way."""
         return self._trigger.late(self._now(), early_ms)
 
+    def due_in_ms(self) -> float | None:
+        """Until the next one is due; None while another must end first."""
+        due = self._trigger.next_due()
+        return None if due is None else max(0.0, due - self._now())
+
     @property
     def is_full(self) -> bool:
         """As many checkpoints as may be are under way: the next one waits until one of them has ended."""
@@ -124,6 +129,20 @@ class CheckpointCoordinator:
             finished=finished,
             properties=properties or {},
         )
+
+    def too_large(self, operators: list[OperatorState]) -> str | None:
+        """What has more state than may be kept in memory, if anything does."""
+        most = self._policy.max_state_bytes
+        for operator in operators if most is not None else ():
+            for subtask, snapshot in enumerate(operator.subtasks):
+                size = sum(file.size for file in snapshot.files())
+                if most is not None and size > most:
+                    return (
+                        f"'{operator.name}' ({subtask + 1}/{operator.parallelism}) has {size:,} bytes of state, and "
+                        f"{most:,} may be kept in memory; use execution.checkpointing.storage: filesystem, or raise "
+                        "tidegate.checkpoint.max-state-size"
+                    )
+        return None
 
     def stored(self, pending: PendingCheckpoint, completed: CompletedCheckpoint) -> None:
         """Step 7 is done. The checkpoint is still under way until it is ``through``."""

@@ -14,6 +14,7 @@ class CheckpointFailureReason(Enum):
     DECLINED = ("a subtask declined: its snapshot or pre-commit failed", True)
     TRIGGER_FAILED = ("could not be triggered: checkpoint storage failed", True)
     STORAGE_FAILED = ("its metadata could not be stored", True)
+    STATE_TOO_LARGE = ("its state is larger than tidegate.checkpoint.max-state-size", True)
     OUTCOME_UNKNOWN = ("storage did not say whether its metadata was stored", True)
     SAVEPOINT_FAILED = ("the job was to end with it, and the savepoint beside it could not be written", False)
     ROUND_FAILED = ("the round that carried its barrier failed; the restart strategy decides", False)

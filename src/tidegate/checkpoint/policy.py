@@ -36,6 +36,10 @@ class CheckpointPolicy:
     tolerable_failures: int = options.CHECKPOINT_TOLERABLE.default
     retained: int = options.CHECKPOINT_RETAINED.default
     retention: Retention = _DEFAULT_RETENTION
+    max_state_bytes: int | None = None
+    """Of a subtask of an operator, where checkpoints are kept in memory."""
+    at_least_once: bool = False
+    """Output is committed with its round, and does not wait for a checkpoint."""
 
     def __post_init__(self) -> None:
         _at_least("interval", self.interval_ms, MINIMUM_MS, " ms")
@@ -64,6 +68,9 @@ class CheckpointPolicy:
         retention = configuration.get(PREFIX + "externalized-checkpoint-retention")
         if retention is not None:
             given["retention"] = _retention(retention)
+        if configuration.get(PREFIX + "storage") == "jobmanager":
+            given["max_state_bytes"] = configuration.get(options.MAX_STATE_SIZE.key) or options.MAX_STATE_SIZE.default
+        given["at_least_once"] = configuration.get(PREFIX + "mode") == "AT_LEAST_ONCE"
         return CheckpointPolicy(interval_ms=interval, **given)
 
 

@@ -35,7 +35,7 @@ def facts(program: Program) -> dict[str, Any]:
     """The same as data."""
     settings = JobSettings.of(program.configuration)
     graph = build(program, settings.parallelism, settings.max_parallelism, {})
-    guarantee = guarantee_of(graph, checkpoints=settings.checkpoints is not None)
+    guarantee = guarantee_of(graph, settings.checkpoints)
     chains = [
         {
             "level": number,
@@ -81,7 +81,7 @@ def explained(program: Program) -> Iterator[str]:
     settings = JobSettings.of(program.configuration)
     graph = build(program, settings.parallelism, settings.max_parallelism, {})
     yield f"job '{graph.name}': {len(graph.operators)} operators, {len(graph.chains)} chains, {len(graph.levels)} levels"
-    guarantee = guarantee_of(graph, checkpoints=settings.checkpoints is not None)
+    guarantee = guarantee_of(graph, settings.checkpoints)
     yield f"guarantee: {guarantee}"
     yield from (f"  {line}" for line in guarantee.lines())
     yield from _levels(graph)

@@ -265,3 +265,9 @@ def _check_unaligned(result: dict[str, Any]) -> None:
             found=f"mode {mode}, {concurrent} concurrent",
             cure=f"set '{CHECKPOINT_MODE.key}' to EXACTLY_ONCE and '{CHECKPOINT_CONCURRENT.key}' to 1",
         )
+    raise ConfigurationError(
+        "Checkpoints are aligned in this version: a checkpoint waits for the records in front of it",
+        where=f"'{UNALIGNED.key}'",
+        found="true",
+        cure="leave it out; smaller rounds (tidegate.round.max-records) make a checkpoint wait for less",
+    )

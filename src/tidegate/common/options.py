@@ -93,7 +93,7 @@ def _job_id(value: str) -> str | None:
     return None if fits else "must be 1 to 64 letters, digits, '_', '.' or '-', because it names a directory"
 
 
-_UNALIGNED = "checkpoints stay aligned in this version"
+_UNALIGNED = "it is of unaligned checkpoints, which this version does not take"
 
 # -- program and execution --------------------------------------------------------------------------
 
@@ -177,10 +177,9 @@ CHECKPOINT_MODE = _option(
     "execution.checkpointing.mode",
     choice(["EXACTLY_ONCE", "AT_LEAST_ONCE"]),
     "EXACTLY_ONCE",
-    "The guarantee of checkpoints.",
+    "EXACTLY_ONCE: output waits for the checkpoint that covers it. AT_LEAST_ONCE: it is committed with its round, so a "
+    "failure repeats what came behind the latest checkpoint.",
     "execution.checkpointing.consistency-mode",
-    note="AT_LEAST_ONCE runs as EXACTLY_ONCE, output waits for its checkpoint",
-    inert=lambda value: value == "AT_LEAST_ONCE",
 )
 CHECKPOINT_TIMEOUT = _option(
     "execution.checkpointing.timeout",
@@ -240,9 +239,10 @@ SAVEPOINT_DIR = _option(
 )
 CHECKPOINT_STORAGE = _option(
     "execution.checkpointing.storage",
-    choice(["filesystem"], {"file-system": "filesystem"}),
+    choice(["filesystem", "jobmanager"], {"file-system": "filesystem", "job-manager": "jobmanager"}),
     "filesystem",
-    "Where checkpoints are kept.",
+    "Where checkpoints are kept. jobmanager: in the memory of the driver's host, unless there is a directory, and only as much as "
+    "tidegate.checkpoint.max-state-size.",
     "state.checkpoint-storage",
 )
 CHECKPOINT_AFTER_FINISH = _option(
@@ -251,16 +251,14 @@ CHECKPOINT_AFTER_FINISH = _option(
     True,
     "A final checkpoint commits the last output of bounded sources.",
     "execution.checkpointing.checkpoints-after-tasks-finish.enabled",
-    note="false runs as true, without the final checkpoint the last output would be lost",
-    inert=lambda value: not value,
+    check=lambda value: None if value else "must be true: without the final checkpoint the last output would be lost",
 )
 UNALIGNED = _option(
     "execution.checkpointing.unaligned.enabled",
     BOOL,
     False,
-    "In-flight data as part of the checkpoint.",
+    "In-flight data as part of the checkpoint: refused in this version.",
     "execution.checkpointing.unaligned",
-    note=_UNALIGNED,
 )
 FORCE_UNALIGNED = _option(
     "execution.checkpointing.unaligned.forced", BOOL, False, "Unaligned also where it is not advised.", note=_UNALIGNED
@@ -565,6 +563,13 @@ CACHE_SIZE = _option(
     256 << 20,
     "About how much memory the cached state of a keyed operator may take in each subtask; what was used last stays.",
     check=_at_least(0, " bytes"),
+)
+MAX_STATE_SIZE = _option(
+    "tidegate.checkpoint.max-state-size",
+    MEMORY,
+    5 << 20,
+    "Most state a subtask of an operator may have if execution.checkpointing.storage is jobmanager.",
+    check=_at_least(1, " bytes"),
 )
 LEASE_TIMEOUT = _option(
     "tidegate.checkpoint.lease-timeout",

@@ -78,7 +78,8 @@ class FileSink(Sink):
     """Exactly-once files. Records go to hidden files; a finished one is renamed when its checkpoint completes.
 
     Part files are ``<bucket>/<prefix>-<uid>-<counter><suffix>``; ``uid`` belongs to the subtask's round that finished the
-    part, ``counter`` numbers its parts. Without checkpointing files appear at the end of the job. Unfinished parts live on
+    part, ``counter`` numbers its parts. In at-least-once mode every round ends its parts.
+    Without checkpointing files appear at the end of the job. Unfinished parts live on
     in hidden files, which stay as long as a checkpoint of the job that is kept names them: each of these can be restored,
     also by another job, which then goes on with copies. Records committed behind a checkpoint somebody goes back to are
     written again.
@@ -89,6 +90,10 @@ class FileSink(Sink):
 
     def __init__(self, settings: FileSinkSettings) -> None:
         self.settings = settings
+        if settings.compaction is not None:
+            self.holds_back = (
+                f"FileSink at {settings.base_path} with enable_compact, which waits until there is enough for a file"
+            )
 
     @staticmethod
     def for_row_format(base_path: str, encoder: Any) -> FileSink.RowFormatBuilder:

@@ -154,7 +154,7 @@ class FileSinkWriter(SinkWriter):
         return Prepared(committables, self._state(kept))
 
     def _rolls(self, part: Part, end_of_input: bool) -> bool:
-        if end_of_input or self._context.savepoint:
+        if end_of_input or self._context.savepoint or self._context.publishes:
             return True
         at_checkpoint = self._context.checkpoint_id is not None
         part.checkpoints += at_checkpoint and self._settings.compaction is not None

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import cloudpickle
 
 from tidegate.common import faults
+from tidegate.common.arguments import expect_int, wrong
 from tidegate.common.errors import CommitError, ProgramError, RetryableCommitError, TidegateError
 from tidegate.connectors.function_sink import SinkContext
 from tidegate.connectors.intents import Intents
@@ -22,6 +26,8 @@ from tidegate.operators.sink import (
     WriterContext,
 )
 
+log = logging.getLogger(__name__)
+
 
 class TwoPhaseCommitSinkFunction(ABC):
     """One transaction for each round and subtask that has records; an attempt that is repeated has a transaction
@@ -30,9 +36,9 @@ class TwoPhaseCommitSinkFunction(ABC):
     A transaction handle pickles and is all another process needs to commit or abort. ``begin_transaction``,
     ``invoke`` and ``pre_commit`` run in tasks; the others run on the driver, maybe in a process that knows nothing
     of the transaction but its handle (``abort`` also runs in the task when the attempt fails). After a restart,
-    transactions of completed checkpoints get ``recover_and_commit``, all others of this job and sink
-    ``recover_and_abort``. A crash between ``begin_transaction`` and its return leaves no trace: what must not stay
-    behind should be made in ``invoke`` or carry a time-out.
+    transactions of completed checkpoints get ``recover_and_commit`` (in at-least-once mode also those whose commit had begun),
+    all others of this job and sink ``recover_and_abort``. A crash between ``begin_transaction`` and its return leaves no
+    trace: what must not stay behind should be made in ``invoke`` or carry a time-out.
     """
 
     @abstractmethod
@@ -65,6 +71,30 @@ class TwoPhaseCommitSinkFunction(ABC):
     def recover_and_abort(self, transaction: Any) -> None:
         """Abort after a restart."""
         self.abort(transaction)
+
+    # -- time-outs of the outside system ---------------------------------------------------------------------------------
+
+    transaction_timeout_ms: int | None = None
+    timeout_warning_ratio: float | None = None
+    ignores_failures_after_timeout = False
+
+    def set_transaction_timeout(self, transaction_timeout: int) -> TwoPhaseCommitSinkFunction:
+        """After so many milliseconds the outside system drops a transaction. The two below use it."""
+        self.transaction_timeout_ms = expect_int("set_transaction_timeout", transaction_timeout, "900_000")
+        return self
+
+    def enable_transaction_timeout_warnings(self, warning_ratio: float) -> TwoPhaseCommitSinkFunction:
+        """Warn about a commit that comes when this part of the time-out, from 0 to 1, has passed."""
+        if isinstance(warning_ratio, bool) or not isinstance(warning_ratio, float | int) or not 0 <= warning_ratio <= 1:
+            raise wrong("enable_transaction_timeout_warnings", "a number from 0 to 1", warning_ratio, "0.8")
+        self.timeout_warning_ratio = float(warning_ratio)
+        return self
+
+    def ignore_failures_after_transaction_timeout(self) -> TwoPhaseCommitSinkFunction:
+        """After a restart: a transaction older than its time-out that cannot be committed is given up, with an error in the
+        log. **Its records are lost**; without this the job fails, and would fail again with every start."""
+        self.ignores_failures_after_timeout = True
+        return self
 
 
 class TwoPhaseCommitSink(Sink):
@@ -114,7 +144,8 @@ class _TransactionWriter(SinkWriter):
         faults.point("K1.two-phase.pre-commit", attempt=self._context.attempt)
         self._function.pre_commit(self._transaction)
         # Pickled again: pre-commit may have added to the handle what the commit needs.
-        return Prepared([{"intent": self._intent, "transaction": _pickled(self._transaction)}])
+        made = {"intent": self._intent, "transaction": _pickled(self._transaction), "begun_ms": self._context.now_ms}
+        return Prepared([made])
 
     def abort(self) -> None:
         if self._begun:
@@ -124,31 +155,73 @@ class _TransactionWriter(SinkWriter):
 
 
 class _TransactionCommitter(Committer):
-    def __init__(self, function: TwoPhaseCommitSinkFunction, context: CommitterContext) -> None:
-        self._function, self._intents = function, Intents(context.staging)
-        self._check_lease = context.check_lease
+    """``now_ms``: the clock that a transaction's age is taken by."""
+
+    def __init__(
+        self,
+        function: TwoPhaseCommitSinkFunction,
+        context: CommitterContext,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._function, self._intents, self._now_ms = function, Intents(context.staging), now_ms
+        self._check_lease, self._publishes = context.check_lease, context.publishes
         self._done: set[str] = set()
 
     def commit(self, committables: list[Any]) -> None:
+        if self._publishes:
+            self._decide(committables)
         self._commit(committables, self._function.commit)
 
-    def recover(self, committables: list[Any]) -> None:
-        self._commit(committables, self._function.recover_and_commit)
+    def _decide(self, committables: list[Any]) -> None:
+        """Write down, look at the lease, act. An attempt that has listed intents before this was written down holds a newer
+        lease, and shows here; one that lists later finds it and commits too."""
+        for committable in committables:
+            if committable["intent"] not in self._done:
+                _ask(lambda intent, of=committable: Intents.decide(intent, of["transaction"]), committable["intent"])
+        faults.point("K3.two-phase.decided", count=len(committables))
+        self._check_lease()
 
-    def _commit(self, committables: list[Any], commit: Any) -> None:
+    def recover(self, committables: list[Any]) -> None:
+        self._commit(committables, self._function.recover_and_commit, recovering=True)
+
+    def _commit(self, committables: list[Any], commit: Any, *, recovering: bool = False) -> None:
         for committable in committables:
             intent = committable["intent"]
             if intent in self._done:
                 continue  # done before an error of a later one: this call is its retry
             transaction = cloudpickle.loads(committable["transaction"])
             faults.point("K3.two-phase.before-commit", intent=intent)
-            _ask(commit, transaction)
+            is_late = self._is_late(committable, transaction)
+            try:
+                _ask(commit, transaction)
+            except (CommitError, RetryableCommitError) as error:
+                if not (recovering and is_late and self._function.ignores_failures_after_timeout):
+                    raise
+                log.error(
+                    "transaction %.200r is older than its time-out and is given up, its records are lost: %s",
+                    transaction,
+                    error,
+                )
             faults.point("K3.two-phase.committed", intent=intent)
             # Not best effort: with its intent left behind, a committed transaction would be aborted after the next
             # restore.
-            _ask(Intents.close, intent)
+            _ask(Intents.close_decided if self._publishes else Intents.close, intent)
             self._done.add(intent)
         self._done.clear()
+
+    def _is_late(self, committable: Any, transaction: Any) -> bool:
+        """Whether the outside system may have dropped it. Checkpoints of before did not say when it was begun."""
+        timeout, ratio, begun = (
+            self._function.transaction_timeout_ms,
+            self._function.timeout_warning_ratio,
+            committable.get("begun_ms"),
+        )
+        if timeout is None or begun is None:
+            return False
+        age = self._now_ms() - begun
+        if ratio is not None and age > ratio * timeout:
+            log.warning("transaction %.200r has been open for %d ms, its time-out is %d ms", transaction, age, timeout)
+        return bool(age > timeout)
 
     def abort(self, committables: list[Any]) -> None:
         for committable in committables:
@@ -162,8 +235,13 @@ class _TransactionCommitter(Committer):
         self._check_lease()
         self._intents.remove(left)
         for intent in listed:
-            handle = Intents.handle(intent) if intent not in wanted else None
-            if handle is not None:
+            if intent in wanted:
+                continue
+            decided, handle = Intents.decided(intent), Intents.handle(intent)
+            if decided is not None:
+                _ask(self._function.recover_and_commit, cloudpickle.loads(decided))
+                Intents.close_decided(intent)
+            elif handle is not None:
                 faults.point("K2.two-phase.before-abort", intent=intent)
                 self._function.recover_and_abort(cloudpickle.loads(handle))
                 faults.point("K2.two-phase.aborted", intent=intent)

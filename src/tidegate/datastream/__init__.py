@@ -2,7 +2,11 @@
 
 from tidegate.datastream.async_data_stream import AsyncDataStream
 from tidegate.datastream.checkpoint_config import CheckpointConfig
-from tidegate.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage
+from tidegate.datastream.checkpoint_storage import (
+    CheckpointStorage,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
+)
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.data_stream import (
     BroadcastConnectedStream,
@@ -88,6 +92,7 @@ __all__ = [
     "FlatMapFunction",
     "GlobalWindow",
     "HashMapStateBackend",
+    "JobManagerCheckpointStorage",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",

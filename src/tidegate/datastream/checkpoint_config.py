@@ -14,14 +14,20 @@ from tidegate.common.options import (
     CHECKPOINT_MIN_PAUSE,
     CHECKPOINT_MODE,
     CHECKPOINT_RETENTION,
+    CHECKPOINT_STORAGE,
     CHECKPOINT_TIMEOUT,
     CHECKPOINT_TOLERABLE,
     FORCE_UNALIGNED,
+    MAX_STATE_SIZE,
     UNALIGNED,
     Option,
 )
 from tidegate.common.time import Duration, millis_of
-from tidegate.datastream.checkpoint_storage import FileSystemCheckpointStorage
+from tidegate.datastream.checkpoint_storage import (
+    CheckpointStorage,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
+)
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 
@@ -133,7 +139,7 @@ class CheckpointConfig:
         return bool(self._configuration.read(UNALIGNED))
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
-        """Kept, with a notice: checkpoints stay aligned in this version."""
+        """A job that has it is refused: checkpoints are aligned in this version."""
         return self._set(UNALIGNED, enabled)
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
@@ -168,15 +174,21 @@ class CheckpointConfig:
         """The directory of checkpoints (PyFlink 1.x; the key is ``execution.checkpointing.dir``)."""
         return self.set_checkpoint_storage(FileSystemCheckpointStorage(checkpoint_path))
 
-    def set_checkpoint_storage(self, storage: FileSystemCheckpointStorage) -> CheckpointConfig:
-        """Where checkpoints are kept."""
+    def set_checkpoint_storage(self, storage: CheckpointStorage) -> CheckpointConfig:
+        """Where checkpoints are kept: a ``FileSystemCheckpointStorage`` or a ``JobManagerCheckpointStorage``."""
+        if isinstance(storage, JobManagerCheckpointStorage):
+            self._set(CHECKPOINT_STORAGE, "jobmanager")._set(MAX_STATE_SIZE, storage.get_max_state_size())
+            path = storage.get_checkpoint_path()
+            return self if path is None else self._set(CHECKPOINT_DIR, path)
         if not isinstance(storage, FileSystemCheckpointStorage):
             raise wrong("set_checkpoint_storage", "a FileSystemCheckpointStorage", storage, "give it a directory")
-        return self._set(CHECKPOINT_DIR, storage.get_checkpoint_path())
+        return self._set(CHECKPOINT_STORAGE, "filesystem")._set(CHECKPOINT_DIR, storage.get_checkpoint_path())
 
-    def get_checkpoint_storage(self) -> FileSystemCheckpointStorage | None:
+    def get_checkpoint_storage(self) -> FileSystemCheckpointStorage | JobManagerCheckpointStorage | None:
         """Where checkpoints are kept; None if no directory is set."""
         path = self._configuration.read(CHECKPOINT_DIR)
+        if self._configuration.read(CHECKPOINT_STORAGE) == "jobmanager":
+            return JobManagerCheckpointStorage(path, self._configuration.read(MAX_STATE_SIZE))
         return None if path is None else FileSystemCheckpointStorage(path)
 
     def _set_int(self, option: Option, value: int, method: str) -> CheckpointConfig:

@@ -4,13 +4,40 @@ from __future__ import annotations
 
 from abc import ABC
 
-from tidegate.common.arguments import expect_text
+from tidegate.common.arguments import expect_int, expect_text
 
-__all__ = ["CheckpointStorage", "FileSystemCheckpointStorage"]
+__all__ = ["CheckpointStorage", "FileSystemCheckpointStorage", "JobManagerCheckpointStorage"]
 
 
 class CheckpointStorage(ABC):  # noqa: B024 - a common name, nothing in common
     """What ``CheckpointConfig.set_checkpoint_storage`` takes."""
+
+
+class JobManagerCheckpointStorage(CheckpointStorage):
+    """The memory of the driver's host: for little state, and gone with the host. With a path: that directory, and still little
+    state. Masters on this host only (``local[...]``)."""
+
+    DEFAULT_MAX_STATE_SIZE = 5 * 1024 * 1024
+
+    def __init__(self, checkpoint_path: str | None = None, max_state_size: int | None = None) -> None:
+        cure = 'for example "file:///var/checkpoints"'
+        self._path = None
+        if checkpoint_path is not None:
+            self._path = expect_text("JobManagerCheckpointStorage", checkpoint_path, cure).rstrip("/") or "/"
+        size = self.DEFAULT_MAX_STATE_SIZE if max_state_size is None else max_state_size
+        self._max_state_size = expect_int("JobManagerCheckpointStorage", size, "pass a number of bytes")
+
+    def get_checkpoint_path(self) -> str | None:
+        """The directory that was given, if one was."""
+        return self._path
+
+    def get_max_state_size(self) -> int:
+        """Most state a subtask of an operator may have, in bytes."""
+        return self._max_state_size
+
+    def get_savepoint_path(self) -> str | None:
+        """None: savepoints have a directory of their own, ``execution.checkpointing.savepoint-dir``."""
+        return None
 
 
 class FileSystemCheckpointStorage(CheckpointStorage):

@@ -14,6 +14,7 @@ from tidegate.common.ids import new_token
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TupleTypeInfo, TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.collect import CollectSink, collected
+from tidegate.connectors.for_each_checkpoint import for_each_checkpoint
 from tidegate.connectors.function_sink import FunctionSink
 from tidegate.connectors.print import PrintSink
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
@@ -291,6 +292,12 @@ class DataStream(StreamOperatorSettings):
         if is_class or not (hasattr(sink_func, "invoke") or callable(sink_func)):
             raise wrong("add_sink", "a SinkFunction object or a callable", sink_func, "for a Sink use sink_to")
         return self._sink("Unnamed", FunctionSink(sink_func))
+
+    def for_each_checkpoint(self, function: Callable[[Any, int], Any], *, idempotent: bool = False) -> DataStreamSink:
+        """``function(dataframe, checkpoint_id)`` is called on the driver when a checkpoint is complete, with the records that came
+        since the last one as a Spark DataFrame, for any writer. After a crash it may be called again with the same id and the same
+        records; ``idempotent`` says that it then changes nothing."""
+        return self._sink("For each checkpoint", for_each_checkpoint(function, self._type, idempotent=idempotent))
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
         """Every record as a line on the standard output of the program, behind the identifier if there is one."""

@@ -31,8 +31,10 @@ from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.cache import drop
 from tidegate.connectors.collection import CollectionSource
+from tidegate.connectors.dataframe_source import DataFrameSource
 from tidegate.connectors.formats.avro_files import AvroInputFormat
 from tidegate.connectors.socket_source import SocketSource
+from tidegate.connectors.stream_reader_source import StreamReaderSource
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
@@ -277,6 +279,18 @@ class StreamExecutionEnvironment(JobDependencies):
         """
         source = SocketSource(hostname, port, delimiter, max_retry, write_ahead=write_ahead)
         return self._source("Socket Stream", SourceSpec(source), Types.STRING()).force_non_parallel()
+
+    def from_dataframe(self, frame: Any, type_info: TypeInformation | None = None) -> DataStream:
+        """The rows of a Spark DataFrame, as ``Row`` records; bounded. Spark computes it once, when the job starts for the first
+        time, and its rows are kept with the checkpoints: a failure reads the same ones again."""
+        expect_type("from_dataframe", type_info)
+        return self._source("DataFrame", SourceSpec(DataFrameSource(frame)), type_info)
+
+    def from_data_source(self, data_source: Any, type_info: TypeInformation | None = None) -> DataStream:
+        """The rows of a Python ``DataSource`` (``pyspark.sql.datasource``) with a stream reader, as ``Row`` records. Its offsets
+        are in the checkpoint."""
+        expect_type("from_data_source", type_info)
+        return self._source(type(data_source).__name__, SourceSpec(StreamReaderSource(data_source)), type_info)
 
     def create_input(self, input_format: Any, type_info: TypeInformation | None = None) -> DataStream:
         """The records of an ``AvroInputFormat``; other sources go through ``from_source``."""

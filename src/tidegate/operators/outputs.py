@@ -91,7 +91,7 @@ class EdgeOutput:
         self.router: Any = None
         self.identity = key_identity(edge.partitioning.key_type)
         if ship is Ship.HASH:
-            self.router = KeyRouter(appends, target.max_parallelism)
+            self.router = KeyRouter(appends, target.max_parallelism, self.identity.check)
         elif ship is Ship.CUSTOM:
             self.router = dict(enumerate(appends))
         self.appends = appends[0]
@@ -172,6 +172,9 @@ class EdgeOutput:
     def _identified(self, keys: Column, key_field: int | None) -> tuple[Column, int | None]:
         """The keys in the engine's form, and the field that is the same, if there is one."""
         if _KEYS[keys.dtype.kind] in self.identity.safe:
+            if keys.dtype.kind == INT and len(keys):
+                self.identity.check(int(keys.min()))
+                self.identity.check(int(keys.max()))
             return keys, key_field
         identified = np.empty(len(keys), object)
         identified[:] = list(map(self.identity.identify, keys.tolist()))

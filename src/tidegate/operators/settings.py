@@ -41,6 +41,8 @@ class Settings:
     """How often generators of watermarks are asked while no record comes; 0: watermarks are emitted by ``on_event`` only."""
     lease: int = NO_LEASE
     """The token of the job attempt: it grows from attempt to attempt."""
+    publishes_rounds: bool = False
+    """What sinks prepare is committed with its round, and not with a checkpoint (at-least-once)."""
     replays: bool = False
     """A round is run again to be looked at (``runtime/replay.py``): no sink is touched."""
     now_ms: Callable[[], int] = _system_now_ms

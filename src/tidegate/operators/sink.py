@@ -3,7 +3,8 @@
 One round of one sink subtask: ``create_writer`` -> ``write_batch``* -> ``prepare_commit`` -> ``close``. A writer lives for one
 attempt of one round only, and several attempts may be alive at once (retries, zombies): **whatever a writer creates
 outside must be invisible to readers and carry a name no other attempt uses** (``WriterContext.attempt`` is unique).
-Committables of accepted rounds are committed, in order, when the checkpoint that covers them is complete (step 8).
+Committables of accepted rounds are committed, in order, when the checkpoint that covers them is complete (step 8); in a job that
+promises at-least-once only, with their round.
 
 Committables and writer states are plain data (None, bool, int, float, str, bytes, list, dict): they go into checkpoint metadata.
 """
@@ -18,7 +19,7 @@ from typing import Any
 
 
 class Publication(Enum):
-    """When the committables of a round are handed to the committer."""
+    """When the committables of a round are handed to the committer. At-least-once mode makes ROUND of all of them."""
 
     CHECKPOINT = "checkpoint"
     """When the checkpoint is complete (exactly-once); without checkpointing, at the end of the job."""
@@ -56,6 +57,9 @@ class WriterContext:
     """Directory on checkpoint storage for files of this sink (``taskowned/<sink_id>``); create it before use."""
     lease: int = 0
     """The token of the job attempt, which grows: what carries a smaller one than the committer's is of an attempt before it."""
+    publishes: bool = False
+    """What this round prepares is committed as soon as the round is accepted (at-least-once), and the state the next writer is
+    restored with may be older than what is committed. A writer brings everything it has open to its end."""
     savepoint: bool = False
     """A savepoint rides on this round. What a writer has open should come to its end: a savepoint may be restored when the job has
     long gone on, and whatever its writers went on with is another thing by then. Committables are, or are not, committed."""
@@ -76,6 +80,9 @@ class CommitterContext:
     """The job's directory on checkpoint storage; None outside of a job."""
     lease: int = 0
     """As in ``WriterContext``."""
+    publishes: bool = False
+    """At-least-once: ``commit`` gets what a round has prepared, which is in no checkpoint. What was begun to be committed when a
+    crash came is committed by ``abort_lingering``, where an abort would do harm."""
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,8 @@ class Sink(ABC):
     """What a user could do about a job that promises less because of this sink."""
     reads_records: bool = True
     """False: nobody ever sees the records, so they need not be checked against the declared type of their stream."""
+    holds_back: str | None = None
+    """What makes records wait for later ones, if anything does: such a sink is refused where rounds are committed at once."""
     function: Any = None
     """The user's function, of a sink that calls one. It may be a ``CheckpointedFunction``."""
 

@@ -95,6 +95,7 @@ class Attempt:
         )
         self._sources: dict[int, SourcePlan] | None = None  # planned, and not yet run
         self._timer: Timer | None = None
+        self._began = 0.0  # the last round
         self._resting = self._ending = self._over = False
         self.failed_round: tuple[RoundPlan, list[Ack]] | None = None
         """The round that ended the attempt, if one did."""
@@ -190,6 +191,9 @@ class Attempt:
             return
         if self._planner.finished and self._checkpoints.all_saved and not (savepoints.stopping or savepoints.waiting):
             return self._finish()
+        rest_ms = self._rest_ms()
+        if rest_ms > 0:
+            return self._be_woken(rest_ms)
         now = self._clock.now_ms()
         sources = self._sources = self._sources or self._planner.plan(now, self.progress.snapshots)
         state = self._state(sources)
@@ -205,6 +209,21 @@ class Attempt:
                 "ending"
             ]  # storage gave no id for the last checkpoint: it is asked again, after a pause
             self._wait(sources, now)
+
+    def _rest_ms(self) -> float:
+        """How long the next round waits, because nobody could see what it does. Where all output becomes visible with checkpoints,
+        rounds between them only share out the work. If there is little of it, each costs more (a Spark job, and of every sink a
+        transaction or a file) than it takes off the round of the checkpoint, and that one is quicker alone."""
+        if self._sources is not None or not (self._planner.rest_ms and self._committers.all_wait):
+            return 0.0
+        if self._savepoints.waiting or self._savepoints.stopping:
+            return 0.0
+        rest_ms = self._planner.rest_ms - (self._clock.monotonic() - self._began) * 1000
+        wake_up = self.progress.next_wake_up_ms
+        if wake_up is not None:
+            rest_ms = min(rest_ms, wake_up - self._clock.now_ms())
+        rest_ms = self._checkpoints.rest_ms(rest_ms)
+        return rest_ms if rest_ms >= 1 else 0.0
 
     def _trigger(self, state: dict[str, Any]) -> tuple[PendingCheckpoint | None, PendingSavepoint | None]:
         """Step 1, for the round that begins. A savepoint goes first; only the last one is a checkpoint too."""
@@ -304,7 +323,7 @@ class Attempt:
         savepoint: PendingSavepoint | None = None,
         only_tells: bool = False,
     ) -> None:
-        self._sources = None
+        self._sources, self._began = None, self._clock.monotonic()
         plan = self._plan(sources, pending, savepoint, now)
         patience_ms = self._checkpoints.round_begins(pending)
         faults.point("C2.cut", round=self.round, checkpoint_id=plan.context.checkpoint_id)
@@ -412,7 +431,7 @@ class Attempt:
             if ending is not None and not stored:
                 self._last_failed(RoundError("the round of the last checkpoint took longer than its timeout"))
         elif carried is not None:
-            savepoint = self._savepoints.cut(carried, self.progress, self._planner, number)
+            savepoint = self._savepoints.cut(carried, self._lane.with_unpublished(self.progress), self._planner, number)
             if ending is not None:
                 self._lane.end_with(savepoint, self.progress.committables)
 

@@ -95,6 +95,13 @@ class AttemptCheckpoints:
             self._held_until = now + half_round_ms
         return max(0.0, self._held_until - now)
 
+    def rest_ms(self, rest_ms: float) -> float:
+        """How much of a rest the next checkpoint leaves. It ends with the interval: what came meanwhile is in it."""
+        if self._coordinator is None or self._requests.waiting:
+            return 0.0
+        due_ms = self._coordinator.due_in_ms()
+        return rest_ms if due_ms is None else min(rest_ms, due_ms)
+
     def trigger(
         self, expected: set[tuple[str, int]], *, wanted: bool, ending: bool, half_round_ms: float
     ) -> PendingCheckpoint | None:
@@ -173,6 +180,10 @@ class AttemptCheckpoints:
             self._coordinator.abort(pending, CheckpointFailureReason.EXPIRED, f"round {round}")
             return False
         operators = progress.operator_states(planner.snapshots())
+        if (too_large := self._coordinator.too_large(operators)) is not None:
+            self._give_up(pending.checkpoint_id, too_large)
+            self._coordinator.abort(pending, CheckpointFailureReason.STATE_TOO_LARGE, too_large)
+            return False
         properties = ending.properties() if ending is not None else {}
         metadata = self._coordinator.cut(
             pending, operators, round=round, finished=planner.finished, properties=properties

@@ -14,6 +14,13 @@ on the state that r has left, though n is not stored yet.
   before is committed, or was not stored; when a commit fails, nothing behind it begins.
 - *Sinks that publish with every round* promise that nothing is lost. What round r has prepared for them is in no checkpoint, so
   it is published before n is stored: it goes into the lane first. Two rounds may wait for that; then rounds wait.
+- *At-least-once* makes all sinks such sinks, and their output must not wait for storage: what rounds have prepared is published,
+  swept and aborted in a lane of its own, which then has all committers to itself, since no checkpoint has anything to commit.
+  "Published before n is stored" is no longer the order of one lane, so the job's thread sees to it: n goes into the checkpoint
+  lane only when every round up to r is published (``_held``). If a publication fails, or is dropped, so is what is held: the
+  restored checkpoint is older than everything that did not get out, which is read again. A crash behind a publication and in
+  front of the checkpoint that covers it publishes the same records again: doubled, never lost. A savepoint is in a lane of its
+  own and holds what is not published yet, as it would of sinks that wait.
 - *Step 9* deletes files that are neither in use nor in a kept checkpoint. A round may be running on the files of the latest
   progress, and a later checkpoint may wait in the lane for its turn, with files that a merge has replaced since. So the job's
   thread gives it both: the files of the progress at that moment, which are those the running round reads, and those of every
@@ -33,7 +40,7 @@ on the state that r has left, though n is not stored yet.
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +54,7 @@ from tidegate.common.clock import Clock
 from tidegate.common.errors import StorageError
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.inbox import Event, Lane, Lanes, Work
+from tidegate.runtime.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +179,12 @@ class CheckpointLane:
         self._lanes, self._committers, self._coordinator = lanes, committers, coordinator
         self._clock = clock
         self._under_way: dict[int, Cut] = {}
+        self._held: deque[tuple[int, Cut]] = deque()
+        """Checkpoints that wait for publications, each with how many of them were submitted before it was cut."""
         self._outstanding = self._publications = self._discards = 0
+        self._unpublished: deque[Committables] = deque()
+        self._submitted = 0  # publications
+        self._outputs = Lane.PUBLICATIONS if committers.at_once else Lane.CHECKPOINTS
         self._confirmed: Counter[int] = Counter()  # the lane's
         self._broken = self._dropping = False
         self.seconds = 0.0
@@ -183,7 +196,7 @@ class CheckpointLane:
 
     @property
     def at_rest(self) -> bool:
-        return self._outstanding == 0
+        return self._outstanding == 0 and not self._held
 
     @property
     def holds_rounds(self) -> bool:
@@ -194,10 +207,23 @@ class CheckpointLane:
         """State files of checkpoints that are under way."""
         return {path for cut in self._under_way.values() for path in cut.metadata.paths()}
 
+    def with_unpublished(self, progress: Progress) -> Progress:
+        """For a savepoint: with the output that would be lost if the job ended now and somebody went on from there."""
+        for committables in self._unpublished if self._outputs is Lane.PUBLICATIONS else ():
+            progress = progress.with_pending(committables)
+        return progress
+
     def checkpoint(self, cut: Cut) -> None:
         """Steps 7 and 8. Ends as ``Committed`` or ``NotStored``, ``Failed`` or ``Dropped``."""
         self._under_way[cut.checkpoint_id] = cut
-        self._submit(self._checkpoint(cut), may_drop=True)
+        self._held.append((self._submitted, cut))
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Whose rounds are all published, in order. In one lane they are by the time it gets there."""
+        one_lane = self._outputs is Lane.CHECKPOINTS
+        while self._held and (one_lane or self._held[0][0] <= self._submitted - len(self._unpublished)):
+            self._submit(self._checkpoint(self._held.popleft()[1]), may_drop=True)
 
     def end_with(self, savepoint: NewSavepoint, committables: Committables) -> None:
         """The end of a job without checkpoints. Ends as ``LastCommitted`` or ``NotCopied``, ``Failed`` or ``Dropped``."""
@@ -210,18 +236,20 @@ class CheckpointLane:
     def publish(self, committables: Committables) -> None:
         """Commit what waits for no checkpoint. Ends as ``Published``."""
         self._publications += 1
-        self._submit(self._publish(committables), may_drop=True)
+        self._submit(self._publish(committables), self._outputs, may_drop=True)
+        self._submitted += 1
+        self._unpublished.append(committables)
 
     def discard(self, prepared: Committables, kept: Committables, states: Mapping[int, list[Any]]) -> None:
         """Abort what a round that did not count has prepared, and what is neither kept nor a writer's. Ends as ``Discarded``."""
         self._discards += 1
-        self._submit(self._discard(prepared, kept, states))
+        self._submit(self._discard(prepared, kept, states), self._outputs)
 
     def sweep(self, kept: Committables, states: Mapping[int, list[Any]]) -> None:
         """Behind an accepted round whose tasks were tried more than once: abort what is neither kept nor a writer's. Ends as
         ``Swept``."""
         self._discards += 1
-        self._submit(self._sweep(kept, states), may_drop=True)
+        self._submit(self._sweep(kept, states), self._outputs, may_drop=True)
 
     def record(self) -> None:
         """Write the history, where no step 9 does. Ends as ``Recorded``."""
@@ -233,6 +261,10 @@ class CheckpointLane:
         self.seconds += event.seconds
         if isinstance(event, Published):
             self._publications -= 1
+            self._unpublished.popleft()
+            self._let_go()
+        elif isinstance(event, Failed | Dropped):
+            self._held.clear()
         elif isinstance(event, Discarded | Swept):
             self._discards -= 1
         elif isinstance(event, NotStored | NotCopied | Committed) and event.cut is not None:
@@ -244,11 +276,12 @@ class CheckpointLane:
     def drop(self) -> None:
         """The attempt ends: what has not begun does not begin."""
         self._dropping = True
+        self._held.clear()
 
     # -- the lane --------------------------------------------------------------------------------------------------------
 
-    def _submit(self, work: Work, *, may_drop: bool = False) -> None:
-        self._lanes.submit(Lane.CHECKPOINTS, self._guarded(work, may_drop))
+    def _submit(self, work: Work, lane: Lane = Lane.CHECKPOINTS, *, may_drop: bool = False) -> None:
+        self._lanes.submit(lane, self._guarded(work, may_drop))
         self._outstanding += 1  # not before it is in the lane: the end of an attempt waits for all that is
 
     def _guarded(self, work: Work, may_drop: bool) -> Work:

@@ -36,26 +36,37 @@ class SinkCommitters:
         attempts: int,
         backoff_ms: int,
         lease: int = 0,
+        at_once: bool = False,
     ) -> None:
+        """``at_once``: at-least-once mode, no sink waits for a checkpoint."""
         self._names = {operator.id: operator.name for operator in sinks}
         self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks}
         self._committers: dict[int, Committer] = {}
         for operator in sinks:
             staging = f"{root}/taskowned/{operator.uid_hash}"
-            context = CommitterContext(job_id, operator.uid_hash, staging, check_lease, root, lease)
+            context = CommitterContext(job_id, operator.uid_hash, staging, check_lease, root, lease, at_once)
             committer = self._sinks[operator.id].create_committer(context)
             if committer is not None:
                 self._committers[operator.id] = committer
-        self._check_lease, self._clock = check_lease, clock
+        self._check_lease, self._clock, self.at_once = check_lease, clock, at_once
         self._attempts, self._backoff_ms = attempts, backoff_ms
         self.owes = False
         """A commit was begun and has not come to its end."""
 
     def waits_for_checkpoint(self, operator_id: int, checkpointing: bool) -> bool:
         """Whether committables of this sink are kept until a checkpoint is complete (or, without checkpoints, the job's end)."""
+        if self.at_once:
+            return False
         publication = self._sinks[operator_id].publication
         return publication is Publication.CHECKPOINT or (
             publication is Publication.CHECKPOINT_OR_ROUND and checkpointing
+        )
+
+    @property
+    def all_wait(self) -> bool:
+        """Nothing of the job's output can be seen before a checkpoint."""
+        return bool(self._sinks) and all(
+            o in self._committers and self.waits_for_checkpoint(o, True) for o in self._sinks
         )
 
     def commit(self, committables: Mapping[int, Sequence[Any]], *, recovering: bool = False) -> None:

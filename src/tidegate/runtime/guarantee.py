@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common.errors import ProgramError
 from tidegate.common.options import REQUIRE
 from tidegate.graph.plan import JobGraph, Operator
@@ -94,18 +95,18 @@ WITHOUT_CHECKPOINTS = Guarantee(
 )
 
 
-def guarantee_of(graph: JobGraph, *, checkpoints: bool) -> JobGuarantee:
-    """Of the paths of the same promise the first one names the reason."""
+def guarantee_of(graph: JobGraph, policy: CheckpointPolicy | None) -> JobGuarantee:
+    """``policy`` None: no checkpoints. Of the paths of the same promise the first one names the reason."""
     paths = tuple(
         PathGuarantee(
             source.name,
             None if sink is None else _sink_name(sink),
-            _of_path(source, sink) if checkpoints else WITHOUT_CHECKPOINTS,
+            WITHOUT_CHECKPOINTS if policy is None else _of_path(source, sink, policy.at_least_once),
         )
         for source, sink in _paths(graph)
     )
-    if not checkpoints or not paths:
-        least = WITHOUT_CHECKPOINTS if not checkpoints else Guarantee(Promise.EXACTLY_ONCE)
+    if policy is None or not paths:
+        least = WITHOUT_CHECKPOINTS if policy is None else Guarantee(Promise.EXACTLY_ONCE)
     else:
         least = min((path.guarantee for path in paths), key=lambda g: (g.promise, g.reason is None))
     every = [path.guarantee for path in paths] or [least]
@@ -160,10 +161,10 @@ def _reached_sinks(graph: JobGraph) -> dict[int, set[int]]:
     return reached
 
 
-def _of_path(source: Operator, sink: Operator | None) -> Guarantee:
+def _of_path(source: Operator, sink: Operator | None, at_once: bool) -> Guarantee:
     read: Source = source.spec.source
     written: Sink | None = None if sink is None else sink.spec.sink
-    kind = SinkGuarantee.TWO_PHASE_COMMIT if written is None else _kept(written)
+    kind = SinkGuarantee.TWO_PHASE_COMMIT if written is None else _kept(written, at_once)
     loses, repeats = not read.can_replay, kind in _REPEATS
     reappears = kind is SinkGuarantee.IDEMPOTENT
     name = "" if sink is None else _sink_name(sink)
@@ -178,8 +179,10 @@ def _of_path(source: Operator, sink: Operator | None) -> Guarantee:
         return Guarantee(Promise.AT_MOST_ONCE, reason, read.to_raise, loses, repeats, reappears)
     if repeats:
         assert written is not None
+        by_mode = at_once and _kept(written) not in _REPEATS
         reason = f"sink '{name}' repeats output after a failure"
-        return Guarantee(Promise.AT_LEAST_ONCE, reason, written.to_raise, loses, repeats, reappears)
+        reason, cure = (_MODE, _OTHER_MODE) if by_mode else (reason, written.to_raise)
+        return Guarantee(Promise.AT_LEAST_ONCE, reason, cure, loses, repeats, reappears)
     seen = f"old values may reappear for a moment after a failure: sink '{name}' overwrites" if reappears else None
     return Guarantee(Promise.EXACTLY_ONCE, seen, reappears=reappears)
 
@@ -187,10 +190,16 @@ def _of_path(source: Operator, sink: Operator | None) -> Guarantee:
 _REPEATS = {SinkGuarantee.NONE, SinkGuarantee.WRITE_AHEAD, SinkGuarantee.BEST_EFFORT}
 
 
-def _kept(sink: Sink) -> SinkGuarantee:
+_MODE = (
+    "execution.checkpointing.mode is AT_LEAST_ONCE, so output is committed with its round and repeats after a failure"
+)
+_OTHER_MODE = "execution.checkpointing.mode: EXACTLY_ONCE"
+
+
+def _kept(sink: Sink, at_once: bool = False) -> SinkGuarantee:
     """A transaction for each round is no better than none: a failure reads rounds again that were committed."""
     committed = sink.guarantee is SinkGuarantee.TWO_PHASE_COMMIT
-    return SinkGuarantee.NONE if committed and sink.publication is Publication.ROUND else sink.guarantee
+    return SinkGuarantee.NONE if committed and (at_once or sink.publication is Publication.ROUND) else sink.guarantee
 
 
 def _sink_name(sink: Operator) -> str:

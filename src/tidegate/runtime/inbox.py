@@ -55,6 +55,7 @@ class Lane(Enum):
     ROUNDS = "rounds"
     CHECKPOINTS = "checkpoints"
     SAVEPOINTS = "savepoints"
+    PUBLICATIONS = "publications"
 
 
 Work = Iterator[Event | None]

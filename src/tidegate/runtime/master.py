@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from tidegate.common.clock import Clock, SystemClock
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.errors import (
     CheckpointError,
+    ConfigurationError,
     FencedError,
     JobCancelledError,
     JobSuspendedError,
@@ -27,6 +29,7 @@ from tidegate.common.errors import (
 from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
+from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import Program
 from tidegate.operators.level import JobSpec, job_spec
 from tidegate.operators.settings import Settings
@@ -91,7 +94,7 @@ class JobMaster:
             settings=settings,
             job_id=self.job_id,
             run_id=run_id,
-            files=Files(_job_directory(settings.checkpoint_dir, run_id)),
+            files=Files(_job_directory(settings, run_id)),
             local_root=local_root or choose_root(settings.local_dir),
             clock=self._clock,
             liveness=liveness,
@@ -103,7 +106,7 @@ class JobMaster:
             self._clock,
             directory=self._job.files.root,
             is_temporary=self._is_temporary,
-            checkpoint_interval_ms=settings.checkpoints.interval_ms if settings.checkpoints is not None else None,
+            policy=settings.checkpoints,
         )
         self._inbox = Inbox(self._clock)
         self._lanes = lanes(self._inbox, self.job_id)
@@ -224,13 +227,15 @@ class JobMaster:
 
     def prepare(self) -> None:
         """Checks that need the outside: storage writable, sinks usable, functions picklable, lease free, checkpoint matching."""
-        guarantee = guarantee_of(self.graph, checkpoints=self._settings.checkpoints is not None)
+        guarantee = guarantee_of(self.graph, self._settings.checkpoints)
         try:
             check_required(self.graph, guarantee, self._settings.required_guarantee)
+            policy = self._settings.checkpoints
             for operator in self.graph.sinks:
+                if policy is not None and policy.at_least_once:
+                    _refuse_held_back(operator)
                 operator.spec.sink.validate()
                 operator.spec.sink.validate_parallelism(operator.parallelism)
-                policy = self._settings.checkpoints
                 operator.spec.sink.validate_checkpoints(None if policy is None else policy.interval_ms)
             if self.has_fixed_id or self._settings.recovery_path or self._settings.savepoint_dir:
                 self._generated_ids.warn()
@@ -430,6 +435,7 @@ class JobMaster:
             inline=settings.inline_functions,
             batch_mode=settings.batch_mode,
             watermark_interval_ms=settings.watermark_interval_ms,
+            publishes_rounds=settings.checkpoints is not None and settings.checkpoints.at_least_once,
             lease=0 if self._current is None else self._current.claimed.lease.token,
             now_ms=self._clock.now_ms,
         )
@@ -479,6 +485,17 @@ class JobMaster:
             log.warning("job %s: could not %s: %s", self.job_id, what, error)
 
 
+def _refuse_held_back(operator: Operator) -> None:
+    reason = operator.spec.sink.holds_back
+    if reason is not None:
+        raise ConfigurationError(
+            "At-least-once commits the output of a round with the round, so a sink may not hold it back",
+            where=f"sink '{operator.name}'",
+            found=reason,
+            cure="execution.checkpointing.mode: EXACTLY_ONCE, or a sink without it",
+        )
+
+
 def _how_to_go_on(savepoint: str) -> str:
     if savepoint:
         key = "execution.state-recovery.path"
@@ -486,5 +503,23 @@ def _how_to_go_on(savepoint: str) -> str:
     return "To run it anew, give it another tidegate.job-id"
 
 
-def _job_directory(base: str | None, run_id: str) -> str:
-    return f"{base.rstrip('/')}/{run_id}" if base else tempfile.mkdtemp(prefix="tidegate-job-")
+def _job_directory(settings: JobSettings, run_id: str) -> str:
+    base = settings.checkpoint_dir
+    if base:
+        return f"{base.rstrip('/')}/{run_id}"
+    return tempfile.mkdtemp(prefix="tidegate-job-", dir=_memory() if settings.in_memory else None)
+
+
+def _memory() -> str:
+    """Where files lie in the memory of this host: its tasks reach them, and they end with the host at the latest."""
+    if not os.access(_SHARED_MEMORY, os.W_OK):
+        raise ConfigurationError(
+            "Checkpoints in memory need a file system in memory",
+            where="execution.checkpointing.storage: jobmanager",
+            found=f"{_SHARED_MEMORY} cannot be written",
+            cure="set execution.checkpointing.dir, or execution.checkpointing.storage: filesystem",
+        )
+    return _SHARED_MEMORY
+
+
+_SHARED_MEMORY = "/dev/shm"

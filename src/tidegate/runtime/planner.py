@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 Snapshots = Mapping[tuple[int, int], OperatorSnapshot]
 _LEAST_LIMIT, _MOST_LIMIT = 256, 1 << 40
+_LITTLE = 0.25
+"""The part of the target time below which a round has had little to do."""
 
 
 @dataclass
@@ -55,6 +57,9 @@ class SourcePlanner:
     ) -> None:
         self._target_ms, self._most, self._whole = target_ms, most, whole
         self._reads, self._drains = True, False
+        self.rest_ms = 0
+        """How long after its start the round that was accepted last may be followed by nothing: it had next to nothing to do, and
+        all sources had given what they had. 0: the next one begins at once."""
         self._place = place
         self._alignment = Alignment(operators)
         self._sources = [self._create(operator, restored.get(operator.id)) for operator in operators]
@@ -135,6 +140,8 @@ class SourcePlanner:
 
     def accept(self, seconds: float) -> None:
         """The round is part of history; the next one is sized by how long this one took."""
+        idle = not any(s.plan is None or s.plan.backlog or s.plan.finished for s in self._sources)
+        self.rest_ms = self._target_ms if idle and seconds * 1000 <= self._target_ms * _LITTLE else 0
         for s in self._sources:
             assert s.plan is not None
             s.finished = s.finished or s.plan.finished

@@ -230,6 +230,7 @@ class Restoring:
             attempts=job.settings.commit_attempts,
             backoff_ms=job.settings.commit_backoff_ms,
             lease=lease.token,
+            at_once=job.settings.checkpoints is not None and job.settings.checkpoints.at_least_once,
         )
 
     def _new_coordinator(self, lease: Lease, completed: CompletedCheckpoints) -> CheckpointCoordinator | None:

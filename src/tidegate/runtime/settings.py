@@ -26,6 +26,8 @@ class JobSettings:
     max_parallelism: int | None
     checkpoints: CheckpointPolicy | None
     checkpoint_dir: str | None
+    in_memory: bool
+    """Checkpoints are kept in the memory of the driver's host, if they have no directory."""
     savepoint_dir: str | None
     recovery_path: str | None
     claims: bool
@@ -85,6 +87,7 @@ class JobSettings:
             max_parallelism=maximum if maximum and maximum > 0 else None,
             checkpoints=policy,
             checkpoint_dir=get(options.CHECKPOINT_DIR),
+            in_memory=get(options.CHECKPOINT_STORAGE) == "jobmanager",
             savepoint_dir=get(options.SAVEPOINT_DIR),
             recovery_path=get(options.RECOVERY_PATH),
             claims=get(options.RECOVERY_CLAIM) == "CLAIM",

@@ -8,6 +8,7 @@ from enum import Enum
 
 from tidegate.checkpoint.metadata import CHECKPOINT
 from tidegate.checkpoint.pending import PendingCheckpoint
+from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common.clock import Clock
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.plan import JobGraph
@@ -147,7 +148,7 @@ class JobRecorder:
         *,
         directory: str = "",
         is_temporary: bool = False,
-        checkpoint_interval_ms: int | None = None,
+        policy: CheckpointPolicy | None = None,
     ) -> None:
         self._clock = clock
         self._view = JobView(
@@ -157,8 +158,8 @@ class JobRecorder:
             clock.now_ms(),
             directory=directory,
             is_temporary=is_temporary,
-            checkpoint_interval_ms=checkpoint_interval_ms,
-            guarantee=guarantee_of(graph, checkpoints=checkpoint_interval_ms is not None),
+            checkpoint_interval_ms=policy.interval_ms if policy is not None else None,
+            guarantee=guarantee_of(graph, policy),
         )
         self._attempt = 0
         self._metrics = JobMetrics()

@@ -14,7 +14,7 @@ from pyspark import SparkConf, SparkContext
 
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.errors import ConfigurationError, EngineUnavailableError
-from tidegate.common.options import PYTHON_EXECUTABLE, SPARK_LOG_LEVEL
+from tidegate.common.options import CHECKPOINT_DIR, CHECKPOINT_STORAGE, PYTHON_EXECUTABLE, SPARK_LOG_LEVEL
 from tidegate.spark.bundle import make_bundle, staging, unpacked
 from tidegate.spark.launch import forget_ahead, log_settings, start_jvm, start_jvm_ahead
 from tidegate.spark.lost import forget_lost, is_lost
@@ -79,6 +79,20 @@ def spark_context(configuration: Mapping[str, Any]) -> SparkContext:
 def check_settings(configuration: Mapping[str, Any]) -> None:
     """Refuse before Spark starts: a context that has started with a wrong setting keeps it, for every later job too."""
     _check_speculation(configuration.get("spark.speculation", "false"))
+    _check_memory_storage(configuration)
+
+
+def _check_memory_storage(configuration: Mapping[str, Any]) -> None:
+    """Tasks write state files: into the memory of the driver's host they can only on that host."""
+    master = str(configuration.get("spark.master") or os.environ.get("TIDEGATE_MASTER") or "local")
+    in_memory = configuration.get(CHECKPOINT_STORAGE.key) == "jobmanager"
+    if in_memory and not configuration.get(CHECKPOINT_DIR.key) and not master.startswith("local"):
+        raise ConfigurationError(
+            "Checkpoints in the driver's memory need tasks on the driver's host",
+            where="execution.checkpointing.storage: jobmanager",
+            found=f"spark.master {master}",
+            cure="set execution.checkpointing.dir to a directory all hosts reach",
+        )
 
 
 def start_ahead(configuration: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -142,17 +142,21 @@ class IntRouter:
 class KeyRouter(dict[Any, Any]):
     """Key in the engine's form -> the target of its subtask, remembered. The sender's loop reads ``route[key]`` for every record.
 
-    ``targets[i]`` is whatever the sender wants back for subtask ``i`` (the append methods of its buffers, say).
+    ``targets[i]`` is whatever the sender wants back for subtask ``i`` (the append methods of its buffers, say). ``check``: is
+    called with each new key, and raises if it is none.
     """
 
-    __slots__ = ("_max_parallelism", "_targets")
+    __slots__ = ("_check", "_max_parallelism", "_targets")
 
-    def __init__(self, targets: Sequence[Any], max_parallelism: int) -> None:
+    def __init__(
+        self, targets: Sequence[Any], max_parallelism: int, check: Callable[[Any], None] = lambda key: None
+    ) -> None:
         super().__init__()
         self._targets = list(targets)
-        self._max_parallelism = max_parallelism
+        self._max_parallelism, self._check = max_parallelism, check
 
     def __missing__(self, key: Any) -> Any:
+        self._check(key)
         group = group_of(key, self._max_parallelism)
         target = self[key] = self._targets[subtask_for(group, len(self._targets), self._max_parallelism)]
         return target

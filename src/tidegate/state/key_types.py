@@ -45,6 +45,11 @@ class KeyIdentity:
     def __call__(self, key: Any) -> Any:
         return key if type(key) in self.safe else self.identify(key)
 
+    def check(self, key: Any) -> None:
+        """For each new key of a safe class: an int may have more bits than its declared type, which PyFlink refuses as well."""
+        if type(key) in self.safe:
+            self.identify(key)
+
 
 UNDECLARED = KeyIdentity("pickle", frozenset({int, str}), identify)
 

@@ -101,6 +101,29 @@ class OutputObserver:
         assert not left, f"I12: {self.output.name}: left behind {left}"
 
 
+class RepeatingObserver(OutputObserver):
+    """Of a job that promises at-least-once: a record may come twice, and what any complete checkpoint covers is out for good."""
+
+    def look(self, published: list[Coverage], committed: Coverage, settled: bool) -> None:
+        pages = self.output.pages()
+        for name, values in self._seen.items():
+            assert pages.get(name) == values, f"I5: {self.output.name}: page {name} changed or disappeared"
+        self._seen = pages
+        visible = {c for values in pages.values() for v in values if (c := self.output.cause(v)) is not None}
+        wanted = {c for v in self.output.expected if (c := self.output.cause(v)) is not None}
+        missing = [c for c in sorted(wanted - visible) if any(covers(coverage, c) for coverage in published)]
+        assert not missing, (
+            f"I1: {self.output.name}: a complete checkpoint covers them, and they are not out: {missing}"
+        )
+
+    def check_records(self) -> None:
+        """I1, I4."""
+        values = [value for page in self.output.pages().values() for value in page]
+        found = audit(self.output.expected, values)
+        assert not found.lost, f"I1: {self.output.name}: lost {dict(found.lost)}"
+        assert not found.unknown, f"I4: {self.output.name}: never to be sent {dict(found.unknown)}"
+
+
 # -- places to look at ---------------------------------------------------------------------------------------------------
 
 

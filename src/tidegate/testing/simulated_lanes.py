@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from tidegate.runtime.inbox import Inbox, Lane, Work
 
-_BESIDE = (Lane.CHECKPOINTS, Lane.SAVEPOINTS)
+_BESIDE = (Lane.CHECKPOINTS, Lane.SAVEPOINTS, Lane.PUBLICATIONS)
 
 
 class SimulatedLanes:

@@ -16,7 +16,7 @@ from typing import Any
 from tidegate.checkpoint.lease_records import RestoredRecord, read_record, restored_path
 from tidegate.checkpoint.locate import locate
 from tidegate.checkpoint.metadata import read_metadata
-from tidegate.common import ids
+from tidegate.common import ids, options
 from tidegate.common.clock import ManualClock
 from tidegate.common.files import Files
 from tidegate.testing.lives import Fault, Kind, Life, current, unobserved
@@ -24,6 +24,7 @@ from tidegate.testing.observer import (
     Coverage,
     OutputObserver,
     Outside,
+    RepeatingObserver,
     check_retained,
     check_state,
     check_storage,
@@ -92,7 +93,9 @@ class Simulation:
         """No other driver of this job is awake: then storage holds exactly what is referenced."""
         self.may_begin_anew = False
         """The job was cancelled and its checkpoints may be gone."""
-        self.observers = [OutputObserver(output) for output in scenario.outputs(self.place)]
+        repeats = self.settings.get(options.CHECKPOINT_MODE.key) == "AT_LEAST_ONCE"
+        observer = RepeatingObserver if repeats else OutputObserver
+        self.observers = [observer(output) for output in scenario.outputs(self.place)]
 
     def new_life(self, planned: Iterable[Fault] = (), parallelism: int = 2) -> Life:
         life = Life(self, len(self.lives), planned, parallelism)

@@ -101,8 +101,7 @@ def test_flink_keys_without_meaning_are_accepted_with_one_notice(caplog: pytest.
 
 
 WITHOUT_EFFECT = {
-    "execution.checkpointing.mode": ("AT_LEAST_ONCE", "AT_LEAST_ONCE runs as EXACTLY_ONCE"),
-    "execution.checkpointing.checkpoints-after-tasks-finish": ("false", "false runs as true"),
+    "pipeline.operator-chaining.chain-operators-with-different-max-parallelism": ("false", "false runs as true"),
 }
 
 
@@ -121,7 +120,7 @@ def test_what_an_option_does_not_do_is_told_once(key: str, caplog: pytest.LogCap
 def test_values_that_are_honoured_need_no_notice(caplog: pytest.LogCaptureFixture) -> None:
     configuration._noticed.clear()
     honoured = {
-        "execution.checkpointing.mode": "EXACTLY_ONCE",
+        "execution.checkpointing.mode": "AT_LEAST_ONCE",
         "execution.checkpointing.max-concurrent-checkpoints": 2,
         "execution.checkpointing.checkpoints-after-tasks-finish": True,
         "execution.state-recovery.claim-mode": "NO_CLAIM",
@@ -179,6 +178,11 @@ def test_unaligned_needs_exactly_once_and_one_at_a_time() -> None:
         effective(Configuration.from_dict(values))
 
 
+def test_unaligned_is_refused_and_not_ignored() -> None:
+    with pytest.raises(ConfigurationError, match="Checkpoints are aligned in this version"):
+        effective(Configuration.from_dict({"execution.checkpointing.unaligned.enabled": True}))
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -188,6 +192,9 @@ def test_unaligned_needs_exactly_once_and_one_at_a_time() -> None:
         ("execution.checkpointing.max-concurrent-checkpoints", 0, "must be at least 1"),
         ("execution.checkpointing.tolerable-failed-checkpoints", -1, "must be at least 0"),
         ("execution.checkpointing.num-retained", "none", "must be a whole number"),
+        ("execution.checkpointing.checkpoints-after-tasks-finish", False, "the last output would be lost"),
+        ("execution.checkpointing.storage", "tape", "must be one of filesystem, jobmanager"),
+        ("tidegate.checkpoint.max-state-size", 0, "must be at least 1 bytes"),
         ("execution.checkpointing.mode", "twice", "must be one of EXACTLY_ONCE, AT_LEAST_ONCE"),
         ("state.backend", "disk", "must be one of hashmap, rocksdb"),
         ("parallelism.default", 0, "must lie between 1 and 32,768"),

@@ -33,6 +33,7 @@ from tidegate.datastream import (
     ExternalizedCheckpointRetention,
     FileSystemCheckpointStorage,
     HashMapStateBackend,
+    JobManagerCheckpointStorage,
     MemorySize,
     RuntimeExecutionMode,
     SlotSharingGroup,
@@ -176,6 +177,20 @@ def test_unaligned_settings_are_kept(env: StreamExecutionEnvironment) -> None:
     assert env.is_force_unaligned_checkpoints()
     assert config.get_aligned_checkpoint_timeout() == Duration.of_seconds(3)
     assert not config.disable_unaligned_checkpoints().is_unaligned_checkpoints_enabled()
+
+
+def test_storage_in_memory(env: StreamExecutionEnvironment) -> None:
+    config = env.get_checkpoint_config()
+    config.set_checkpoint_storage(JobManagerCheckpointStorage(max_state_size=100))
+    stored = config.get_checkpoint_storage()
+    assert isinstance(stored, JobManagerCheckpointStorage)
+    assert (stored.get_checkpoint_path(), stored.get_max_state_size(), stored.get_savepoint_path()) == (None, 100, None)
+    config.set_checkpoint_storage(JobManagerCheckpointStorage("file:///tmp/c/"))
+    stored = config.get_checkpoint_storage()
+    assert isinstance(stored, JobManagerCheckpointStorage)
+    assert (stored.get_checkpoint_path(), stored.get_max_state_size()) == ("file:///tmp/c", 5 << 20)
+    config.set_checkpoint_storage(FileSystemCheckpointStorage("/tmp/d"))
+    assert isinstance(config.get_checkpoint_storage(), FileSystemCheckpointStorage)
 
 
 def test_storage_and_slots() -> None:

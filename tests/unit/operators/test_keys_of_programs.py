@@ -102,6 +102,28 @@ def test_a_key_that_is_not_of_its_type_fails_and_says_so(tmp_path: Path) -> None
     assert "str 'x': an integer is required" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("declared", "key"),
+    [(Types.BYTE(), 128), (Types.SHORT(), -(1 << 15) - 1), (Types.INT(), 1 << 31), (Types.LONG(), 1 << 63)],
+)
+@pytest.mark.parametrize("count", [1, 1000])
+def test_a_key_with_more_bits_than_its_type_is_refused(declared: Any, key: int, count: int, tmp_path: Path) -> None:
+    """One by one, and as a column."""
+    numbers = environment(tmp_path).from_collection([0] * count)
+    stream = numbers.map(lambda v: v + key).key_by(lambda v: v, declared).process(CountOfKey())
+    with pytest.raises(JobFailedError, match=f"A key must be of its declared type, {declared.describe()}") as caught:
+        list(stream.execute_and_collect())
+    assert str(key) in str(caught.value)
+
+
+@pytest.mark.parametrize("declared", [Types.INT(), Types.LONG()])
+def test_a_key_of_all_the_bits_of_its_type_is_one(declared: Any, tmp_path: Path) -> None:
+    most = (1 << 31 if declared == Types.INT() else 1 << 63) - 1
+    stream = environment(tmp_path).from_collection([most, -most - 1] * 100).key_by(lambda v: v, declared)
+    found = set(stream.process(CountOfKey()).execute_and_collect())
+    assert found == {("int", str(most), 100), ("int", str(-most - 1), 100)}
+
+
 def test_a_record_on_its_way_that_is_not_of_its_type_fails_and_says_so(tmp_path: Path) -> None:
     pairs = (
         environment(tmp_path).from_collection([1]).map(lambda v: [v, "a"], Types.TUPLE([Types.INT(), Types.STRING()]))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import Encoder, WatermarkStrategy
 from tidegate.common.errors import ProgramError
 from tidegate.connectors.delivery import DeliveryGuarantee
@@ -41,12 +42,12 @@ def graph_of(env: StreamExecutionEnvironment) -> JobGraph:
     return build(env._program(None), 1, None, {})
 
 
-def promised(source: Any, *sinks: Any, checkpoints: bool = True) -> JobGuarantee:
+def promised(source: Any, *sinks: Any, checkpoints: bool = True, at_least_once: bool = False) -> JobGuarantee:
     env = StreamExecutionEnvironment.get_execution_environment()
     stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
     for sink in sinks:
         stream.print() if sink is print else stream.sink_to(sink) if isinstance(sink, Sink) else stream.add_sink(sink)
-    return guarantee_of(graph_of(env), checkpoints=checkpoints)
+    return guarantee_of(graph_of(env), CheckpointPolicy(100, at_least_once=at_least_once) if checkpoints else None)
 
 
 def written(value: Any) -> None:
@@ -70,6 +71,13 @@ def test_of_a_source_that_cannot_be_read_again() -> None:
     found = promised(Once(0, 9), files())
     assert str(found) == "at-most-once (source 'numbers' cannot be read again)"
     assert found.cure == "switch its log on" and found.loses and not found.repeats
+
+
+def test_the_mode_makes_it_at_least_once() -> None:
+    found = promised(NumberSequenceSource(0, 9), files(), at_least_once=True)
+    reason = "execution.checkpointing.mode is AT_LEAST_ONCE, so output is committed with its round and repeats after a failure"
+    assert (str(found), found.cure) == (f"at-least-once ({reason})", "execution.checkpointing.mode: EXACTLY_ONCE")
+    assert promised(Once(0, 9), files(), at_least_once=True).promise is Promise.AT_MOST_ONCE
 
 
 def test_without_checkpoints() -> None:
@@ -120,7 +128,7 @@ def two_sources() -> JobGraph:
 
 
 def test_every_path_has_a_guarantee_of_its_own() -> None:
-    found = guarantee_of(two_sources(), checkpoints=True)
+    found = guarantee_of(two_sources(), CheckpointPolicy(100))
     assert list(found.lines()) == [
         "good -> both: exactly-once",
         "good -> alone: exactly-once",
@@ -139,7 +147,7 @@ def test_every_path_has_a_guarantee_of_its_own() -> None:
 
 def test_what_is_required_and_not_kept_is_refused_with_every_reason() -> None:
     graph = two_sources()
-    found = guarantee_of(graph, checkpoints=True)
+    found = guarantee_of(graph, CheckpointPolicy(100))
     check_required(graph, found, None)
     check_required(graph, found, "at-most-once")
     with pytest.raises(ProgramError) as refused:

@@ -39,7 +39,7 @@ STATES: dict[str, dict[str, Any]] = {
     for name, settings in STORED.items()
 }
 """How state is kept and stored: each backend with each kind of checkpoint."""
-NUMBERS = ("concurrent", "interval", "fan_in", "pause")
+NUMBERS = ("concurrent", "interval", "fan_in", "pause", "repeats")
 FIRST_CRASH = Fault(0, "*", 150, Kind.CRASH)
 """Ends the first life of a case early: faults of the second hit the restore as well as the run."""
 
@@ -62,6 +62,8 @@ class Case:
     """A driver is stopped at this point of its second life and wakes up when its successor has ended."""
     state: str = "hashmap-incremental"
     """One of ``STATES``."""
+    repeats: int = 0
+    """1: the job promises at-least-once."""
 
     def __str__(self) -> str:
         rates = [f"{name}={rate}" for name, rate in vars(self.chances).items() if rate]
@@ -73,7 +75,12 @@ class Case:
     @property
     def settings(self) -> dict[str, Any]:
         prefix = "execution.checkpointing."
-        timing = {prefix + "max-concurrent-checkpoints": self.concurrent, prefix + "interval": self.interval}
+        mode = "AT_LEAST_ONCE" if self.repeats else "EXACTLY_ONCE"
+        timing = {
+            prefix + "max-concurrent-checkpoints": self.concurrent,
+            prefix + "interval": self.interval,
+            prefix + "mode": mode,
+        }
         return timing | STATES[self.state]
 
     @staticmethod

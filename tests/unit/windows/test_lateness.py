@@ -111,7 +111,7 @@ def built(size: int, slide: int, lateness: int, sliced: bool) -> Any:
 
 @pytest.mark.parametrize("sliced", [True, False], ids=["sliced", "general"])
 @pytest.mark.parametrize("lateness", [0, 12, 1000])
-@pytest.mark.parametrize(("size", "slide"), [(10, 10), (20, 5), (15, 10), (5, 12)])
+@pytest.mark.parametrize(("size", "slide"), [(10, 10), (20, 5), (15, 10), (5, 12), (40, 2), (41, 2)])
 def test_late_records_as_in_the_model(size: int, slide: int, lateness: int, sliced: bool, tmp_path: Path) -> None:
     found = late_records(size + slide + lateness)
     job = WindowJob(tmp_path, built(size, slide, lateness, sliced), timed(found))

@@ -4,10 +4,28 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from tidegate.connectors.delivery import DeliveryGuarantee
+from tidegate.connectors.upsert import UpsertSink
+from tidegate.connectors.write_ahead import (
+    CheckpointCommitter,
+    DatabaseCheckpointCommitter,
+    FileCheckpointCommitter,
+    GenericWriteAheadSink,
+)
 from tidegate.operators.sink import Sink
 from tidegate.operators.source import Source
 
-__all__ = ["DeliveryGuarantee", "Sink", "Source", "StreamTransformer", "SupportsPreprocessing"]
+__all__ = [
+    "CheckpointCommitter",
+    "DatabaseCheckpointCommitter",
+    "DeliveryGuarantee",
+    "FileCheckpointCommitter",
+    "GenericWriteAheadSink",
+    "Sink",
+    "Source",
+    "StreamTransformer",
+    "SupportsPreprocessing",
+    "UpsertSink",
+]
 
 
 class StreamTransformer(ABC):

@@ -60,6 +60,7 @@ class SinkOperator(CollectingOperator):
             now_ms=round.now_ms(),
             staging=f"{settings.root}/taskowned/{operator.uid_hash}",
             lease=settings.lease,
+            publishes=settings.publishes_rounds,
             savepoint=round.context.savepoint,
         )
 

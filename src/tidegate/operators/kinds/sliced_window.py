@@ -8,7 +8,6 @@ is a part of the snapshot, and tells when something is to be done. Records that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any, ClassVar, NoReturn
 
@@ -69,6 +68,9 @@ class SlicedWindowOperator(FunctionOperator):
         """A heap: when a window is to be fired or cleaned up, which of the two, its start."""
         self._windows: set[int] = set()
         """Starts of the windows in the heap."""
+        self._groups: dict[int, dict[Any, Any]] = {}
+        """What groups of slices come to, by key. They are made when a window that has them whole fires: from then on only records
+        behind the watermark can change them."""
 
     def processing_time(self) -> int:
         return self._keys.time
@@ -93,7 +95,10 @@ class SlicedWindowOperator(FunctionOperator):
 
     def begin(self) -> None:
         super().begin()
+        assert self.by_key is not None
         self._state.keep_only(self._stored)
+        if not self.by_key.backend.unbroken:
+            self._groups.clear()
 
     def parts(self) -> dict[str, Part]:
         slices = ListPart.of(Redistribution.UNION, sorted(self._open))
@@ -156,6 +161,7 @@ class SlicedWindowOperator(FunctionOperator):
         last_ms = self._slices.size - 1
         alive = [w for w in self._slices.windows_of(start) if self._cleanup_time(w) > self.watermark]
         if alive:
+            self._groups.pop(self._slices.group_of(start), None)
             self._adding.add(self._cells(start), key, value)
             for window in alive:
                 if window + last_ms <= self.watermark:
@@ -196,6 +202,7 @@ class SlicedWindowOperator(FunctionOperator):
         for start in self._slices.last_of(window):
             if start in self._open:
                 self._state.drop(start, stored=start in self._stored)
+                self._groups.pop(self._slices.group_of(start), None)
                 self._open.discard(start)
 
     def _clear_keys(self, window: int) -> None:
@@ -235,11 +242,20 @@ class SlicedWindowOperator(FunctionOperator):
 
     def _contents(self, window: int) -> dict[Any, Any]:
         """What each key has in a window; None: nothing."""
-        slices: Iterable[SliceCells] = map(self._cells, self._open_slices(window))
-        every = [cells.everything() for cells in slices]
-        if len(every) == 1:
-            return every[0]
-        return self._adding.merged_by_key(every)
+        every: list[dict[Any, Any]] = []
+        for group, slices in self._slices.groups_of(window):
+            opened = [start for start in slices if start in self._open]
+            if group is not None and len(opened) > 1:
+                every.append(self._of_group(group, opened))
+            else:
+                every += (self._cells(start).everything() for start in opened)
+        return every[0] if len(every) == 1 else self._adding.merged_by_key(every)
+
+    def _of_group(self, group: int, slices: list[int]) -> dict[Any, Any]:
+        if group not in self._groups:
+            every = [self._cells(start).everything() for start in slices]
+            self._groups[group] = self._adding.merged_by_key(every)
+        return self._groups[group]
 
     def _open_slices(self, window: int) -> list[int]:
         return [start for start in self._slices.of_window(window) if start in self._open]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tidegate.common.typeinfo import Types
-from tidegate.operators.ownership import own
+from tidegate.operators.ownership import is_immutable, own
 from tidegate.operators.rewrites.rewrite import Owner
 from tidegate.operators.windows.operation import Aggregated, Buffered, Contents, Reduced
 
@@ -83,6 +84,7 @@ class _Collecting(Adding):
 class _Reducing(Adding):
     def __init__(self, contents: Reduced) -> None:
         self.type, self._reduce = contents.type, contents.add
+        self._own = _owning(contents.type)
 
     def write(
         self, source: LoopSource, label: str, cells: str, key: str, value: str, depth: int, owner: Owner, keyed: bool
@@ -100,12 +102,12 @@ class _Reducing(Adding):
         cells[key] = value if kept is None else self._reduce(kept, value)
 
     def merged(self, kept: list[Any]) -> Any:
-        return kept[0] if len(kept) == 1 else reduce(self._reduce, map(own, kept))
+        return kept[0] if len(kept) == 1 else reduce(self._reduce, self._own(kept))
 
 
 class _Aggregating(Adding):
     def __init__(self, contents: Aggregated) -> None:
-        self.type = contents.type
+        self.type, self._own = contents.type, _owning(contents.type)
         self._add, self._create = contents.add, contents.function.create_accumulator
         self._merge, self._result = contents.function.merge, contents.function.get_result
 
@@ -127,7 +129,12 @@ class _Aggregating(Adding):
         return self._result(kept)
 
     def merged(self, kept: list[Any]) -> Any:
-        return kept[0] if len(kept) == 1 else reduce(self._merge, map(own, kept))
+        return kept[0] if len(kept) == 1 else reduce(self._merge, self._own(kept))
+
+
+def _owning(kind: Any) -> Callable[[list[Any]], Iterable[Any]]:
+    """What is kept must not be changed by a function that merges: copies, of values of a type that could be."""
+    return list if is_immutable(kind) else lambda kept: map(own, kept)
 
 
 def adding_to(contents: Contents) -> Adding:

@@ -1,12 +1,19 @@
 """Slices: pieces of time that aligned windows have in common, so that a record is aggregated once however many windows it is in.
 
 Windows of ``size`` start every ``slide``. Between two of these starts time is cut once more, where windows end: so every window
-is a number of whole slices. Tumbling windows are slices themselves.
+is a number of whole slices. Tumbling windows are slices themselves. Of windows with many slices some neighbours are a group: the
+windows that have it whole have in common what it comes to.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import groupby
+from math import isqrt
 from typing import NamedTuple
+
+_FEW = 16
+"""Starts in a window, up to which groups are not worth it."""
 
 
 class Slice(NamedTuple):
@@ -21,6 +28,9 @@ class Slices:
         self.size, self._slide, self._offset = size, slide, offset
         self._cut = size % slide
         """Where windows end between two starts; 0: at a start."""
+        starts = size // slide
+        self._in_group = isqrt(starts) if starts > _FEW else 1
+        """Starts in a group. They are counted from the epoch: which slices are one does not depend on what was seen."""
 
     @property
     def are_windows(self) -> bool:
@@ -48,6 +58,18 @@ class Slices:
             if self._cut and first + self._cut < start + self.size:
                 found.append(first + self._cut)
         return found
+
+    def group_of(self, start: int) -> int:
+        """The number of the group that the slice from ``start`` on belongs to."""
+        return (start - self._offset) // (self._slide * self._in_group)
+
+    def groups_of(self, start: int) -> Iterator[tuple[int | None, list[int]]]:
+        """The slices of a window in order: groups that lie in it whole, with their numbers, and in between slices of others."""
+        length = self._slide * self._in_group
+        for group, slices in groupby(self.of_window(start), self.group_of):
+            first = group * length + self._offset
+            whole = self._in_group > 1 and start <= first and first + length <= start + self.size
+            yield group if whole else None, list(slices)
 
     def last_of(self, start: int) -> list[int]:
         """The starts of the slices whose last window is the one from ``start`` on."""

@@ -1,0 +1,167 @@
+"""``make mutants``: runs every mutant of the protocol against the simulated fault tests, and prints what has caught it.
+
+Each runs in a process of its own, whose imports give the patched source. Some of them: mutant_run.py "ignore the lease".
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import itertools
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from protocol_mutants import MUTANTS, Mutant
+
+HERE = Path(__file__).resolve().parent
+SOURCES = HERE.parents[1] / "src/tidegate"
+SIMULATION = HERE.parent / "unit/simulation"
+MOST_CASES = 400
+NONE = Mutant("(no mutant)", "", "", "")
+
+
+class Patched(importlib.machinery.SourceFileLoader):
+    """Gives the changed source of one module."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self.mutant, self.module = mutant, "tidegate." + mutant.file.removesuffix(".py").replace("/", ".")
+        super().__init__(self.module, str(SOURCES / mutant.file))
+
+    def get_code(self, fullname: str) -> Any:
+        return compile(mutated(self.mutant), self.mutant.file, "exec")
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """In front of all others, for the module that is mutated."""
+
+    def __init__(self, loader: Patched) -> None:
+        self._loader = loader
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> Any:
+        return importlib.util.spec_from_loader(fullname, self._loader) if fullname == self._loader.module else None
+
+
+def mutated(mutant: Mutant) -> str:
+    text = (SOURCES / mutant.file).read_text()
+    assert text.count(mutant.old) == 1, (
+        f"'{mutant.name}': its text stands {text.count(mutant.old)} times in {mutant.file}"
+    )
+    return text.replace(mutant.old, mutant.new)
+
+
+# -- in the process of a mutant ----------------------------------------------------------------------------------------------
+
+
+def cases(first: str) -> Iterator[Any]:
+    """The kind that shows it soonest, then random ones."""
+    from cases import Case
+    from simulated_programs import SCENARIOS
+    from test_faults import cases_of, second_life
+    from test_schedules import paused_cases, random_case
+
+    from tidegate.testing.lives import Fault, Kind
+    from tidegate.testing.simulated_engine import Chances
+
+    def at_points(kind: Kind, repeats: int = 0) -> Iterator[Any]:
+        every = [cases_of(scenario, kind, repeats) for scenario in SCENARIOS]
+        return (case for row in itertools.zip_longest(*every) for case in row if case is not None)
+
+    def merging(concurrent: int) -> Iterator[Any]:
+        for seed, crash in itertools.product(range(20), (200, 400)):
+            faults = (Fault(0, "*", crash, Kind.CRASH), Fault(1, "*", crash + 100, Kind.CRASH))
+            for scenario in ("states", "keyed_count"):
+                yield Case(scenario, seed, faults, concurrent=concurrent, interval=10, fan_in=2)
+
+    def torn(seed: int, **chances: float) -> Any:
+        return replace(random_case(seed), chances=Chances(**chances), faults=())
+
+    if first in ("crashes", "errors"):
+        kinds: Iterator[Any] = at_points(Kind.CRASH if first == "crashes" else Kind.ERROR)
+    elif first == "concurrent":
+        kinds = merging(3)
+    elif first == "merges":
+        kinds = merging(1)
+    elif first == "paused":
+        kinds = itertools.chain.from_iterable(paused_cases(scenario, every=7) for scenario in SCENARIOS)
+    elif first == "reruns":
+        kinds = (torn(seed, rerun=0.15) for seed in range(60))
+    elif first == "tries":
+        kinds = (torn(seed, rerun_whole=0.3, die=0.1) for seed in range(60))
+    elif first == "repeats":
+        kinds = itertools.chain(at_points(Kind.CRASH, 1), at_points(Kind.ERROR, 1))
+    else:
+        kinds = iter(())
+    assert second_life
+    return itertools.chain(itertools.islice(kinds, MOST_CASES), (random_case(seed) for seed in range(150)))
+
+
+def run_one(name: str) -> int:
+    """Ends with 0 and what has caught it; with 1 if nothing has."""
+    mutant = next(m for m in (*MUTANTS, NONE) if m.name == name)
+    if mutant is not NONE:
+        sys.meta_path.insert(0, Finder(Patched(mutant)))
+    logging.disable(logging.CRITICAL)
+    count = 0
+    try:
+        sys.path.insert(0, str(SIMULATION))
+        from cases import fails
+
+        for count, case in enumerate(cases(mutant.cases), start=1):
+            problem = fails(case)
+            if problem is not None:
+                print(f"{count}\t{_said(problem)}\t{case}")
+                return 0
+    except Exception as error:  # the mutant breaks even a run without faults
+        print(f"{count}\t{type(error).__name__}: {error}\t-")
+        return 0
+    print(f"{count}\tnothing\t-")
+    return 1
+
+
+def _said(problem: str) -> str:
+    return problem.splitlines()[1].strip()
+
+
+# -- all of them -------------------------------------------------------------------------------------------------------------
+
+
+def main(names: list[str]) -> int:
+    wanted = [mutant for mutant in (NONE, *MUTANTS) if not names or mutant.name in names]
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) - 1 or 1)) as pool:
+        results = list(pool.map(_in_a_process, wanted))
+    print(f"{'mutant':58} {'caught by':>10}  {'after':>6}  what was seen")
+    survivors = 0
+    for mutant, (code, line, seconds) in zip(wanted, results, strict=True):
+        count, said, _ = [*line.split("\t"), "", ""][:3]
+        caught = code == 0
+        right = caught is not (mutant is NONE)
+        survivors += not right
+        verdict = f"case {count}" if caught else "nothing" if mutant is NONE else "SURVIVES"
+        print(f"{mutant.name:58} {verdict:>10}  {seconds:5.0f}s  {said[:110]}")
+    caught_all = len([m for m in wanted if m is not NONE]) - survivors
+    print(f"\n{caught_all} of {len([m for m in wanted if m is not NONE])} mutants caught")
+    return 1 if survivors else 0
+
+
+def _in_a_process(mutant: Mutant) -> tuple[int, str, float]:
+    started = time.monotonic()
+    command = [sys.executable, str(HERE / "mutant_run.py"), "--one", mutant.name]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    line = ended.stdout.strip().splitlines()[-1] if ended.stdout.strip() else f"0\t{ended.stderr.strip()[-300:]}\t-"
+    if ended.returncode not in (0, 1) or not ended.stdout.strip():
+        return 1, line, time.monotonic() - started
+    return ended.returncode, line, time.monotonic() - started
+
+
+if __name__ == "__main__":
+    sys.exit(run_one(sys.argv[2]) if sys.argv[1:2] == ["--one"] else main(sys.argv[1:]))

@@ -1,0 +1,258 @@
+"""Mutants of the protocol: each breaks one rule of it in the real code, as a small patch, and the simulation has to find out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``old`` stands in the file once, and is replaced by ``new``. ``cases``: which simulated cases show it soonest; the others
+    follow."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    cases: str = "random"
+
+
+MUTANTS = [
+    Mutant(
+        "acknowledge before durable",
+        "common/files.py",
+        """        with _storage_errors("write", full, self.purpose):
+            faults.point("storage.write", path=full, size=len(data))
+            self._system.create(full, data)
+""",
+        """        with contextlib.suppress(OSError):
+            faults.point("storage.write", path=full, size=len(data))
+            self._system.create(full, data)
+""",
+        "errors",
+    ),
+    Mutant(
+        "acknowledge a snapshot that failed",
+        "operators/round.py",
+        '            self.ack.declined = f"snapshot of {place}: {type(error).__name__}: {error}"',
+        "            pass",
+        "errors",
+    ),
+    Mutant(
+        "accept a round that was declined",
+        "runtime/attempt.py",
+        "        declined = next((ack for ack in event.acks if ack.declined is not None), None)",
+        "        declined: Ack | None = None",
+        "errors",
+    ),
+    Mutant(
+        "commit before metadata",
+        "runtime/checkpoint_lane.py",
+        """        try:
+            completed = self._coordinator.completed.add(cut.metadata)
+""",
+        """        yield from self._committers.commit_by_sink(cut.unconfirmed(self._confirmed))
+        try:
+            completed = self._coordinator.completed.add(cut.metadata)
+""",
+        "crashes",
+    ),
+    Mutant(
+        "skip the commit after a restore",
+        "runtime/restoring.py",
+        "        committers.commit(progress.committables, recovering=True)\n",
+        "",
+        "crashes",
+    ),
+    Mutant(
+        "skip the abort after a restore",
+        "runtime/restoring.py",
+        "        committers.abort_lingering(progress.committables, progress.writer_states())\n",
+        "",
+        "crashes",
+    ),
+    Mutant(
+        "forget prepared output when a checkpoint was not stored",
+        "runtime/attempt_checkpoints.py",
+        """        self.unsaved = True
+        self._give_up(event.cut.checkpoint_id, str(event.error))
+""",
+        """        self._confirmed.update({sink: len(items) for sink, items in event.cut.committables.items()})
+        self._lane._confirmed.update({sink: len(items) for sink, items in event.cut.committables.items()})
+        self._give_up(event.cut.checkpoint_id, str(event.error))
+""",
+        "errors",
+    ),
+    Mutant(
+        "leave prepared output out of the checkpoint",
+        "runtime/progress.py",
+        "            committables=list(map(_pack, self.committables.get(o.id, ()))),",
+        "            committables=[],",
+        "crashes",
+    ),
+    Mutant(
+        "forget later output when a checkpoint is committed",
+        "runtime/progress.py",
+        "        rest = {sink: self.committables.get(sink, ())[len(tuple(items)) :] for sink, items in confirmed.items()}",
+        "        rest = {sink: () for sink, items in confirmed.items()}",
+        "concurrent",
+    ),
+    Mutant(
+        "drop the timers' and windows' state of a snapshot",
+        "runtime/progress.py",
+        "                snapshots[place] = snapshot\n",
+        "                snapshots[place] = self.snapshots.get(place, snapshot)\n",
+    ),
+    Mutant(
+        "reuse a checkpoint id",
+        "checkpoint/lease.py",
+        "    last = highest_id(files, claim.token)\n",
+        "    last = max(0, highest_id(files, claim.token) - 1)\n",
+        "crashes",
+    ),
+    Mutant(
+        "delete files that a kept checkpoint refers to",
+        "checkpoint/completed.py",
+        "        return candidates.difference(in_use, *self._references.values())",
+        "        return candidates.difference(in_use)",
+        "merges",
+    ),
+    Mutant(
+        "delete files that the running state refers to",
+        "checkpoint/completed.py",
+        "        return candidates.difference(in_use, *self._references.values())",
+        "        return candidates.difference(*self._references.values())",
+        "merges",
+    ),
+    Mutant(
+        "delete files of a checkpoint that waits to be stored",
+        "runtime/attempt_checkpoints.py",
+        "        needed = progress.paths() | self._lane.paths() | self._savepoints.paths()",
+        "        needed = progress.paths() | self._savepoints.paths()",
+        "concurrent",
+    ),
+    Mutant(
+        "sweep files that the restored checkpoint refers to",
+        "checkpoint/completed.py",
+        "        for point in (*self._protected, *self._retained):\n            self._load(point)\n",
+        "        pass\n",
+        "crashes",
+    ),
+    Mutant(
+        "delete files before the metadata that refers to them",
+        "checkpoint/completed.py",
+        "                self._files.delete(metadata_path(number))\n",
+        "                for path in sorted(self._references.get(number, set())):\n"
+        "                    self._files.delete(path)\n"
+        "                self._files.delete(metadata_path(number))\n",
+        "crashes",
+    ),
+    Mutant(
+        "never delete what is subsumed",
+        "checkpoint/completed.py",
+        "            self._delete_files(self._unreferenced(self._candidates, in_use))\n",
+        "",
+    ),
+    Mutant(
+        "choose the latest checkpoint by listing",
+        "checkpoint/lineage.py",
+        "    latest = retained[-1] if retained else restored.point\n",
+        "    latest = (all_completed(files) or [restored.point])[-1]\n",
+        "paused",
+    ),
+    Mutant(
+        "restore the checkpoint before the latest",
+        "checkpoint/lineage.py",
+        "    latest = retained[-1] if retained else restored.point\n",
+        "    latest = retained[0] if retained else restored.point\n",
+        "crashes",
+    ),
+    Mutant(
+        "ignore the lease",
+        "checkpoint/lease.py",
+        "        newer = claim_path(self.token + 1)\n",
+        "        return\n",
+        "paused",
+    ),
+    Mutant(
+        "claim without being exclusive",
+        "checkpoint/lease.py",
+        "            files.publish(claim_path(claim.token), encode(claim))\n",
+        "            files.replace(claim_path(claim.token), encode(claim))\n",
+        "paused",
+    ),
+    Mutant(
+        "take an unknown outcome for a success",
+        "checkpoint/completed.py",
+        "                return self._files.read_if_exists(path) == content\n",
+        "                return True\n",
+        "errors",
+    ),
+    Mutant(
+        "show metadata before all of it is there",
+        "common/_local_files.py",
+        "        temporary = self._write_temporary(path, data)\n        with _removed_on_error(temporary):\n"
+        '            faults.point("storage.publish.before-link"',
+        "        self._write_new(path, data[: len(data) // 2])\n"
+        '        faults.point("storage.publish.before-link", path=path, temporary="")\n'
+        "        os.unlink(path)\n"
+        "        temporary = self._write_temporary(path, data)\n        with _removed_on_error(temporary):\n"
+        '            faults.point("storage.publish.before-link"',
+        "crashes",
+    ),
+    Mutant(
+        "accept acks of different attempts of a task",
+        "runtime/progress.py",
+        "                if tokens[sender[edge], subtask] != token:",
+        "                if tokens[sender[edge], subtask] != token and not tokens:",
+        "reruns",
+    ),
+    Mutant(
+        "go on from the end of a round that was discarded",
+        "runtime/attempt.py",
+        "        self._planner.discard()\n        self._checkpoints.released |= written_paths(acks)\n",
+        "        self._checkpoints.released |= written_paths(acks)\n",
+        "errors",
+    ),
+    Mutant(
+        "cut the sources one round too early",
+        "runtime/planner.py",
+        "        return {s.operator.id: s.enumerator.snapshot() for s in self._sources}",
+        "        return {s.operator.id: s.before for s in self._sources}",
+        "crashes",
+    ),
+    Mutant(
+        "take a store that is ahead for one that is right",
+        "state/materialize.py",
+        "        start = tags.index(tag)\n    else:",
+        "        start = tags.index(tag)\n    elif tag:\n        return\n    else:",
+    ),
+    Mutant(
+        "keep the rest of a task that was tried again",
+        "runtime/attempt.py",
+        "        if any(ack.run.attempt > 0 and self._has_sink(ack) for ack in event.acks):",
+        "        if not event.acks:",
+        "tries",
+    ),
+    Mutant(
+        "store a checkpoint before its rounds are published",
+        "runtime/checkpoint_lane.py",
+        "        one_lane = self._outputs is Lane.CHECKPOINTS\n",
+        "        one_lane = True\n",
+        "repeats",
+    ),
+    Mutant(
+        "publish a transaction without writing the decision down",
+        "connectors/two_phase_commit.py",
+        "        if self._publishes:\n            self._decide(committables)\n",
+        "",
+        "repeats",
+    ),
+    Mutant(
+        "publish rounds of an attempt that has failed to publish one",
+        "runtime/checkpoint_lane.py",
+        "            self._broken = True\n",
+        "",
+        "repeats",
+    ),
+]

@@ -1,0 +1,39 @@
+"""An S3 server for tests: moto's, which enforces conditional puts as the real one does."""
+
+from __future__ import annotations
+
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import fsspec
+import pytest
+from server import Server
+
+BUCKET = "tidegate-tests"
+
+
+@contextmanager
+def s3() -> Iterator[str]:
+    """The address of an empty bucket. While it is there, s3fs finds the server by the environment."""
+    server = Server(
+        "s3",
+        lambda s: [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(s.port)],
+        answers=lambda s: urllib.request.urlopen(f"http://127.0.0.1:{s.port}/moto-api/", timeout=5).read(),
+    )
+    with server, pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.port}",
+            "AWS_ACCESS_KEY_ID": "tests",
+            "AWS_SECRET_ACCESS_KEY": "tests",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():
+            patch.setenv(name, value)
+        for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "AWS_PROFILE"):
+            patch.delenv(name, raising=False)
+        system = fsspec.filesystem("s3", skip_instance_cache=True)
+        system.clear_instance_cache()
+        system.mkdir(BUCKET)
+        yield f"s3://{BUCKET}"
+        system.clear_instance_cache()

@@ -1,0 +1,105 @@
+"""The Delta sink: the contract on real tables, one commit for each checkpoint, and what users get wrong."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import table
+
+from tidegate.common import Row, Types
+from tidegate.common.errors import ConfigurationError, OutputLostError, RetryableCommitError
+from tidegate.connectors.delta_sink import DeltaSink
+from tidegate.testing.sink_contract import SinkContract
+from tidegate.testing.sink_run import SinkRun
+
+pytestmark = pytest.mark.slow  # an interpreter that has used deltalake was once seen to abort at its exit
+
+ROW = Types.ROW_NAMED(["n", "text"], [Types.LONG(), Types.STRING()])
+
+
+def delta() -> Any:
+    return importlib.import_module("deltalake")
+
+
+def row(number: int) -> Row:
+    return Row(n=number, text=f"t{number}")
+
+
+def read(directory: Path) -> list[Any]:
+    if not delta().DeltaTable.is_deltatable(str(directory / "table")):
+        return []
+    rows = delta().DeltaTable(str(directory / "table")).to_pyarrow_table().to_pylist()
+    return [row(r["n"]) for r in rows if r["text"] == f"t{r['n']}"]
+
+
+class TestDelta(SinkContract):
+    def make_sink(self, directory: Path) -> DeltaSink:
+        return DeltaSink(str(directory / "table"), ROW)
+
+    def value(self, number: int) -> Any:
+        return number
+
+    def _run(self, directory: Path, parallelism: int = 2) -> SinkRun:
+        return SinkRun(self.make_sink(directory), str(directory / "staging"), row, parallelism)
+
+    def visible(self, directory: Path) -> list[Any]:
+        return [r.n for r in read(directory)]
+
+    def leftovers(self, directory: Path) -> list[str]:
+        staged = directory / "staging" / "batches"
+        return [file.name for file in staged.iterdir()] if staged.exists() else []
+
+    def test_a_part_of_the_commit_then_all_of_it(self, tmp_path: Path) -> None:
+        """There are no parts: a checkpoint is one commit of the table."""
+
+    def test_random_runs_with_crashes_and_rescales(self, tmp_path: Path) -> None:
+        run = self._run(tmp_path)
+        for number in range(6):
+            run.step(3, checkpoint=number % 2 == 1)
+            run.accept(run.attempt(2, checkpoint=True), 2)
+            run.complete()
+            run.restore(parallelism=1 + number % 3)
+        self._check_end(run, tmp_path)
+
+
+def test_one_commit_for_each_checkpoint_with_its_id(tmp_path: Path) -> None:
+    run = SinkRun(DeltaSink(str(tmp_path / "table"), ROW, partition_by=["text"]), str(tmp_path / "s"), row)
+    for number in range(4):
+        run.step(3, checkpoint=number % 2 == 1)
+    made = delta().DeltaTable(str(tmp_path / "table"))
+    assert made.version() == 1 and made.transaction_version("tidegate:job:sink") == 2
+    assert made.metadata().partition_columns == ["text"]
+
+
+def test_a_table_without_the_column_is_refused(tmp_path: Path) -> None:
+    delta().write_deltalake(str(tmp_path / "table"), table({"n": [1]}))
+    with pytest.raises(ConfigurationError, match=r"no column text of .*; it has n"):
+        DeltaSink(str(tmp_path / "table"), ROW).validate()
+    with pytest.raises(ConfigurationError, match=r"no column n of .*; n is "):
+        DeltaSink(str(tmp_path / "table"), Types.ROW_NAMED(["n"], [Types.STRING()])).validate()
+    DeltaSink(str(tmp_path / "table"), Types.ROW_NAMED(["n"], [Types.LONG()])).validate()
+    DeltaSink(str(tmp_path / "none"), ROW).validate()
+
+
+def test_partitioned_by_what_is_no_column(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no column day"):
+        DeltaSink(str(tmp_path / "table"), ROW, partition_by=["day"])
+
+
+def test_rows_that_are_gone(tmp_path: Path) -> None:
+    run = SinkRun(DeltaSink(str(tmp_path / "table"), ROW), str(tmp_path / "s"), row)
+    run.accept(run.attempt(2, checkpoint=True), 2)
+    next((tmp_path / "s" / "batches").iterdir()).unlink()
+    with pytest.raises(OutputLostError, match="the table does not have the checkpoint"):
+        run.commit()
+
+
+def test_a_commit_that_fails_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    run = SinkRun(DeltaSink(str(tmp_path / "file" / "table"), ROW), str(tmp_path / "s"), row)
+    run.accept(run.attempt(2, checkpoint=True), 2)
+    with pytest.raises(RetryableCommitError, match="must be committed to their Delta table"):
+        run.commit()
