@@ -477,7 +477,7 @@ class JobMaster:
         """Whether the directory was made for this run alone."""
         return not self._settings.checkpoint_dir
 
-    def _quietly(self, what: str, step: Callable[[], None]) -> None:
+    def _quietly(self, what: str, step: Callable[[], object]) -> None:
         """Clean-up behind the outcome: it must not turn a finished job into a failed one, nor hide why one failed."""
         try:
             step()
