@@ -176,7 +176,8 @@ class _Executor:
     def execute_async(self, program: Submitted) -> StartedJob:
         engine = (_Cancelled if self.cancelled else SimulatedEngine)(1, workers=self.workers)
         master = JobMaster(program, engine, listeners=[])
-        engine.cancel_job = master.cancel  # type: ignore[union-attr, method-assign]
+        if isinstance(engine, _Cancelled):
+            engine.cancel_job = master.cancel  # type: ignore[method-assign]
         return StartedJob(master, [])
 
 
