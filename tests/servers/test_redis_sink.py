@@ -31,7 +31,7 @@ def redis_server() -> Server:
     program = binary("redis-server", "redis-server")
 
     def command(server: Server) -> list[str]:
-        options = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"]
+        options = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
         return [
             program,
             "--port",
