@@ -67,7 +67,8 @@ def _mismatches(state: OperatorState | None, operator: ProgramOperator) -> list[
         return []
     name = f"operator {operator.name!r} (uid {operator.uid or operator.uid_hash})"
     problems = []
-    if state.keyed_files() and state.max_parallelism != operator.max_parallelism:
+    by_key = state.keyed_files() or any(part.has_keys for part in state.in_flight())
+    if by_key and state.max_parallelism != operator.max_parallelism:
         found = f"is stored with maximum parallelism {state.max_parallelism} and now has {operator.max_parallelism}"
         problems.append(f"{name} {found}")
     if state.keyed_files() and state.key_type != operator.key_type:
@@ -89,6 +90,9 @@ def _describe(state: OperatorState) -> str:
         parts.append(f"states: {', '.join(names)}")
     if state.source is not None:
         parts.append("source positions")
+    waiting = sum(part.records for part in state.in_flight())
+    if waiting:
+        parts.append(f"{waiting:,} records in flight")
     writers = state.values(WRITER)
     if writers:
         parts.append(f"{len(writers)} writer states")

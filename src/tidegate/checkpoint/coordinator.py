@@ -11,6 +11,8 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from tidegate.checkpoint.completed import CompletedCheckpoints, OutcomeUnknownError
 from tidegate.checkpoint.failures import CheckpointFailureReason, FailureCounter
 from tidegate.checkpoint.history import DEFAULT_LIMIT, NO_ID, CheckpointHistory, CheckpointStatus, HistoryEntry
@@ -71,7 +73,7 @@ class CheckpointCoordinator:
     def trigger(self, expected: Iterable[SubtaskId], kind: str = CHECKPOINT) -> PendingCheckpoint | None:
         """Step 1: take the next id. None if storage failed: counted, ``CheckpointError`` when once too often."""
         faults.point("C1.before-trigger", job_id=self.job_id)
-        trigger_ms = self._clock.now_ms()
+        trigger_ms, aligned_until = self._clock.now_ms(), self._aligned_until(at_most=self._now())
         self._trigger.started(self._now())
         try:
             checkpoint_id = self._lease.take_id(at_least=self.history.highest_id + 1)
@@ -80,10 +82,28 @@ class CheckpointCoordinator:
             self.abort(lost, CheckpointFailureReason.TRIGGER_FAILED, str(error))
             return None
         pending = PendingCheckpoint(checkpoint_id, trigger_ms, self._deadline(), frozenset(expected), kind)
+        pending.aligned_until = aligned_until
         self._pending[checkpoint_id] = pending
         self._log(checkpoint_id, "step 1 triggered, %d subtasks to acknowledge", len(pending.expected))
         faults.point("C1.triggered", checkpoint_id=checkpoint_id)
         return pending
+
+    def aligned_ms(self, pending: PendingCheckpoint | None) -> float | None:
+        """How long subtasks of the round that begins now may take input; None: until they have all of it.
+
+        Every round is bounded, not only that of a checkpoint: a long one may be running when the next checkpoint becomes due. It is
+        cut at the same moment at which that checkpoint turns unaligned, and the round that carries it begins at once. So
+        a checkpoint is there soon after the timeout, counted from when it was due.
+        """
+        if not self._policy.unaligned:
+            return None
+        until = pending.aligned_until if pending is not None else self._aligned_until(at_least=self._now())
+        return max(0.0, until - self._now())
+
+    def _aligned_until(self, *, at_least: float = 0.0, at_most: float = float("inf")) -> float:
+        """When the next checkpoint turns unaligned. One that is asked for may be early, and one whose turn has not come late."""
+        expected = self._trigger.expected(self._now())
+        return min(at_most, max(at_least, expected)) + self._policy.aligned_timeout_ms
 
     def is_expired(self, pending: PendingCheckpoint) -> bool:
         return pending.is_expired(self._now())
@@ -151,8 +171,10 @@ class CheckpointCoordinator:
         for older in [other for number, other in self._pending.items() if number < pending.checkpoint_id]:
             self.abort(older, CheckpointFailureReason.SUBSUMED)  # no lower id commits after a higher (I11)
         self._failures.completed()
-        round, size = completed.metadata.round, completed.size
-        self.history.remember(self._entry(pending, CheckpointStatus.COMPLETED, round=round, size=size))
+        metadata = completed.metadata
+        entry = self._entry(pending, CheckpointStatus.COMPLETED, round=metadata.round, size=completed.size)
+        in_flight = {"in_flight_records": metadata.in_flight_records, "in_flight_bytes": metadata.in_flight_bytes}
+        self.history.remember(msgspec.structs.replace(entry, **in_flight))
 
     def not_stored(self, pending: PendingCheckpoint, error: StorageError) -> None:
         """Step 7 failed: aborted and counted, ``CheckpointError`` when once too often. The round stays accepted and what it

@@ -40,6 +40,9 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     size: int = 0
     operators_ms: dict[str, float] = {}
     """Longest snapshot of each operator."""
+    in_flight_records: int = 0
+    """Received and not processed at the cut, in so many bytes: the checkpoint is unaligned."""
+    in_flight_bytes: int = 0
     reason: str = ""
     message: str = ""
 

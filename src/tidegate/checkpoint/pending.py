@@ -32,6 +32,8 @@ class PendingCheckpoint:
     expected: frozenset[SubtaskId]
     kind: str = CHECKPOINT
     over: bool = False
+    aligned_until: float = 0.0
+    """When it turns unaligned, if it may; on the same clock as ``deadline``."""
     durations_ms: dict[str, float] = field(default_factory=dict)
     """Longest snapshot of each operator."""
     _missing: set[SubtaskId] = field(init=False)

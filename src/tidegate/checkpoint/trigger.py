@@ -30,6 +30,11 @@ class CheckpointTrigger:
             return None
         return max(self._interval_over, self._pause_over)
 
+    def expected(self, now_ms: float) -> float:
+        """When the next one will be due, if those under way end soon."""
+        pause_over = now_ms + self._policy.min_pause_ms if self._under_way else self._pause_over
+        return max(self._interval_over, pause_over)
+
     def started(self, now_ms: float) -> None:
         """Count a checkpoint in, triggered by time or by request."""
         self._under_way += 1

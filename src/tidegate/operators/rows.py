@@ -56,7 +56,8 @@ class Generator(NamedTuple):
 class RoundContext:
     """The part of the plan all subtasks of a round share. ``checkpoint_id``: of the checkpoint or savepoint the round carries.
     ``savepoint``: it carries one. ``statuses``: per operator the status of each of its subtasks. ``rehearsal``: nothing is read,
-    functions only open, to see whether they declare their states as these are stored."""
+    functions only open, to see whether they declare their states as these are stored. ``deadline_ms``: past it subtasks take no
+    more input, and keep what they have; None: they take all of it."""
 
     round: int
     version: str
@@ -67,6 +68,7 @@ class RoundContext:
     statuses: dict[int, list[Status]] = field(default_factory=dict)
     savepoint: bool = False
     rehearsal: bool = False
+    deadline_ms: int | None = None
 
 
 class TaskRun(NamedTuple):

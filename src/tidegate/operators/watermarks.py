@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -113,6 +113,8 @@ class SplitWatermarks:
     def __init__(self, strategy: Strategy, splits: dict[str, Any]) -> None:
         self.strategy = strategy
         self.splits = dict(splits)
+        self.waiting: Collection[str] = ()
+        """Splits of which records wait to be processed: they are not idle, however long that takes."""
 
     def start(self, split: str, now_ms: int) -> None:
         if split not in self.splits:
@@ -141,7 +143,8 @@ class SplitWatermarks:
         """``before``: the watermark so far, which never falls. No active split, or all idle: the subtask is idle."""
         if not self.strategy.emits:
             return Status(before, False)
-        active = [g for g in self.splits.values() if not self.strategy.is_idle(g, now_ms)]
+        idle, waiting = self.strategy.is_idle, self.waiting
+        active = [g for split, g in self.splits.items() if not idle(g, now_ms) or split in waiting]
         if not active:
             return Status(before, True)
         return Status(max(before, min(self.strategy.watermark(g) for g in active)), False)

@@ -33,6 +33,9 @@ class JobSettings:
     claims: bool
     """The job owns the snapshot it starts from."""
     ignore_unclaimed_state: bool
+    ignored_in_flight_of: int
+    """The checkpoint whose records in flight are dropped if it is restored; below 0: none."""
+    force_unaligned: bool
     start_anew: bool
     required_guarantee: str | None
     lease_timeout_ms: int
@@ -92,6 +95,8 @@ class JobSettings:
             recovery_path=get(options.RECOVERY_PATH),
             claims=get(options.RECOVERY_CLAIM) == "CLAIM",
             ignore_unclaimed_state=get(options.RECOVERY_IGNORE_UNCLAIMED),
+            ignored_in_flight_of=get(options.IGNORED_IN_FLIGHT),
+            force_unaligned=get(options.FORCE_UNALIGNED),
             start_anew=get(options.START_ANEW),
             required_guarantee=get(options.REQUIRE),
             lease_timeout_ms=get(options.LEASE_TIMEOUT),
