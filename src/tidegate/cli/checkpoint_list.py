@@ -70,6 +70,7 @@ def _with_unentered(entries: list[HistoryEntry], kept: dict[int, str]) -> list[H
 
 def _row(entry: HistoryEntry, kept: dict[int, str]) -> tuple[str, ...]:
     failed = f"{entry.reason}: {entry.message}".partition("\n")[0].strip(": ")
+    waiting = f"{entry.in_flight_records:,} records in flight" if entry.in_flight_records else ""
     return (
         str(entry.checkpoint_id),
         entry.kind,
@@ -77,5 +78,5 @@ def _row(entry: HistoryEntry, kept: dict[int, str]) -> tuple[str, ...]:
         moment(entry.trigger_ms) if entry.trigger_ms else "",
         duration(round(entry.duration_ms)) if entry.trigger_ms else "",
         f"{entry.size:,}" if entry.size else "",
-        kept.get(entry.checkpoint_id, "") or failed,
+        ", ".join(filter(None, (kept.get(entry.checkpoint_id, "") or failed, waiting))),
     )

@@ -221,6 +221,8 @@ class SplitFeed:
             self._work_off(current.split, reader)
         elif (batch := current.next_batch(self._source)) is None:
             self._open.remove(current)
+            if self._backlog.ends(current.split):
+                self._source.finish(current.split)
             return
         else:
             taken = self._take(current.split, batch)
@@ -233,8 +235,6 @@ class SplitFeed:
         reader.took(self._take(split, self._backlog.batch(reader), reader.taken))
         if not reader.waits:
             self._source.waiting(self._backlog.splits)
-            if self._backlog.ends(split):
-                self._source.finish(split)
 
     def _take(self, split: str, batch: TimedBatch, start: int = 0) -> int:
         """So many of the records are through at the end, with those before ``start``."""

@@ -15,7 +15,6 @@ from tidegate.operators.blame import is_for_good, not_encodable, user_error
 from tidegate.operators.feeds import SenderFailed
 from tidegate.operators.operator import EndOfInput, OperatorRound, StreamOperator
 from tidegate.operators.rows import ACK, MAX_WATERMARK, Ack, Barrier, RoundContext, Row, TaskPlan
-from tidegate.state.in_flight import InFlightPart
 from tidegate.state.materialize import rebuilds
 from tidegate.state.snapshot import EMPTY, IN_FLIGHT
 
@@ -174,23 +173,25 @@ class SubtaskRound:
         sinks = [operator for operator in operators if operator.operator.spec.is_sink]
         faults.point("T2.before-segment", **self._where)
         self.ack.snapshots = {operator.id: operator.snapshot() for operator in operators if operator not in sinks}
-        waiting = self._in_flight()
+        self._keep_in_flight()
         faults.point("T2.after-segment", **self._where)
         for sink in sinks:
             self.ack.committables[sink.id] = sink.prepare_commit() or []
-            self.ack.snapshots[sink.id] = sink.snapshot()
-        if waiting is not None:
-            head = self._subtask.head.id
-            self.ack.snapshots[head] = self.ack.snapshots[head].with_part(IN_FLIGHT, waiting)
+            waiting = self.ack.snapshots.get(sink.id, EMPTY).parts
+            self.ack.snapshots[sink.id] = sink.snapshot().with_parts(waiting)
         faults.point("K2.prepared", **self._where)
         measured = {operator.id: operator.metrics.changes() for operator in operators}
         self.ack.metrics = {operator_id: changes for operator_id, changes in measured.items() if changes}
         self.ack.declined = next((operator.declined for operator in operators if operator.declined), None)
 
-    def _in_flight(self) -> InFlightPart | None:
-        """What the subtask has not come to. It is as much a part of the round as its state: durable before the ack."""
+    def _keep_in_flight(self) -> None:
+        """What the subtask has not come to is as much a part of the round as its state: durable before the ack, and named in it
+        whatever fails behind this, so that a round that is discarded leaves no file."""
         head, index = self._subtask.head.operator, self._subtask.index
-        return self._feed.in_flight(f"shared/{head.uid_hash[:12]}-{index}-{self._round.context.round}-{self.ack.token}")
+        name = f"{head.uid_hash[:12]}-{index}-{self._round.context.round}-{self.ack.token}"
+        part = self._feed.in_flight(f"shared/{name}")
+        if part is not None:
+            self.ack.snapshots[head.id] = self.ack.snapshots.get(head.id, EMPTY).with_parts({IN_FLIGHT: part})
 
     def _barriers(self) -> Iterator[Row]:
         """Step 6 for the subtasks below: one barrier each, behind everything else."""

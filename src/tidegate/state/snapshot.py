@@ -110,7 +110,10 @@ class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         return part.values() if isinstance(part, ListPart) else []
 
     def with_part(self, name: str, part: Part) -> OperatorSnapshot:
-        return OperatorSnapshot({**self.parts, name: part}, self.watermark, self.idle)
+        return self.with_parts({name: part})
+
+    def with_parts(self, parts: Mapping[str, Part]) -> OperatorSnapshot:
+        return OperatorSnapshot({**self.parts, **parts}, self.watermark, self.idle)
 
     def without(self, *names: str) -> OperatorSnapshot:
         """The same without some of its parts."""

@@ -96,6 +96,8 @@ class Simulation:
         repeats = self.settings.get(options.CHECKPOINT_MODE.key) == "AT_LEAST_ONCE"
         observer = RepeatingObserver if repeats else OutputObserver
         self.observers = [observer(output) for output in scenario.outputs(self.place)]
+        for seen in self.observers:
+            seen.unaligned = bool(self.settings.get(options.UNALIGNED.key))
 
     def new_life(self, planned: Iterable[Fault] = (), parallelism: int = 2) -> Life:
         life = Life(self, len(self.lives), planned, parallelism)
