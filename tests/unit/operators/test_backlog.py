@@ -147,7 +147,7 @@ def test_keys_go_to_the_subtask_that_owns_them(before: int, after: int, files: F
         groups = range_for(subtask, before, MOST)
         own = [key for key in keys if group_of(form_of_int(key), MOST) in groups]
         parts.append(kept(files, keyed(*own[:9]), keyed(*own[9:]), groups=groups, name=f"s{subtask}"))
-    found = {}
+    found: dict[int, int] = {}
     for subtask, part in enumerate(redistribute(parts, after, MOST, "")):
         assert part is not None
         groups = range_for(subtask, after, MOST)
@@ -198,7 +198,8 @@ def test_records_without_keys_stay_whole_and_sources_keep_a_log_for_each_split(f
     assert reader is not None
     values, times = again.batch(reader)
     assert isinstance(values, ColumnBatch)
-    assert (values.rows(), times, values.columns[0].dtype) == ([7, 8], [5, 6], np.int64)
+    assert (values.rows(), times) == ([7, 8], [5, 6])
+    assert values.columns[0].dtype == np.dtype(np.int64)
 
 
 def test_a_partitioner_of_the_users_pins_its_records(files: Files) -> None:

@@ -12,10 +12,12 @@ from tidegate.common.configuration import Configuration
 from tidegate.common.files import Files
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.datastream import DataStream, MapFunction, StreamExecutionEnvironment
+from tidegate.runtime.inbox import Inbox
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import RoundStatistics
 from tidegate.testing.observer import ledger_pages
 from tidegate.testing.simulated_engine import SimulatedEngine
+from tidegate.testing.simulated_lanes import SimulatedLanes
 from tidegate.testing.sinks import LedgerSink
 from tidegate.testing.sources import ScriptedSource
 
@@ -47,7 +49,7 @@ class SlowJob:
         self.directory, self._build, self._job_id = directory, build, job_id
         self.rounds: list[RoundStatistics] = []
 
-    def run(self, parallelism: int = 1, engine: SimulatedEngine | None = None, **settings: Any) -> None:
+    def run(self, parallelism: Any = 1, **settings: Any) -> None:
         Time.clock, Time.seen = ManualClock(), []
         configuration = {
             "execution.checkpointing.interval": 1000,
@@ -64,15 +66,22 @@ class SlowJob:
         given = {key: value for key, value in configuration.items() if value is not None}
         env = StreamExecutionEnvironment(Configuration.from_dict(given))
         self._build(env).sink_to(LedgerSink(f"{self.directory}/ledger")).uid("ledger")
-        self.master = JobMaster(
+        engine = SimulatedEngine(seed=3)
+
+        def lanes(inbox: Inbox, name: str) -> SimulatedLanes:
+            made = SimulatedLanes(inbox, 3)
+            engine.between_tasks = made.between_tasks
+            return made
+
+        JobMaster(
             env._program("slow"),
-            engine or SimulatedEngine(seed=3),
+            engine,
             clock=Time.clock,
             liveness=lambda owner: False,
             local_root=f"{self.directory}/local",
             listeners=[self.rounds.append],
-        )
-        self.master.run()
+            lanes=lanes,
+        ).run()
 
     @property
     def files(self) -> Files:

@@ -109,11 +109,10 @@ def test_the_last_checkpoint_has_nothing_in_flight_and_the_job_ends_behind_it(tm
 
 
 def test_without_checkpoints_or_in_batch_mode_nothing_is_cut(tmp_path: Path) -> None:
-    for number, settings in enumerate(
-        ({"execution.checkpointing.interval": None}, {"execution.runtime-mode": "BATCH"})
-    ):
+    off: list[dict[str, Any]] = [{"execution.checkpointing.interval": None}, {"execution.runtime-mode": "BATCH"}]
+    for number, settings in enumerate(off):
         job = SlowJob(tmp_path / str(number), behind_a_shuffle)
-        job.run(**UNALIGNED, **settings)
+        job.run(**(UNALIGNED | settings))
         assert job.written() == list(range(2000))
         assert len(job.rounds) <= 2
 
