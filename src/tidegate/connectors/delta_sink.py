@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -15,6 +14,7 @@ from tidegate.common.files import FileHandle, Files
 from tidegate.connectors.formats.arrow_types import arrow_schema
 from tidegate.connectors.formats.libraries import library
 from tidegate.connectors.formats.parquet_files import RowColumnWriterFactory
+from tidegate.connectors.staged_file import StagedFile
 from tidegate.operators.sink import (
     Committer,
     CommitterContext,
@@ -105,40 +105,30 @@ class _BatchWriter(SinkWriter):
     """Packed batches in a file of the attempt's own, each behind its length."""
 
     def __init__(self, columns: RowColumnWriterFactory, context: WriterContext) -> None:
-        self._columns, self._context, self._files = columns, context, Files(context.staging)
-        attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", context.attempt)
-        self._name = f"{_STAGED}/{context.round:010d}-{context.subtask}-{attempt}"
-        self._stream: Any = None
+        self._columns, self._context = columns, context
+        self._file = StagedFile(context, _STAGED)
 
     def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
         if not values:
             return
         packed = self._columns.pack(values)
-        if self._stream is None:
-            self._stream = self._files.create_stream(self._name, aside=False)
-        self._stream.write(_LENGTH.pack(len(packed)))
-        self._stream.write(packed)
+        self._file.write(_LENGTH.pack(len(packed)), packed)
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
         """With a checkpoint also without records: its id is the one that records of the rounds before it are committed under."""
         context = self._context
-        if self._stream is None and context.checkpoint_id is None:
+        if not self._file.has_content and context.checkpoint_id is None:
             return Prepared()
         kept = None
-        if self._stream is not None:
-            faults.point("K1.delta.flush", file=self._name)
-            stream, self._stream = self._stream, None
-            handle = stream.close()
-            kept = [self._files.location(self._name), handle.size, handle.hash]
+        if self._file.has_content:
+            faults.point("K1.delta.flush", round=context.round)
+            kept = list(self._file.finish())
         application = f"tidegate:{context.job_id}:{context.sink_id}"
         number = context.checkpoint_id
         return Prepared([{"file": kept, "checkpoint": number, "round": context.round, "application": application}])
 
     def abort(self) -> None:
-        if self._stream is not None:
-            self._stream.discard()
-        else:
-            self._files.delete(self._name)
+        self._file.drop()
 
 
 class _DeltaCommitter(Committer):

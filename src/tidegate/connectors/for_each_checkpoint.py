@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from tidegate.common.errors import CommitError, OutputLostError, ProgramError
 from tidegate.common.files import Files
 from tidegate.common.typeinfo import PickledBytesTypeInfo
 from tidegate.connectors.spark_rows import spark_side
+from tidegate.connectors.staged_file import StagedFile
 from tidegate.operators.sink import (
     Committer,
     CommitterContext,
@@ -70,32 +70,23 @@ def for_each_checkpoint(function: Callable[[Any, int], Any], type_info: Any, *, 
 
 class _KeepingWriter(SinkWriter):
     def __init__(self, context: WriterContext) -> None:
-        self._context, self._files = context, Files(context.staging)
-        attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", context.attempt)
-        self._name = f"{_ROWS}/{context.round:010d}-{context.subtask}-{attempt}"
-        self._stream: Any = None
+        self._context, self._file = context, StagedFile(context, _ROWS)
 
     def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
         if values:
-            if self._stream is None:
-                self._stream = self._files.create_stream(self._name, aside=False)
-            self._stream.write(pickle.dumps(list(values), 5))
+            self._file.write(pickle.dumps(list(values), 5))
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
         """With a checkpoint also without records: its id is the one that the records of rounds before it are written under."""
         kept: dict[str, Any] = {"file": None, "checkpoint": self._context.checkpoint_id, "round": self._context.round}
-        if self._stream is not None:
-            self._stream.close()
-            self._stream, kept["file"] = None, self._files.location(self._name)
+        if self._file.has_content:
+            kept["file"] = self._file.finish()[0]
         elif kept["checkpoint"] is None:
             return Prepared()
         return Prepared([kept])
 
     def abort(self) -> None:
-        if self._stream is not None:
-            self._stream.discard()
-        else:
-            self._files.delete(self._name)
+        self._file.drop()
 
 
 class _FrameCommitter(Committer):
