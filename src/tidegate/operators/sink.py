@@ -147,6 +147,9 @@ class Sink(ABC):
     """False: nobody ever sees the records, so they need not be checked against the declared type of their stream."""
     holds_back: str | None = None
     """What makes records wait for later ones, if anything does: such a sink is refused where rounds are committed at once."""
+    marks_checkpoints: bool = False
+    """True: ``prepare_commit`` is called with every barrier, also in a subtask that has had no records: the committables of rounds
+    before it then always meet the id of the checkpoint they are committed with."""
     function: Any = None
     """The user's function, of a sink that calls one. It may be a ``CheckpointedFunction``."""
 
