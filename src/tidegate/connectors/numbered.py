@@ -1,11 +1,11 @@
 """Committables that are committed together and under a number: what of them is done already, after a crash or beside the next.
 
-A checkpoint holds what it covers **and what the one before it had not confirmed at its cut**. When it is restored that may have been
-committed long ago, under the number of the one before: so a number has to be known of each committable, and a commit takes only those
-behind the last number that is done.
+A checkpoint holds what it covers **and what the one before it had not confirmed at its cut**. When it is restored that may have
+been committed long ago, under the number of the one before: so the number of each committable has to be known, and a commit takes
+only those behind the last number that is done.
 
-The number is the id of the checkpoint whose barrier came with the round or with the next one that carried any. In at-least-once mode
-rounds are committed, and a checkpoint that is restored lies behind what is committed: there it is attempt and round.
+The number is the id of the checkpoint whose barrier came with the round, or with the next one that carried any. In at-least-once
+mode rounds are committed, and a checkpoint that is restored lies behind what is committed: there it is attempt and round.
 """
 
 from __future__ import annotations
