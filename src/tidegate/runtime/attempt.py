@@ -427,7 +427,7 @@ class Attempt:
         ending = carried.ending if carried is not None else None
         self._savepoints.last_is_cut = ending is not None
         if pending is not None:
-            stored = self._checkpoints.cut(pending, event.acks, self.progress, self._planner, number, ending)
+            stored = self._checkpoints.cut(pending, event, self.progress, self._planner, number, ending)
             if ending is not None and not stored:
                 self._last_failed(RoundError("the round of the last checkpoint took longer than its timeout"))
         elif carried is not None:

@@ -7,14 +7,17 @@ from collections import Counter
 
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.failures import CheckpointFailureReason
+from tidegate.checkpoint.figures import OperatorFigures
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.savepoint import Ending, NewSavepoint
 from tidegate.common.clock import FOREVER, Clock, Timer
 from tidegate.common.errors import RefusedError
+from tidegate.graph.plan import Operator
 from tidegate.operators.rows import Ack, RoundContext
 from tidegate.runtime.checkpoint_lane import CheckpointLane, Committed, Cut, NotCopied, NotStored, Stored, Through
 from tidegate.runtime.commands import TriggerCheckpoint
+from tidegate.runtime.inbox import RoundEnded
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.requests import CheckpointRequests
@@ -44,6 +47,8 @@ class AttemptCheckpoints:
     ) -> None:
         self._coordinator, self._lane, self._recorder, self._clock = coordinator, lane, recorder, clock
         self._savepoints, self._lease = savepoints, lease
+        if coordinator is not None:
+            coordinator.history.listener = recorder.entered
         self._requests = CheckpointRequests()
         self._watched: dict[int, Timer] = {}
         self._held_until: float | None = None
@@ -161,7 +166,7 @@ class AttemptCheckpoints:
     def cut(
         self,
         pending: PendingCheckpoint,
-        acks: list[Ack],
+        ended: RoundEnded,
         progress: Progress,
         planner: SourcePlanner,
         round: int,
@@ -170,9 +175,8 @@ class AttemptCheckpoints:
         """Step 6 is done: what the checkpoint holds is fixed, and the lane stores it. ``ending``: the job ends with it. False: it
         took too long, and is given up."""
         assert self._coordinator is not None
-        for ack in acks:
-            for operator in progress.graph.chains[ack.chain].operators:
-                pending.acknowledge(operator.uid_hash, ack.subtask, duration_ms=ack.snapshot_seconds * 1000)
+        _acknowledge(pending, ended, progress)
+        pending.figures.fell_behind(planner.behind())
         self._recorder.step(pending.checkpoint_id, 6)
         if self._coordinator.is_expired(pending):
             # The round itself is fine: its state stays, and what its sinks prepared goes into the next checkpoint.
@@ -226,6 +230,8 @@ class AttemptCheckpoints:
         self.completed.append(number)
         self._requests.complete(number)
         self._recorder.step(number, 8)
+        if self._coordinator is not None:
+            self._coordinator.committed(event.cut.pending)
         needed = progress.paths() | self._lane.paths() | self._savepoints.paths()
         self._lane.clean_up(event.cut, needed, self.released - needed)
         self.released = set()
@@ -234,7 +240,7 @@ class AttemptCheckpoints:
     def through(self, event: Through) -> None:
         assert self._coordinator is not None
         self._recorder.step(event.cut.checkpoint_id, 9)
-        self._coordinator.through()
+        self._coordinator.through(event.cut.pending)
 
     def record(self) -> None:
         """Checkpoints that failed go into the history as soon as the lane has nothing else to do."""
@@ -257,3 +263,27 @@ class AttemptCheckpoints:
         self.aborted.append(checkpoint_id)
         self._requests.fail(checkpoint_id, why)
         self._recorder.failed(checkpoint_id, why)
+
+
+def _acknowledge(pending: PendingCheckpoint, ended: RoundEnded, progress: Progress) -> None:
+    """Step 6, with what was measured."""
+    for ack in sorted(ended.acks, key=lambda ack: (ack.chain, ack.subtask)):
+        chain = progress.graph.chains[ack.chain]
+        for operator in chain.operators:
+            figures = _figures(ack, operator, is_first=operator is chain.head.operator)
+            pending.acknowledge(operator.uid_hash, ack.subtask, figures)
+    pending.figures.ran(ended.seconds * 1000)
+
+
+def _figures(ack: Ack, operator: Operator, *, is_first: bool) -> OperatorFigures:
+    snapshot_ms = round(ack.snapshot_seconds.get(operator.id, 0.0) * 1000, 1)
+    if not is_first:
+        return OperatorFigures(name=operator.name, snapshot_ms=snapshot_ms)
+    return OperatorFigures(
+        name=operator.name,
+        run_ms=round(ack.seconds * 1000, 1),
+        align_ms=round(ack.align_seconds * 1000, 1),
+        snapshot_ms=snapshot_ms,
+        in_flight_bytes=ack.in_flight_bytes,
+        in_flight_records=ack.in_flight_records,
+    )

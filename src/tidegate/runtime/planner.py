@@ -178,6 +178,11 @@ class SourcePlanner:
         """Step 2: the positions behind everything accepted."""
         return {s.operator.id: s.enumerator.snapshot() for s in self._sources}
 
+    def behind(self) -> dict[str, int]:
+        """Uid hash -> records that are there and not planned yet, of the sources that can tell."""
+        known = {s.operator.uid_hash: 0 if s.finished else s.enumerator.behind for s in self._sources}
+        return {operator: behind for operator, behind in known.items() if behind is not None}
+
     def checkpoint_complete(self, positions: Mapping[str, Any]) -> None:
         """``positions``: uid hash -> the source's position in a checkpoint that is committed."""
         for s in self._sources:
