@@ -72,6 +72,11 @@ class CheckpointCoordinator:
         return None if due is None else max(0.0, due - self._now())
 
     @property
+    def ends_with_sources(self) -> bool:
+        """None is taken any more when a source has ended."""
+        return not self._policy.after_finish
+
+    @property
     def is_full(self) -> bool:
         """As many checkpoints as may be are under way: the next one waits until one of them has ended."""
         return self._trigger.next_due() is None

@@ -26,6 +26,7 @@ from tidegate.runtime.view import JobRecorder
 
 log = logging.getLogger(__name__)
 
+CLOSED = "a source has ended, and execution.checkpointing.checkpoints-after-tasks-finish is false"
 _SLOW = (
     "checkpoint %d: its metadata is not stored after execution.checkpointing.timeout; rounds go on, "
     "and no output is committed until storage answers"
@@ -57,6 +58,7 @@ class AttemptCheckpoints:
         """Something has happened since the last checkpoint was cut; the first one after a start is always wanted."""
         self.released: set[str] = set()
         """State files that were needed since step 9 last looked, and maybe are no more."""
+        self.source_has_ended = False
         self.completed: list[int] = []
         """To be told with the next round, as ``aborted`` ones are."""
         self.aborted: list[int] = []
@@ -66,9 +68,14 @@ class AttemptCheckpoints:
         return self._coordinator is not None
 
     @property
+    def closed(self) -> bool:
+        """A source has ended, and the job was told to take none from then on."""
+        return self.source_has_ended and self._coordinator is not None and self._coordinator.ends_with_sources
+
+    @property
     def all_saved(self) -> bool:
         """At the end of input: whether nothing is left for a checkpoint."""
-        return self._coordinator is None or not self.unsaved
+        return self._coordinator is None or self.closed or not self.unsaved
 
     # -- step 1 ----------------------------------------------------------------------------------------------------------
 
@@ -88,7 +95,7 @@ class AttemptCheckpoints:
         rounds are as long as the interval; or rounds would wait for storage that is slow.
         """
         coordinator = self._coordinator
-        if coordinator is None or not coordinator.is_full:
+        if coordinator is None or self.closed or not coordinator.is_full:
             return 0.0
         if ending and self.unsaved:
             return FOREVER
@@ -112,7 +119,9 @@ class AttemptCheckpoints:
     ) -> PendingCheckpoint | None:
         """Step 1, for the round that begins. The last one always carries a barrier: it commits the last output."""
         coordinator = self._coordinator
-        if coordinator is None or coordinator.is_full:
+        if self.closed:
+            self._requests.refuse_waiting(CLOSED)
+        if coordinator is None or self.closed or coordinator.is_full:
             return None
         # Rounds are the grid checkpoints lie on: the one nearest to the beat carries it, be it a little early.
         due = (ending and self.unsaved) or (wanted and coordinator.due(half_round_ms))

@@ -194,6 +194,12 @@ class SourcePlanner:
                     log.warning("source '%s' could not be told of a checkpoint: %s", s.operator.name, error)
 
     @property
+    def some_finished(self) -> bool:
+        """A source has told its end, in a round before or in the one that is planned. Not one that is drained."""
+        planned = self._reads and any(s.plan is not None and s.plan.finished for s in self._sources)
+        return planned or any(s.finished for s in self._sources)
+
+    @property
     def finished(self) -> bool:
         return all(s.finished for s in self._sources)
 
