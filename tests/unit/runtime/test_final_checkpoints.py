@@ -37,8 +37,8 @@ from tidegate.testing.sinks import LedgerSink
 from tidegate.testing.sources import Fail, ScriptedSource
 
 SWITCH = "execution.checkpointing.checkpoints-after-tasks-finish"
-OFF = {SWITCH: False}
-RESTARTS = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": 5}
+OFF: dict[str, Any] = {SWITCH: False}
+RESTARTS: dict[str, Any] = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": 5}
 SHORT, LONG = range(3), range(3, 24)
 
 
@@ -142,7 +142,7 @@ def test_a_bounded_source_beside_one_without_end(tmp_path: Path, parallelism: in
     stop = StopWithSavepoint(f"{tmp_path}/savepoint")
     master_of(program(tmp_path, ends=False), tmp_path, {4: stop}).run()
     assert set(SHORT) <= set(committed(tmp_path)) < {*SHORT, *LONG}
-    settings = {"execution.state-recovery.path": stop.answer.result(), "tidegate.job-id": "resumed"}
+    settings: dict[str, Any] = {"execution.state-recovery.path": stop.answer.result(), "tidegate.job-id": "resumed"}
     again = master_of(program(tmp_path, parallelism=parallelism, **settings), tmp_path)
     again.run()
     assert again.view().attempts[0].restored > 0
@@ -199,7 +199,8 @@ def test_without_it_nobody_gets_a_checkpoint_or_a_savepoint_behind_the_end(tmp_p
 
 def test_without_it_at_least_once_loses_nothing(tmp_path: Path) -> None:
     """Output does not wait for checkpoints."""
-    master_of(program(tmp_path, **OFF, **{"execution.checkpointing.mode": "AT_LEAST_ONCE"}), tmp_path).run()
+    mode: dict[str, Any] = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
+    master_of(program(tmp_path, **OFF, **mode), tmp_path).run()
     assert committed(tmp_path) == [*SHORT, *LONG]
 
 
@@ -208,5 +209,6 @@ def test_the_guarantee_says_so_and_may_be_asked_for(tmp_path: Path) -> None:
     found = guarantee_of(master.graph, CheckpointPolicy(100, after_finish=False))
     assert str(found).startswith("at-most-once (execution.checkpointing.checkpoints-after-tasks-finish is false")
     assert found.cure == "execution.checkpointing.checkpoints-after-tasks-finish: true"
+    required: dict[str, Any] = {"tidegate.require-guarantee": "exactly-once"}
     with pytest.raises(ProgramError, match="never committed"):
-        master_of(program(tmp_path, **OFF, **{"tidegate.require-guarantee": "exactly-once"}), tmp_path).prepare()
+        master_of(program(tmp_path, **OFF, **required), tmp_path).prepare()
