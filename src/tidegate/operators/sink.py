@@ -136,6 +136,18 @@ class Committer(ABC):
     def close(self) -> None: ...
 
 
+class GlobalCommitter(ABC):
+    """Writes one thing for all subtasks (a manifest, a version of a table). Lives on the driver, and is called behind the
+    ``Committer``, when that has committed the same committables."""
+
+    @abstractmethod
+    def commit(self, committables: list[Any]) -> None:
+        """Once for each checkpoint that has any, with all its committables of all subtasks, in the order of rounds. After a crash
+        again, maybe together with those of the checkpoint before it, which are done. Errors as in ``Committer.commit``."""
+
+    def close(self) -> None: ...
+
+
 class Sink(ABC):
     """What ``DataStream.sink_to`` takes. Pickled once to the executors."""
 
@@ -159,6 +171,10 @@ class Sink(ABC):
 
     def create_committer(self, context: CommitterContext) -> Committer | None:
         """None: the sink needs no commit (nothing it does has to wait)."""
+        return None
+
+    def create_global_committer(self, context: CommitterContext) -> GlobalCommitter | None:
+        """None: what the committer does is all."""
         return None
 
     def validate(self) -> None:

@@ -51,7 +51,7 @@ def sparse(number: int) -> bool:
     return number // 3 % 4 == 0
 
 
-def run_job(sink: Sink, directory: Path, *, fails: int | None = None, **settings: Any) -> None:
+def run_job(sink: Sink, directory: Path, *, fails: int | None = None, mode: str = "EXACTLY_ONCE") -> None:
     numbers = Transformation(1, "numbers", SourceSpec(NumberSequenceSource(0, COUNT - 1)))
     some = Transformation(2, "some", FilterSpec(sparse), (Input(1),))
     written = Transformation(3, "sink", SinkSpec(sink), (Input(2),))
@@ -64,7 +64,7 @@ def run_job(sink: Sink, directory: Path, *, fails: int | None = None, **settings
         "tidegate.state.map-size": 1 << 20,
         "parallelism.default": 2,
         "tidegate.job-id": "numbered",
-        **settings,
+        "execution.checkpointing.mode": mode,
     }
     engine = Engine(fails)
     engine.master = JobMaster(
@@ -100,7 +100,7 @@ def test_a_barrier_may_come_without_records(tmp_path: Path, fails: int | None) -
 @pytest.mark.parametrize("fails", [None, 9, 13])
 def test_rounds_that_are_committed_at_once_lose_nothing(tmp_path: Path, fails: int | None) -> None:
     sink = ForEachCheckpointSink(written_by_id(tmp_path), None)
-    run_job(sink, tmp_path, fails=fails, **{"execution.checkpointing.mode": "AT_LEAST_ONCE"})
+    run_job(sink, tmp_path, fails=fails, mode="AT_LEAST_ONCE")
     found = read_by_id(tmp_path)
     assert sorted(set(found)) == EXPECTED and (fails is not None or found == EXPECTED)
 
@@ -119,11 +119,11 @@ def test_the_same_of_delta_tables_and_of_a_job_that_begins_anew(tmp_path: Path, 
         def create_writer(self, context: WriterContext, state: list[Any]) -> Any:
             return _Rows(super().create_writer(context, state))
 
-    run_job(Rows(str(tmp_path / "table"), ROW), tmp_path, fails=13, **{"execution.checkpointing.mode": mode})
+    run_job(Rows(str(tmp_path / "table"), ROW), tmp_path, fails=13, mode=mode)
     found = read()
     assert sorted(set(found)) == EXPECTED and (mode == "AT_LEAST_ONCE" or found == EXPECTED)
     shutil.rmtree(tmp_path / "checkpoints")
-    run_job(Rows(str(tmp_path / "table"), ROW), tmp_path, **{"execution.checkpointing.mode": mode})
+    run_job(Rows(str(tmp_path / "table"), ROW), tmp_path, mode=mode)
     assert len(read()) == len(found) + len(EXPECTED), "what the first run has committed is not the second's"
 
 
