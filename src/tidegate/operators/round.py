@@ -155,7 +155,6 @@ class SubtaskRound:
 
     def _snapshot(self) -> None:
         """Step 5: segments durable, sinks prepared. A failure declines; nothing of the attempt is visible to anybody."""
-        started = time.perf_counter()
         try:
             if self._outcome is Outcome.GOOD:
                 self._take_snapshots()
@@ -166,19 +165,18 @@ class SubtaskRound:
             if isinstance(error, UnicodeEncodeError):
                 return self._fail(not_encodable(error, f"snapshot of {place}", ()))
             self.ack.declined = f"snapshot of {place}: {type(error).__name__}: {error}"
-        self.ack.snapshot_seconds = time.perf_counter() - started
 
     def _take_snapshots(self) -> None:
         operators = self._subtask.operators.values()
         sinks = [operator for operator in operators if operator.operator.spec.is_sink]
         faults.point("T2.before-segment", **self._where)
-        self.ack.snapshots = {operator.id: operator.snapshot() for operator in operators if operator not in sinks}
+        for operator in operators:
+            if operator not in sinks:
+                self._take_snapshot(operator)
         self._keep_in_flight()
         faults.point("T2.after-segment", **self._where)
         for sink in sinks:
-            self.ack.committables[sink.id] = sink.prepare_commit() or []
-            waiting = self.ack.snapshots.get(sink.id, EMPTY).parts
-            self.ack.snapshots[sink.id] = sink.snapshot().with_parts(waiting)
+            self._take_snapshot(sink)
         faults.point("K2.prepared", **self._where)
         measured = {operator.id: operator.metrics.changes() for operator in operators}
         self.ack.metrics = {operator_id: changes for operator_id, changes in measured.items() if changes}
@@ -191,7 +189,16 @@ class SubtaskRound:
         name = f"{head.uid_hash[:12]}-{index}-{self._round.context.round}-{self.ack.token}"
         part = self._feed.in_flight(f"shared/{name}")
         if part is not None:
+            self.ack.in_flight_records, self.ack.in_flight_bytes = part.records, part.bytes
             self.ack.snapshots[head.id] = self.ack.snapshots.get(head.id, EMPTY).with_parts({IN_FLIGHT: part})
+
+    def _take_snapshot(self, operator: StreamOperator) -> None:
+        started = time.perf_counter()
+        if operator.operator.spec.is_sink:
+            self.ack.committables[operator.id] = operator.prepare_commit() or []
+        waiting = self.ack.snapshots.get(operator.id, EMPTY).parts
+        self.ack.snapshots[operator.id] = operator.snapshot().with_parts(waiting)
+        self.ack.snapshot_seconds[operator.id] = time.perf_counter() - started
 
     def _barriers(self) -> Iterator[Row]:
         """Step 6 for the subtasks below: one barrier each, behind everything else."""

@@ -63,7 +63,7 @@ class SourcePlanner:
         self.rest_ms = 0
         """How long after its start the round that was accepted last may be followed by nothing: it had next to nothing to do, and
         all sources had given what they had. 0: the next one begins at once."""
-        self.behind = 0.0
+        self.rounds_behind = 0.0
         """So many rounds it would take to work off what subtasks have received and not processed."""
         self._share = 1.0
         self._place = place
@@ -103,10 +103,10 @@ class SourcePlanner:
 
     def _admitted(self, room_ms: float | None) -> float:
         """The part of their limits that sources are asked for: what would only wait stays where it is."""
-        if self.behind >= 1:
+        if self.rounds_behind >= 1:
             return 0.0
         share = 1.0 if room_ms is None else min(1.0, max(_LEAST_SHARE, room_ms / self._target_ms))
-        return share * (1 - self.behind)
+        return share * (1 - self.rounds_behind)
 
     def _next(self, s: _PlannedSource, now_ms: int) -> SourcePlan:
         """A source that has told its end is not asked again, however long others, or the last checkpoint, take."""
@@ -161,7 +161,7 @@ class SourcePlanner:
     def accept(self, seconds: float, behind: float = 0.0) -> None:
         """The round is part of history; the next one is sized by how long this one took, or would have if it had come to its end:
         ``behind`` is how often as long as it did."""
-        self.behind = behind
+        self.rounds_behind = behind
         idle = not behind and not any(s.plan is None or s.plan.backlog or s.plan.finished for s in self._sources)
         self.rest_ms = self._target_ms if idle and seconds * 1000 <= self._target_ms * _LITTLE else 0
         for s in self._sources:
@@ -183,7 +183,7 @@ class SourcePlanner:
     def _adapted(self, s: _PlannedSource, seconds: float) -> int:
         """Towards the target: quickly up, because a start begins small; slowly down, because one slow round says little. A source
         may give less than the limit and have more (it is throttled, say): what it gave is what took the time."""
-        least = 1 / 64 if self.behind else 0.5  # a round that was cut short has shown how slow the job is
+        least = 1 / 64 if self.rounds_behind else 0.5  # a round that was cut short has shown how slow the job is
         factor = min(8.0, max(least, self._target_ms / max(1.0, seconds * 1000)))
         assert s.plan is not None
         given = sum(interval.units for interval in s.plan.intervals)
@@ -202,6 +202,11 @@ class SourcePlanner:
         """Step 2: the positions behind everything accepted."""
         return {s.operator.id: s.enumerator.snapshot() for s in self._sources}
 
+    def behind(self) -> dict[str, int]:
+        """Uid hash -> records that are there and not planned yet, of the sources that can tell."""
+        known = {s.operator.uid_hash: 0 if s.finished else s.enumerator.behind for s in self._sources}
+        return {operator: behind for operator, behind in known.items() if behind is not None}
+
     def checkpoint_complete(self, positions: Mapping[str, Any]) -> None:
         """``positions``: uid hash -> the source's position in a checkpoint that is committed."""
         for s in self._sources:
@@ -211,6 +216,12 @@ class SourcePlanner:
                     s.enumerator.checkpoint_complete(position)
                 except Exception as error:
                     log.warning("source '%s' could not be told of a checkpoint: %s", s.operator.name, error)
+
+    @property
+    def some_finished(self) -> bool:
+        """A source has told its end, in a round before or in the one that is planned. Not one that is drained."""
+        planned = self._reads and any(s.plan is not None and s.plan.finished for s in self._sources)
+        return planned or any(s.finished for s in self._sources)
 
     @property
     def finished(self) -> bool:
