@@ -144,6 +144,8 @@ def _lines(record: JobRecord, details: JobDetails | None) -> list[str]:
 
 
 def _live_lines(details: JobDetails) -> list[str]:
+    from tidegate.cli.job_lines import copying_line
+
     totals = details.totals
     lines = [
         f"  guarantee   {details.guarantee}",
@@ -155,6 +157,9 @@ def _live_lines(details: JobDetails) -> list[str]:
     done = [c for c in details.checkpoints if 7 in c.steps]
     if done:
         lines.append(f"  latest      checkpoint {done[-1].checkpoint_id}, {done[-1].size:,} bytes")
+    copying = copying_line(details.checkpoints)
+    if copying is not None:
+        lines.append(f"  under way   {copying}")
     rows = [
         (str(o.id), o.name, o.uid or "-", str(o.parallelism), _number(o.records_in), _number(o.records_out))
         for o in details.operators
