@@ -18,6 +18,7 @@ UNALIGNED = {
     "execution.checkpointing.interval": "10 ms",
     "execution.checkpointing.unaligned.enabled": "true",
     "pipeline.max-parallelism": "16",
+    "tidegate.state.map-size": "16 mb",
 }
 
 

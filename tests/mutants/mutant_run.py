@@ -97,6 +97,9 @@ def cases(first: str) -> Iterator[Any]:
         kinds = (torn(seed, rerun=0.15) for seed in range(60))
     elif first == "tries":
         kinds = (torn(seed, rerun_whole=0.3, die=0.1) for seed in range(60))
+    elif first == "in flight":
+        every_crash = itertools.chain(at_points(Kind.CRASH), at_points(Kind.ERROR))
+        kinds = (replace(case, unaligned=1, concurrent=1, repeats=0) for case in every_crash)
     elif first == "repeats":
         kinds = itertools.chain(at_points(Kind.CRASH, 1), at_points(Kind.ERROR, 1))
     else:
