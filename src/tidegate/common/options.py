@@ -270,8 +270,8 @@ FORCE_UNALIGNED = _option(
     "execution.checkpointing.unaligned.forced",
     BOOL,
     False,
-    "With unaligned checkpoints: also records that a custom partitioner has spread may be in flight. Such a checkpoint restores "
-    "with the same parallelism only. What is broadcast never is in flight.",
+    "With unaligned checkpoints: also records of forward and rescale connections, and those that a custom partitioner has spread, "
+    "may be in flight. Such a checkpoint restores with the same parallelism only. What is broadcast never is in flight.",
 )
 ALIGNED_TIMEOUT = _option(
     "execution.checkpointing.aligned-checkpoint-timeout",

@@ -164,7 +164,7 @@ class CheckpointConfig:
         return self.get_aligned_checkpoint_timeout()
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
-        """Also records that a custom partitioner has spread may be in flight; such a checkpoint is for the same parallelism."""
+        """Also records of forward, rescale and custom connections may be in flight; it restores with the same parallelism only."""
         return self._set(FORCE_UNALIGNED, force_unaligned_checkpoints)
 
     def is_force_unaligned_checkpoints(self) -> bool:

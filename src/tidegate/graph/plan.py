@@ -127,12 +127,18 @@ class Chain:
 
     def may_keep(self, edge: Edge, *, forced: bool) -> bool:
         """Whether records of an input may be part of a checkpoint before they are processed. Not what is broadcast: all subtasks
-        must have seen the same of it. Not what has no key where others have one, or what a function of the user's spreads: at
-        another parallelism nobody knows whose it is. ``forced``: the latter all the same."""
-        ship = edge.partitioning.ship
-        if ship is Ship.BROADCAST or (ship is Ship.CUSTOM and not forced):
+        must have seen the same of it. Not what has no key where others have one. Not what is ``pinned``, unless ``forced``."""
+        if edge.partitioning.ship is Ship.BROADCAST or (self.pins(edge) and not forced):
             return False
         return edge.partitioning.has_key or not self.has_keys
+
+    @staticmethod
+    def pins(edge: Edge) -> bool:
+        """Whether records of an input belong to their subtask at this parallelism: a function of the user's has spread them, or
+        they come from one subtask, where what follows them comes too. At another one nobody knows whose they are, and what follows
+        would overtake them."""
+        ship = edge.partitioning.ship
+        return ship is Ship.CUSTOM or (ship in (Ship.FORWARD, Ship.RESCALE) and not edge.partitioning.has_key)
 
 
 @dataclass(frozen=True)

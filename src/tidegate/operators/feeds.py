@@ -265,6 +265,8 @@ class SplitFeed:
         for current in self._open:
             while (batch := current.next_batch(self._source, ends=self._ends)) is not None:
                 self._keep(current.split, batch, 0)
+            if self._backlog.ends(current.split) and current.split not in self._backlog.splits:
+                self._source.finish(current.split)  # its last record was the last there was time for
         self._open.clear()
         self._source.waiting(self._backlog.splits)
 

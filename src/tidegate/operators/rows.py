@@ -96,6 +96,8 @@ class TaskPlan:
     """Paths of files that merges have lately taken out of an operator's list."""
     intervals: list[SplitInterval] = field(default_factory=list)
     source_finished: bool = False
+    source_held: bool = False
+    """The source was not asked for more: that nothing comes says nothing about its splits."""
     run: TaskRun = FIRST_RUN
     """Told by the engine where the task runs; the driver's plan does not know it."""
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from tidegate.common.files import Files
 from tidegate.graph.plan import Chain, ChainNode
-from tidegate.graph.transformation import Ship
 from tidegate.operators import registry
 from tidegate.operators.codegen import Loop
 from tidegate.operators.column_batch import Times, Values
@@ -59,7 +58,7 @@ class Subtask:
         """Edges whose records may wait for a later round."""
         head = chain.head.operator
         self.groups = range_for(index, chain.parallelism, head.max_parallelism) if chain.has_keys else None
-        self.pinned = frozenset(e.name for e in chain.inputs if e.partitioning.ship is Ship.CUSTOM)
+        self.pinned = frozenset(e.name for e in chain.inputs if chain.pins(e))
         """Of these, those whose records cannot go to another subtask."""
         self.outputs = {
             e.id: EdgeOutput(e, index, chain.parallelism, targets[e.id], settings.chunk_records)

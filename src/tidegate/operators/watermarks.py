@@ -99,6 +99,10 @@ class Strategy:
             return MIN_WATERMARK
         return max(MIN_WATERMARK, int(generator.greatest) - self.delay)
 
+    def held(self, generator: Any, now_ms: int) -> Any:
+        """It as if a record had just been seen."""
+        return Generator(generator.greatest, now_ms)
+
     def is_idle(self, generator: Any, now_ms: int) -> bool:
         return self.idleness_ms is not None and bool(now_ms - generator.active_ms >= self.idleness_ms)
 
@@ -108,10 +112,11 @@ class Strategy:
 
 
 class SplitWatermarks:
-    """The watermark of a source subtask: the least over its active splits that are not idle."""
+    """The watermark of a source subtask: the least over its active splits that are not idle. ``held``: nobody has looked whether
+    there is more of them, so the time until they are idle begins anew."""
 
-    def __init__(self, strategy: Strategy, splits: dict[str, Any]) -> None:
-        self.strategy = strategy
+    def __init__(self, strategy: Strategy, splits: dict[str, Any], *, held: bool = False) -> None:
+        self.strategy, self._held = strategy, held
         self.splits = dict(splits)
         self.waiting: Collection[str] = ()
         """Splits of which records wait to be processed: they are not idle, however long that takes."""
@@ -143,6 +148,8 @@ class SplitWatermarks:
         """``before``: the watermark so far, which never falls. No active split, or all idle: the subtask is idle."""
         if not self.strategy.emits:
             return Status(before, False)
+        if self._held:
+            self.splits = {split: self.strategy.held(g, now_ms) for split, g in self.splits.items()}
         idle, waiting = self.strategy.is_idle, self.waiting
         active = [g for split, g in self.splits.items() if not idle(g, now_ms) or split in waiting]
         if not active:

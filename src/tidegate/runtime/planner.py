@@ -127,7 +127,7 @@ class SourcePlanner:
         if s.finished:
             return SourcePlan(finished=True)
         if self._share == 0:
-            return SourcePlan(backlog=True)
+            return SourcePlan(backlog=True, held=True)
         limit = s.limit if self._share == 1 else min(s.limit, max(_LEAST_LIMIT, int(s.limit * self._share)))
         return self._aligned(s, limit, now_ms) if s.operator.id in self._alignment else s.enumerator.plan(limit, now_ms)
 

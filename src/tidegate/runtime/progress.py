@@ -147,6 +147,7 @@ class Progress:
             replaced={o: self.lately_replaced[o, subtask] for o in own if (o, subtask) in self.lately_replaced},
             intervals=[i for i in plan.intervals if i.subtask == subtask] if plan else [],
             source_finished=plan.finished if plan else False,
+            source_held=plan.held if plan else False,
         )
 
     @property

@@ -247,3 +247,23 @@ def test_what_a_partitioner_spreads_is_in_flight_only_if_forced(tmp_path: Path) 
         forced.run(3, **UNALIGNED)
     forced.run(2, **UNALIGNED)
     assert forced.written() == aligned.written() == list(range(600))
+
+
+def forward(env: Any) -> Any:
+    return numbers(env, range(600), limit=150).key_by(lambda v: v % 10).map(lambda v: v).map(Slow()).start_new_chain()
+
+
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_records_of_a_key_stay_in_order_over_a_rescale_behind_a_forward_connection(
+    parallelism: int, tmp_path: Path
+) -> None:
+    """New ones would come by another subtask than those in flight, so none are."""
+    job = SlowJob(tmp_path, forward)
+    job.run(parallelism, **UNALIGNED)
+    assert not unaligned_of(job)
+    forced = SlowJob(tmp_path / "forced", forward)
+    crash_behind(forced, 2, **{"execution.checkpointing.unaligned.forced": True})
+    with pytest.raises(RestoreError, match="only be restored with the parallelism they were sent for"):
+        forced.run(parallelism, **UNALIGNED)
+    forced.run(**UNALIGNED)
+    assert forced.written() == job.written() == list(range(600))

@@ -42,7 +42,7 @@ class SourceOperator(StreamOperator):
         self.below.watermark, self.below.idle = snapshot.watermark, snapshot.idle
         now = round.now_ms()
         generators = {split: self._strategy.restored(row, now) for split, *row in snapshot.values(SPLITS)}
-        self._marks = SplitWatermarks(self._strategy, generators)
+        self._marks = SplitWatermarks(self._strategy, generators, held=round.plan.source_held)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
