@@ -80,7 +80,7 @@ def run(programs: Sequence[RandomProgram], parallelism: int) -> list[str]:
 def varies(program: RandomProgram, text: str, parallelism: int) -> bool:
     """Whether the engine itself gives something else the next time, of a program whose result depends on nothing but its records:
     then it is wrong, and says nothing about the model."""
-    for _ in range(3):
+    for _ in range(6):
         with tempfile.TemporaryDirectory(prefix="random-programs-") as directory:
             if differences(program, results([program], environment(directory, parallelism))) != text:
                 print(f"program {program.seed}: {ROOT} gives one result and then another", flush=True)
