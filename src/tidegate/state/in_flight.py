@@ -104,7 +104,8 @@ def redistribute(
     (``runtime/progress.py``)."""
     if len(parts) != parallelism and any(log.pinned for part in parts if part is not None for log in part.logs):
         raise RestoreError(
-            "Records in flight of forward, rescale and custom connections can only be restored with the parallelism they were sent for.",
+            "Records in flight of forward, rescale and custom connections can only be restored with the parallelism they were sent "
+            "for.",
             found=f"{len(parts)} subtasks in the checkpoint, {parallelism} now",
             cure="restore with the old parallelism and take a savepoint, which has nothing in flight; or leave "
             "execution.checkpointing.unaligned.forced out",
