@@ -258,10 +258,10 @@ MUTANTS = [
     Mutant(
         "drop in-flight data",
         "operators/backlog.py",
-        """        left = [self._left(reader, writer, whole) for reader in self.readers if reader.waits]
-        return InFlightPart(tuple(self._logs(left, writer)))
+        """            left = [self._left(reader, writer, whole) for reader in self.readers if reader.waits]
+            return InFlightPart(tuple(self._logs(left, writer)))
 """,
-        "        return None\n",
+        "            return None\n",
         "in flight",
     ),
     Mutant(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from tidegate.common.errors import UserCodeError
+from tidegate.common.errors import StorageError, UserCodeError
 from tidegate.common.files import Files
 from tidegate.operators.column_batch import ColumnBatch, Times, Values, packed_field, widened
 from tidegate.operators.packing import PLAIN, length_of
@@ -116,9 +117,9 @@ class _Backlog:
         an earlier round."""
         if not self.waits:
             return None
-        writer = _Writer(self._files, path, version)
-        left = [self._left(reader, writer, whole) for reader in self.readers if reader.waits]
-        return InFlightPart(tuple(self._logs(left, writer)))
+        with _Writer(self._files, path, version) as writer:
+            left = [self._left(reader, writer, whole) for reader in self.readers if reader.waits]
+            return InFlightPart(tuple(self._logs(left, writer)))
 
     def _logs(self, left: list[InFlightLog], writer: _Writer) -> Iterable[InFlightLog]:
         raise NotImplementedError
@@ -133,18 +134,29 @@ class _Backlog:
 
 
 class _Writer:
+    """Of one subtask in one round. If a file cannot be written the round is declined, and those before it go: no ack names them."""
+
     def __init__(self, files: Files, path: str, version: str) -> None:
         self._files, self._path, self._version = files, path, version
-        self._number = 0
+        self._written: list[StateFile] = []
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        for file in self._written if kind is not None else ():
+            with contextlib.suppress(StorageError):
+                self._files.delete(file.path)
 
     def write(self, rows: list[KeptRow]) -> tuple[StateFile, ...]:
         written, begun, size = [], 0, 0
         for n, row in enumerate(rows):
             size += row.size
             if size >= MOST_BYTES or n + 1 == len(rows):
-                path = f"{self._path}-{self._number}.in-flight"
+                path = f"{self._path}-{len(self._written)}.in-flight"
                 written.append(in_flight.write(self._files, path, self._version, rows[begun : n + 1]))
-                self._number, begun, size = self._number + 1, n + 1, 0
+                self._written.append(written[-1])
+                begun, size = n + 1, 0
         return tuple(written)
 
 

@@ -19,11 +19,13 @@ class Pace:
     def __init__(self, deadline_ms: int, now_ms: Callable[[], int]) -> None:
         self._deadline_ms, self._now_ms = deadline_ms, now_ms
         self._began_ms: int | None = None
-        self._size = _FIRST
+        self._size, self._is_over = _FIRST, False
 
     def is_over(self) -> bool:
-        """Not before the first piece is through."""
-        return self._began_ms is not None and self._now_ms() >= max(self._deadline_ms, self._began_ms + GRACE_MS)
+        """Not before the first piece is through; and once it is, it is, whatever the clock says."""
+        if not self._is_over and self._began_ms is not None:
+            self._is_over = self._now_ms() >= max(self._deadline_ms, self._began_ms + GRACE_MS)
+        return self._is_over
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The records from ``start`` to ``end``, bit by bit, for as long as there is time."""

@@ -153,7 +153,7 @@ class SplitWatermarks:
         idle, waiting = self.strategy.is_idle, self.waiting
         active = [g for split, g in self.splits.items() if not idle(g, now_ms) or split in waiting]
         if not active:
-            return Status(before, True)
+            return Status(before, not self.waiting)  # those that are read in turn may not have begun
         return Status(max(before, min(self.strategy.watermark(g) for g in active)), False)
 
     def next_look_ms(self, now_ms: int) -> int | None:

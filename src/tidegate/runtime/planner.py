@@ -184,7 +184,7 @@ class SourcePlanner:
             if self._whole:
                 s.plan = SourcePlan(finished=s.finished)
             long = seconds * (1 + behind) * 1000 > 2 * self._target_ms and self._was_large(s)
-            if long or (s.plan.backlog and self._share == 1):  # a short round says little about a long one
+            if long or (s.plan.backlog and self._share >= 0.5):  # a short round says little about a long one
                 s.limit = self._adapted(s, seconds * (1 + behind))
 
     def _was_large(self, s: _PlannedSource) -> bool:

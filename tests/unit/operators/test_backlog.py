@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate.common.errors import CorruptFileError, NewerFormatError, RestoreError, UserCodeError
+from tidegate.common.errors import CorruptFileError, NewerFormatError, RestoreError, StorageError, UserCodeError
 from tidegate.common.files import Files
+from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.operators import backlog
 from tidegate.operators.backlog import ChannelBacklog, SplitBacklog, chosen
 from tidegate.operators.column_batch import ColumnBatch
 from tidegate.operators.pace import GRACE_MS, Pace
 from tidegate.operators.packing import KEYS, PLAIN, length_of
-from tidegate.operators.rows import Payload
+from tidegate.operators.rows import Payload, Status
+from tidegate.operators.watermarks import SplitWatermarks, Strategy
 from tidegate.state import in_flight
 from tidegate.state.in_flight import InFlightLog, InFlightPart, KeptRow, redistribute
 from tidegate.state.key_groups import group_of, range_for
@@ -284,3 +286,31 @@ def test_some_is_always_done() -> None:
     """However late it is, or wrong the clock."""
     assert worked(0, 1_000, 100)[0] == 8
     assert worked(0, 1, 1_000)[0] * 1 >= GRACE_MS
+
+
+def test_what_is_over_stays_over_also_if_the_clock_is_set_back() -> None:
+    clock = Clock()
+    pace = Pace(0, clock)
+    for _ in pace.pieces(0, 1):
+        clock.ms += 1000
+    assert pace.is_over()
+    clock.ms = 0
+    assert pace.is_over()
+
+
+def test_a_round_that_cannot_store_all_of_it_leaves_no_file(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "MOST_BYTES", 1)
+    made = ChannelBacklog(None, files, None)
+    for number in range(3):
+        made.keep("edge", chunk(number), watermark=0)
+    files.write("shared/a-2.in-flight", b"in the way")
+    with pytest.raises(StorageError):
+        made.part("shared/a", "v", whole=False)
+    assert files.list("shared") == ["shared/a-2.in-flight"]
+
+
+def test_splits_that_wait_for_their_turn_do_not_make_a_source_idle() -> None:
+    marks = SplitWatermarks(Strategy(WatermarkStrategy.for_monotonous_timestamps()), {})
+    assert marks.status(5, 0) == Status(5, True)
+    marks.waiting = ["b"]
+    assert marks.status(5, 0) == Status(5, False)
