@@ -173,7 +173,8 @@ class Simulation:
     def _check_aborted(self, life: Life) -> None:
         """I12 and K2, behind the start: what the restored checkpoint names is committed, so whatever else was prepared is gone. A
         sink that keeps its files open over checkpoints has some."""
-        for observer in self.observers if not life.failed_at else ():
+        of_another_job = life.restored == 0  # which may have left something of its own
+        for observer in self.observers if not (life.failed_at or of_another_job) else ():
             if observer.output.every_checkpoint:
                 left = observer.output.leftovers()
                 assert not left, f"K2: {observer.output.name}: prepared before the crash, and not aborted: {left}"

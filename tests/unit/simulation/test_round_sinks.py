@@ -56,7 +56,7 @@ ONCE = {"tidegate.commit.max-attempts": 1}
 
 @pytest.mark.parametrize("seed", [1, 9, 12, 15])
 def test_what_could_not_be_published_is_in_no_checkpoint(root: str, seed: int) -> None:
-    """Checkpoints wait in the same lane, behind it, and in some of these cases begin before the attempt has heard: none is stored."""
+    """Checkpoints wait in the same lane, behind it, and in some cases begin before the attempt has heard: none is stored."""
     for passing in (3, 9, 13, 17):
         fault = Fault(1, "K3.ledger.before-commit", passing, Kind.ERROR)
         assert not lost_or_unknown(f"{root}/{passing}", seed, fault, **ONCE)
