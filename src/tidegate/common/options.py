@@ -237,6 +237,13 @@ SAVEPOINT_DIR = _option(
     "state.savepoints.dir",
     "savepoints.state.backend.fs.dir",
 )
+SAVEPOINT_THREADS = _option(
+    "tidegate.savepoint.transfer-threads",
+    INT,
+    4,
+    "So many state files are copied into a savepoint at a time.",
+    check=_at_least(1),
+)
 CHECKPOINT_STORAGE = _option(
     "execution.checkpointing.storage",
     choice(["filesystem", "jobmanager"], {"file-system": "filesystem", "job-manager": "jobmanager"}),
