@@ -53,7 +53,7 @@ class EagerLanes(SimulatedLanes):
 
 
 class Job:
-    def __init__(self, directory: Path, slow: dict[int, int] | None = None, **settings: Any) -> None:
+    def __init__(self, directory: Path, slow: dict[int, int] | None = None, /, **settings: Any) -> None:
         self.small, self.clock = SmallJob(directory, *STEPS), ManualClock()
         self.engine = Rounds(self.clock, slow or {})
         self.files = Files(f"{directory}/checkpoints/small")
