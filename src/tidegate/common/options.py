@@ -446,6 +446,12 @@ ROCKSDB_THREADS = _option(
     "Threads that write and merge files in the background.",
     check=_between(1, 256),
 )
+ROCKSDB_PREDEFINED = _option(
+    "state.backend.rocksdb.predefined-options",
+    choice(["DEFAULT", "SPINNING_DISK_OPTIMIZED", "SPINNING_DISK_OPTIMIZED_HIGH_MEM", "FLASH_SSD_OPTIMIZED"]),
+    "DEFAULT",
+    "Settings for a kind of disk. Every key of its own that is set counts more.",
+)
 ROCKSDB_OPEN_FILES = _option(
     "state.backend.rocksdb.files.open",
     INT,

@@ -28,6 +28,6 @@ def _untimed(t: Transformation, program: Program) -> ProgramError:
     return ProgramError(
         f"'{t.name}' goes by event time: its records need timestamps",
         where=f"operator '{t.name}'" + (f", {t.place}" if t.place else ""),
-        found=f"records of {sources} have none, and nothing on the way gives them any",
+        found=f"records of {sources} have none (Long.MIN_VALUE timestamp in Flink), and nothing on the way gives them any",
         cure="call assign_timestamps_and_watermarks(...) before, with a timestamp assigner, or use processing time",
     )

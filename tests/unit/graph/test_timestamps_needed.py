@@ -67,7 +67,8 @@ def test_no_way_gives_timestamps(env: StreamExecutionEnvironment, windows: Any) 
     assert refused.value.rule == f"'{name}' goes by event time: its records need timestamps"
     assert re.fullmatch(rf"operator '{name}', .*test_timestamps_needed\.py:\d+", str(refused.value.where))
     assert refused.value.found == (
-        "records of 'Collection Source', 'many' have none, and nothing on the way gives them any"
+        "records of 'Collection Source', 'many' have none (Long.MIN_VALUE timestamp in Flink), "
+        "and nothing on the way gives them any"
     )
     assert "assign_timestamps_and_watermarks" in str(refused.value.cure)
 
