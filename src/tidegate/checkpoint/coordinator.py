@@ -85,6 +85,13 @@ class CheckpointCoordinator:
         faults.point("C1.triggered", checkpoint_id=checkpoint_id)
         return pending
 
+    def take_ahead(self) -> None:
+        """The id of the next step 1, if storage is slow. That it fails is told when the id is needed."""
+        try:
+            self._lease.take_ahead()
+        except StorageError as error:
+            logger.warning("no id taken ahead: %s", error)
+
     def is_expired(self, pending: PendingCheckpoint) -> bool:
         return pending.is_expired(self._now())
 

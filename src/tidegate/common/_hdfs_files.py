@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -97,7 +98,7 @@ class HdfsFileSystem(RemoteFileSystem):
 def _require_client(root: str) -> None:
     """It makes itself known to fsspec, in the place of one that needs Hadoop's own libraries."""
     try:
-        import hdfs_native  # noqa: F401
+        importlib.import_module("hdfs_native")
     except ImportError as error:
         raise ConfigurationError(
             "HDFS is reached through the package hdfs-native.",

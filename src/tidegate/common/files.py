@@ -9,7 +9,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, Protocol
 
 import msgspec
@@ -148,6 +148,9 @@ class Files:
         with _storage_errors("write", full, self.purpose):
             faults.point("storage.write", path=full, size=0)
             return FileWriter(path, full, self.purpose, self._system.create_stream(full, aside))
+
+    def upload(self, handles: Collection[FileHandle]) -> None:
+        """Step 7, before the metadata: state files that wait on this host (``spooled_files.py``). Here none does."""
 
     def publish(self, path: str, data: bytes) -> None:
         """Create a file atomically with its whole content; ``FileExistsError`` if it is there. Never visible in part.
