@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from tidegate.checkpoint import history, lease_records, metadata
+from tidegate.checkpoint.figures import OperatorFigures
 from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry
 from tidegate.checkpoint.lease_records import AttemptStatus, Claim, LiveRecord, RestoredRecord, RestorePoint
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
@@ -138,6 +139,15 @@ def _history() -> list[HistoryEntry]:
     return [completed, failed]
 
 
+def _measured_history() -> list[HistoryEntry]:
+    measured = HistoryEntry(
+        checkpoint_id=3, token=1, kind="checkpoint", status=CheckpointStatus.COMPLETED, trigger_ms=6, end_ms=9,
+        duration_ms=3.0, round=4, size=120, incremental=21, in_flight_bytes=7, in_flight_records=2, behind=0,
+        steps_ms={"run": 1.5, "commit": 0.5}, operators={"x": OperatorFigures(name="X", snapshot_ms=1.5, size=99)},
+    )  # fmt: skip
+    return [measured]
+
+
 def _write_history(entries: list[HistoryEntry]) -> bytes:
     with tempfile.TemporaryDirectory() as directory:
         files = Files(directory)
@@ -207,6 +217,7 @@ FORMATS = [
         ),
     ),
     Format("history", history.VERSION, _history(), _write_history, _read_history),
+    Format("history-figures", history.VERSION, _measured_history(), _write_history, _read_history),
     Format("segment", segments.FORMAT, _ENTRIES, _write_segment, _read_segment),
 ]
 

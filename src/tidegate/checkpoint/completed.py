@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 from tidegate.checkpoint.disposal import delete_snapshot
+from tidegate.checkpoint.figures import sizes_of
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
@@ -77,13 +78,14 @@ class CompletedCheckpoints:
         self._write_down([*self._retained, point][-self._number :])
         self._lease.check()
         self._attempted.discard(point.checkpoint_id)
+        before = self._references.get(self._retained[-1].checkpoint_id, ()) if self._retained else ()
         self._retained.append(point)
-        size = len(content) + sum(file.size for file in metadata.state_files())
+        sizes = sizes_of(metadata, len(content), before)
         took_ms = metadata.complete_ms - metadata.trigger_ms
         text = "job %s: checkpoint %d: step 7 complete, round %d, %d bytes, %d ms"
-        logger.info(text, metadata.job_id, point.checkpoint_id, metadata.round, size, took_ms)
+        logger.info(text, metadata.job_id, point.checkpoint_id, metadata.round, sizes.size, took_ms)
         faults.point("C6.completed", checkpoint_id=point.checkpoint_id)
-        return CompletedCheckpoint(metadata, size)
+        return CompletedCheckpoint(metadata, sizes)
 
     def subsume(self, in_use: Collection[str], released: Iterable[str] = ()) -> list[int]:
         """Step 9: drop all but the newest ``retained`` ones and every file that nobody needs any more.

@@ -13,16 +13,24 @@ from collections.abc import Callable, Iterable
 
 from tidegate.checkpoint.completed import CompletedCheckpoints, OutcomeUnknownError
 from tidegate.checkpoint.failures import CheckpointFailureReason, FailureCounter
-from tidegate.checkpoint.history import DEFAULT_LIMIT, NO_ID, CheckpointHistory, CheckpointStatus, HistoryEntry
+from tidegate.checkpoint.history import (
+    DEFAULT_LIMIT,
+    NO_ID,
+    CheckpointHistory,
+    CheckpointStatus,
+    HistoryEntry,
+    blank_entry,
+    entry_of,
+)
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus
-from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata, OperatorState
+from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata, OperatorState, decode_metadata, metadata_path
 from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint, SubtaskId
 from tidegate.checkpoint.policy import CheckpointPolicy, Retention
 from tidegate.checkpoint.trigger import CheckpointTrigger
 from tidegate.common import faults
 from tidegate.common.clock import Clock
-from tidegate.common.errors import InternalError, StorageError
+from tidegate.common.errors import InternalError, StorageError, TidegateError
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +72,11 @@ class CheckpointCoordinator:
         return None if due is None else max(0.0, due - self._now())
 
     @property
+    def ends_with_sources(self) -> bool:
+        """None is taken any more when a source has ended."""
+        return not self._policy.after_finish
+
+    @property
     def is_full(self) -> bool:
         """As many checkpoints as may be are under way: the next one waits until one of them has ended."""
         return self._trigger.next_due() is None
@@ -71,8 +84,8 @@ class CheckpointCoordinator:
     def trigger(self, expected: Iterable[SubtaskId], kind: str = CHECKPOINT) -> PendingCheckpoint | None:
         """Step 1: take the next id. None if storage failed: counted, ``CheckpointError`` when once too often."""
         faults.point("C1.before-trigger", job_id=self.job_id)
-        trigger_ms = self._clock.now_ms()
-        self._trigger.started(self._now())
+        trigger_ms, began = self._clock.now_ms(), self._now()
+        self._trigger.started(began)
         try:
             checkpoint_id = self._lease.take_id(at_least=self.history.highest_id + 1)
         except StorageError as error:
@@ -80,6 +93,8 @@ class CheckpointCoordinator:
             self.abort(lost, CheckpointFailureReason.TRIGGER_FAILED, str(error))
             return None
         pending = PendingCheckpoint(checkpoint_id, trigger_ms, self._deadline(), frozenset(expected), kind)
+        pending.figures.begins(began)
+        pending.figures.passed("trigger", self._now())
         self._pending[checkpoint_id] = pending
         self._log(checkpoint_id, "step 1 triggered, %d subtasks to acknowledge", len(pending.expected))
         faults.point("C1.triggered", checkpoint_id=checkpoint_id)
@@ -123,6 +138,7 @@ class CheckpointCoordinator:
     ) -> CheckpointMetadata:
         """All acks are in: what step 7 has to store. What comes later is not part of it."""
         self._refuse_incomplete(pending)
+        pending.figures.begins(self._now())
         return CheckpointMetadata(
             checkpoint_id=pending.checkpoint_id,
             job_id=self.job_id,
@@ -158,8 +174,9 @@ class CheckpointCoordinator:
         for older in [other for number, other in self._pending.items() if number < pending.checkpoint_id]:
             self.abort(older, CheckpointFailureReason.SUBSUMED)  # no lower id commits after a higher (I11)
         self._failures.completed()
-        round, size = completed.metadata.round, completed.size
-        self.history.remember(self._entry(pending, CheckpointStatus.COMPLETED, round=round, size=size))
+        pending.figures.stored(completed.sizes)
+        pending.figures.passed("complete", self._now())
+        self.history.remember(self._entry(pending, CheckpointStatus.COMPLETED, round=completed.metadata.round))
 
     def not_stored(self, pending: PendingCheckpoint, error: StorageError) -> None:
         """Step 7 failed: aborted and counted, ``CheckpointError`` when once too often. The round stays accepted and what it
@@ -168,8 +185,13 @@ class CheckpointCoordinator:
         reason = CheckpointFailureReason.OUTCOME_UNKNOWN if unknown else CheckpointFailureReason.STORAGE_FAILED
         self.abort(pending, reason, str(error))
 
-    def through(self) -> None:
+    def committed(self, pending: PendingCheckpoint) -> None:
+        """Step 8 is done."""
+        self._passed(pending, "commit")
+
+    def through(self, pending: PendingCheckpoint) -> None:
         """A stored checkpoint is committed (8) and has cleaned up (9): there is room for the next."""
+        self._passed(pending, "subsume")
         self._trigger.ended(self._now())
 
     # -- the other way out --
@@ -231,7 +253,20 @@ class CheckpointCoordinator:
         """Enter what attempts before this one had under way, or completed and not entered, when they were killed."""
         lost = range(self.history.highest_id + 1, self._lease.live.first_id)
         completed = {point.checkpoint_id for point in self.completed.retained}
-        self.history.add(*(_lost_entry(number, number in completed) for number in lost[-DEFAULT_LIMIT:]))
+        self.history.add(*(self._lost_entry(number, number in completed) for number in lost[-DEFAULT_LIMIT:]))
+
+    def _lost_entry(self, checkpoint_id: int, completed: bool) -> HistoryEntry:
+        if not completed:
+            return blank_entry(checkpoint_id, CheckpointStatus.FAILED, CheckpointFailureReason.DRIVER_LOST.name)
+        try:
+            content = self._lease.files.read_bytes(metadata_path(checkpoint_id))
+            return entry_of(decode_metadata(metadata_path(checkpoint_id), content), len(content))
+        except TidegateError:
+            return blank_entry(checkpoint_id, CheckpointStatus.COMPLETED)
+
+    def _passed(self, pending: PendingCheckpoint, step: str) -> None:
+        pending.figures.passed(step, self._now())
+        self.history.amend(pending.checkpoint_id, steps_ms=dict(pending.figures.steps_ms))
 
     def _entry(
         self,
@@ -239,11 +274,10 @@ class CheckpointCoordinator:
         status: CheckpointStatus,
         *,
         round: int = 0,
-        size: int = 0,
         reason: str = "",
         message: str = "",
     ) -> HistoryEntry:
-        end_ms = self._clock.now_ms()
+        end_ms, figures = self._clock.now_ms(), pending.figures
         return HistoryEntry(
             checkpoint_id=pending.checkpoint_id,
             token=self._lease.token,
@@ -253,10 +287,15 @@ class CheckpointCoordinator:
             end_ms=end_ms,
             duration_ms=self._now() - (pending.deadline - self._policy.timeout_ms),
             round=round,
-            size=size,
-            operators_ms=pending.durations_ms,
+            size=figures.size,
             reason=reason,
             message=message,
+            incremental=figures.incremental,
+            in_flight_bytes=figures.in_flight_bytes,
+            in_flight_records=figures.in_flight_records,
+            behind=figures.behind,
+            steps_ms=dict(figures.steps_ms),
+            operators=dict(figures.operators),
         )
 
     def _refuse_incomplete(self, pending: PendingCheckpoint) -> None:
@@ -280,16 +319,3 @@ class CheckpointCoordinator:
 
     def _log(self, checkpoint_id: int, text: str, *args: object, level: int = logging.INFO) -> None:
         logger.log(level, "job %s: checkpoint %d: " + text, self.job_id, checkpoint_id, *args)
-
-
-def _lost_entry(checkpoint_id: int, completed: bool) -> HistoryEntry:
-    return HistoryEntry(
-        checkpoint_id=checkpoint_id,
-        token=0,
-        kind=CHECKPOINT,
-        status=CheckpointStatus.COMPLETED if completed else CheckpointStatus.FAILED,
-        trigger_ms=0,
-        end_ms=0,
-        duration_ms=0,
-        reason="" if completed else CheckpointFailureReason.DRIVER_LOST.name,
-    )

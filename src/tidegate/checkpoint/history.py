@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from enum import Enum
+from typing import Any
 
 import msgspec
 
 from tidegate.checkpoint.envelope import seal, unseal
+from tidegate.checkpoint.figures import OperatorFigures, sizes_of
+from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata
 from tidegate.common.errors import RestoreError, StorageError
 from tidegate.common.files import Files
 
@@ -16,6 +20,10 @@ logger = logging.getLogger(__name__)
 MAGIC, VERSION, PATH = "tidegate-history", 1, "history.json"
 DEFAULT_LIMIT = 200
 """Written whole with every checkpoint: a thousand entries would cost 10 ms each time, these cost 2 or 3."""
+
+_MOST_OPERATORS = 1000
+"""In all entries together, the newest first: older ones of a job with many operators keep their sums only."""
+_LONGEST_MESSAGE = 2000
 
 NO_ID = 0
 """In place of a checkpoint's id: something failed that counts as one, and none had been triggered."""
@@ -27,7 +35,12 @@ class CheckpointStatus(Enum):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One checkpoint: a completed one has a size, a failed one a reason. Times of the wall clock, in milliseconds."""
+    """One checkpoint: a completed one has a size, a failed one a reason. Times of the wall clock, in milliseconds.
+
+    ``steps_ms``: how long the steps took (``figures.STEPS``), as far as it came; what took long after the entry was written, steps
+    8 and 9, comes with the next one. ``duration_ms``: steps 1 to 7. ``incremental``: bytes the checkpoint before did not have.
+    ``behind``: records the sources knew of and had not read, None if none of them can tell.
+    """
 
     checkpoint_id: int
     token: int
@@ -39,9 +52,16 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     round: int = 0
     size: int = 0
     operators_ms: dict[str, float] = {}
-    """Longest snapshot of each operator."""
+    """Longest snapshot of each operator, in files of earlier versions."""
     reason: str = ""
     message: str = ""
+    incremental: int = 0
+    in_flight_bytes: int = 0
+    in_flight_records: int = 0
+    behind: int | None = None
+    steps_ms: dict[str, float] = {}
+    operators: dict[str, OperatorFigures] = {}
+    """By uid hash."""
 
 
 class CheckpointHistory:
@@ -51,7 +71,10 @@ class CheckpointHistory:
         self._files, self._limit = files, limit
         self._entries = _read_or_begin(files)
         self.unstored = False
-        """Whether there is anything to ``store``."""
+        """Whether there is anything that should be stored soon."""
+        self._amended = False
+        self.listener: Callable[[HistoryEntry], None] = lambda entry: None
+        """Hears of every entry, and of every change of one."""
 
     @property
     def entries(self) -> list[HistoryEntry]:
@@ -69,18 +92,76 @@ class CheckpointHistory:
     def remember(self, *entries: HistoryEntry) -> None:
         """To be stored with the next ``store``: nobody waits for storage here."""
         if entries:
-            self._entries = [*self._entries, *entries][-self._limit :]
+            self._entries = _bounded([*self._entries, *map(_shortened, entries)], self._limit)
             self.unstored = True
+        for entry in entries:
+            self.listener(entry)
+
+    def amend(self, checkpoint_id: int, **changes: Any) -> None:
+        """What was not known when it was remembered. It is stored with the next entry, or at the end: nothing is written for it."""
+        for index in range(len(self._entries) - 1, -1, -1):
+            if self._entries[index].checkpoint_id == checkpoint_id:
+                entry = msgspec.structs.replace(self._entries[index], **changes)
+                self._entries = [*self._entries[:index], entry, *self._entries[index + 1 :]]
+                self._amended = True
+                return self.listener(entry)
 
     def store(self) -> None:
         """May run in another thread than ``remember``. A storage failure is logged: a later one writes the whole anyway."""
-        if not self.unstored:
+        if not (self.unstored or self._amended):
             return
-        self.unstored = False
+        self.unstored = self._amended = False
         try:
             self._files.replace(PATH, seal(MAGIC, VERSION, self._entries))
         except StorageError as error:
             logger.warning("checkpoint history not written: %s", error)
+
+
+def _bounded(entries: list[HistoryEntry], limit: int) -> list[HistoryEntry]:
+    kept, room = [], _MOST_OPERATORS
+    for entry in reversed(entries[-limit:]):
+        room -= len(entry.operators)
+        kept.append(entry if room >= 0 or not entry.operators else msgspec.structs.replace(entry, operators={}))
+    return kept[::-1]
+
+
+def _shortened(entry: HistoryEntry) -> HistoryEntry:
+    if len(entry.message) <= _LONGEST_MESSAGE:
+        return entry
+    return msgspec.structs.replace(entry, message=entry.message[:_LONGEST_MESSAGE] + " ...")
+
+
+def entry_of(metadata: CheckpointMetadata, metadata_bytes: int = 0) -> HistoryEntry:
+    """Of a completed checkpoint, made from its metadata alone: for those that are in no history."""
+    sizes = sizes_of(metadata, metadata_bytes, ())
+    return HistoryEntry(
+        checkpoint_id=metadata.checkpoint_id,
+        token=metadata.token,
+        kind=metadata.kind,
+        status=CheckpointStatus.COMPLETED,
+        trigger_ms=metadata.trigger_ms,
+        end_ms=metadata.complete_ms,
+        duration_ms=metadata.complete_ms - metadata.trigger_ms,
+        round=metadata.round,
+        size=sizes.size,
+        operators={
+            uid: OperatorFigures(name=name, size=size) for uid, (name, size, _) in sizes.operators.items() if size
+        },
+    )
+
+
+def blank_entry(checkpoint_id: int, status: CheckpointStatus, reason: str = "") -> HistoryEntry:
+    """Of a checkpoint nothing is known of but how it ended."""
+    return HistoryEntry(
+        checkpoint_id=checkpoint_id,
+        token=0,
+        kind=CHECKPOINT,
+        status=status,
+        trigger_ms=0,
+        end_ms=0,
+        duration_ms=0,
+        reason=reason,
+    )
 
 
 def read_history(files: Files) -> list[HistoryEntry]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from tidegate.checkpoint.figures import CheckpointFigures, OperatorFigures, Sizes
 from tidegate.checkpoint.lease_records import RestorePoint
 from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata, metadata_path
 
@@ -32,8 +33,7 @@ class PendingCheckpoint:
     expected: frozenset[SubtaskId]
     kind: str = CHECKPOINT
     over: bool = False
-    durations_ms: dict[str, float] = field(default_factory=dict)
-    """Longest snapshot of each operator."""
+    figures: CheckpointFigures = field(default_factory=CheckpointFigures)
     _missing: set[SubtaskId] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class PendingCheckpoint:
     def missing(self) -> list[SubtaskId]:
         return sorted(self._missing)
 
-    def acknowledge(self, operator: str, subtask: int, *, duration_ms: float = 0.0) -> Acknowledgement:
+    def acknowledge(self, operator: str, subtask: int, figures: OperatorFigures | None = None) -> Acknowledgement:
         """Step 6."""
         key = (operator, subtask)
         if self.over:
@@ -58,7 +58,7 @@ class PendingCheckpoint:
         if key not in self._missing:
             return Acknowledgement.DUPLICATE
         self._missing.discard(key)
-        self.durations_ms[operator] = max(duration_ms, self.durations_ms.get(operator, 0.0))
+        self.figures.acknowledged(operator, figures or OperatorFigures())
         return Acknowledgement.ACCEPTED
 
     def is_expired(self, now_ms: float) -> bool:
@@ -70,8 +70,12 @@ class CompletedCheckpoint:
     """Behind step 7: its ``_metadata`` is published and it may be committed."""
 
     metadata: CheckpointMetadata
-    size: int
-    """Bytes of metadata and of all state files it refers to."""
+    sizes: Sizes
+
+    @property
+    def size(self) -> int:
+        """Bytes of metadata and of all state files it refers to."""
+        return self.sizes.size
 
     @property
     def checkpoint_id(self) -> int:

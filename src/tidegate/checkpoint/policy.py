@@ -40,6 +40,8 @@ class CheckpointPolicy:
     """Of a subtask of an operator, where checkpoints are kept in memory."""
     at_least_once: bool = False
     """Output is committed with its round, and does not wait for a checkpoint."""
+    after_finish: bool = True
+    """Checkpoints are taken also when sources have ended, and a last one when all have."""
 
     def __post_init__(self) -> None:
         _at_least("interval", self.interval_ms, MINIMUM_MS, " ms")
@@ -71,6 +73,7 @@ class CheckpointPolicy:
         if configuration.get(PREFIX + "storage") == "jobmanager":
             given["max_state_bytes"] = configuration.get(options.MAX_STATE_SIZE.key) or options.MAX_STATE_SIZE.default
         given["at_least_once"] = configuration.get(PREFIX + "mode") == "AT_LEAST_ONCE"
+        given["after_finish"] = configuration.get(options.CHECKPOINT_AFTER_FINISH.key) is not False
         return CheckpointPolicy(interval_ms=interval, **given)
 
 

@@ -27,7 +27,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry
+from tidegate.checkpoint.failures import CheckpointFailureReason
+from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, entry_of
 from tidegate.checkpoint.metadata import (
     FILE_NAME,
     SAVEPOINT,
@@ -144,18 +145,18 @@ class NewSavepoint:
 
     def entry(self, end_ms: int, error: Exception | None) -> HistoryEntry:
         """What the history of the job's checkpoints has of it; of a complete one the address."""
-        return HistoryEntry(
-            checkpoint_id=self.checkpoint_id,
-            token=self._cut.token,
-            kind=SAVEPOINT,
-            status=CheckpointStatus.COMPLETED if error is None else CheckpointStatus.FAILED,
-            trigger_ms=self._cut.trigger_ms,
-            end_ms=end_ms,
-            duration_ms=end_ms - self._cut.trigger_ms,
-            round=self._cut.round,
-            size=self.size if error is None else 0,
-            reason="" if error is None else "SAVEPOINT_FAILED",
-            message=self.address if error is None else str(error),
+        known = msgspec.structs.replace(
+            entry_of(self._metadata), end_ms=end_ms, duration_ms=end_ms - self._cut.trigger_ms, message=self.address
+        )
+        if error is None:
+            return msgspec.structs.replace(known, incremental=known.size)
+        return msgspec.structs.replace(
+            known,
+            status=CheckpointStatus.FAILED,
+            size=0,
+            operators={},
+            reason=CheckpointFailureReason.SAVEPOINT_FAILED.name,
+            message=str(error),
         )
 
     def _settled(self) -> bytes:

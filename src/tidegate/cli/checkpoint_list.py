@@ -6,30 +6,48 @@ from pathlib import Path
 
 import msgspec
 
-from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, read_history
+from tidegate.checkpoint.figures import OperatorFigures
+from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, blank_entry, entry_of, read_history
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.metadata import CHECKPOINT, FILE_NAME
+from tidegate.checkpoint.locate import locate_exactly
+from tidegate.checkpoint.metadata import FILE_NAME
 from tidegate.cli.durations import duration
 from tidegate.cli.jobs import moment
 from tidegate.cli.outcome import print_json, table
-from tidegate.common.errors import RestoreError
+from tidegate.common.errors import RestoreError, TidegateError
 from tidegate.common.files import Files
 from tidegate.control.client import find
 
 
-def show(job: str, *, json: bool) -> None:
+def show(job: str, *, json: bool, only: int | None = None) -> None:
+    """``only``: of this checkpoint, with its operators."""
     files = Files(directory_of(job))
     kept = _kept(files)
     entries = _with_unentered(read_history(files), kept)
+    if only is not None:
+        entries = [_one(files, entries, only)]
     if json:
         listed = [{**msgspec.to_builtins(entry), "kept": kept.get(entry.checkpoint_id)} for entry in entries]
-        print_json({"directory": files.root, "checkpoints": listed})
-    elif entries:
-        rows = [_row(entry, kept) for entry in entries]
-        print(table(("ID", "KIND", "STATUS", "AT", "TOOK", "BYTES", ""), rows))
-    else:
-        print(f"no checkpoints in {files.root}")
+        return print_json({"directory": files.root, "checkpoints": listed})
+    if not entries:
+        return print(f"no checkpoints in {files.root}")
+    print(_table([_cells(entry, kept) for entry in entries]))
+    if only is not None:
+        print("\n" + _table([_operator_cells(figures) for figures in entries[0].operators.values()]))
+
+
+def _one(files: Files, entries: list[HistoryEntry], checkpoint_id: int) -> HistoryEntry:
+    for entry in entries:
+        if entry.checkpoint_id == checkpoint_id:
+            return entry
+    known = f"{entries[0].checkpoint_id} to {entries[-1].checkpoint_id}" if entries else "none"
+    raise RestoreError(
+        "Checkpoints are shown from the history, which holds the latest ones.",
+        where=files.root,
+        found=f"no checkpoint {checkpoint_id}; there are: {known}",
+        cure="leave --id out to see all of them",
+    )
 
 
 def directory_of(text: str) -> str:
@@ -61,21 +79,63 @@ def _kept(files: Files) -> dict[int, str]:
 def _with_unentered(entries: list[HistoryEntry], kept: dict[int, str]) -> list[HistoryEntry]:
     """The history is written last of all: a checkpoint that has just been completed, or was when the driver died, is not in it."""
     missing = sorted(kept.keys() - {entry.checkpoint_id for entry in entries})
-    done = CheckpointStatus.COMPLETED
-    return entries + [
-        HistoryEntry(checkpoint_id=n, token=0, kind=CHECKPOINT, status=done, trigger_ms=0, end_ms=0, duration_ms=0)
-        for n in missing
-    ]
+    return entries + [_from_metadata(number, kept[number]) for number in missing]
 
 
-def _row(entry: HistoryEntry, kept: dict[int, str]) -> tuple[str, ...]:
+def _from_metadata(checkpoint_id: int, address: str) -> HistoryEntry:
+    try:
+        return entry_of(locate_exactly(address).metadata)
+    except TidegateError:  # it is damaged, or just being deleted
+        return blank_entry(checkpoint_id, CheckpointStatus.COMPLETED)
+
+
+# -- tables --------------------------------------------------------------------------------------------------------------
+
+Cells = dict[str, str]
+_SHOWN_STEPS = ("run", "align", "snapshot", "complete", "commit")
+_ALWAYS = ("ID", "KIND", "STATUS", "AT", "TOOK", "BYTES", "")
+
+
+def _table(rows: list[Cells]) -> str:
+    """Columns that are empty in all rows are left out."""
+    head = [name for name in rows[0] if name in _ALWAYS or any(row[name] for row in rows)] if rows else []
+    return table(head, [[row[name] for name in head] for row in rows]) if rows else "nothing is known of its operators"
+
+
+def _cells(entry: HistoryEntry, kept: dict[int, str]) -> Cells:
     failed = f"{entry.reason}: {entry.message}".partition("\n")[0].strip(": ")
-    return (
-        str(entry.checkpoint_id),
-        entry.kind,
-        entry.status.value,
-        moment(entry.trigger_ms) if entry.trigger_ms else "",
-        duration(round(entry.duration_ms)) if entry.trigger_ms else "",
-        f"{entry.size:,}" if entry.size else "",
-        kept.get(entry.checkpoint_id, "") or failed,
-    )
+    return {
+        "ID": str(entry.checkpoint_id),
+        "KIND": entry.kind,
+        "STATUS": entry.status.value,
+        "AT": moment(entry.trigger_ms) if entry.trigger_ms else "",
+        "TOOK": _took(entry.duration_ms) if entry.trigger_ms else "",
+        **{step.upper(): _took(entry.steps_ms.get(step)) for step in _SHOWN_STEPS},
+        "BYTES": _number(entry.size),
+        "NEW": _number(entry.incremental),
+        "IN FLIGHT": _number(entry.in_flight_records),
+        "BEHIND": "" if entry.behind is None else f"{entry.behind:,}",
+        "": kept.get(entry.checkpoint_id, "") or failed,
+    }
+
+
+def _operator_cells(figures: OperatorFigures) -> Cells:
+    return {
+        "OPERATOR": figures.name,
+        "RUN": _took(figures.run_ms or None),
+        "ALIGN": _took(figures.align_ms or None),
+        "SNAPSHOT": _took(figures.snapshot_ms),
+        "BYTES": _number(figures.size),
+        "NEW": _number(figures.incremental),
+        "IN FLIGHT": _number(figures.in_flight_records),
+        "IN FLIGHT BYTES": _number(figures.in_flight_bytes),
+        "BEHIND": "" if figures.behind is None else f"{figures.behind:,}",
+    }
+
+
+def _took(ms: float | None) -> str:
+    return "" if ms is None else duration(round(ms))
+
+
+def _number(value: int) -> str:
+    return f"{value:,}" if value else ""

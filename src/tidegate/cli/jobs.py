@@ -79,13 +79,15 @@ def checkpoints(
             metavar="JOB|PATH", help="A job's id, its directory, or a checkpoint in it.", autocompletion=job_ids
         ),
     ],
+    id: Annotated[int | None, typer.Option("--id", help="Only this one, operator by operator.")] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """List a job's checkpoints from its history on storage, also when it has ended or its driver has died."""
+    """List a job's checkpoints from its history on storage, also when it has ended or its driver has died: how long each step
+    took, bytes in all and new, records in flight and behind at the sources, why one failed."""
     from tidegate.cli import checkpoint_list
 
-    checkpoint_list.show(job, json=json)
+    checkpoint_list.show(job, json=json, only=id)
 
 
 # -- records ---------------------------------------------------------------------------------------------------------------

@@ -81,6 +81,10 @@ class RangeEnumerator(SplitEnumerator):
         subtask = split.number % self._parallelism
         return SplitInterval(str(split.number), subtask, start, split.position, units, last=not split.remaining)
 
+    @property
+    def behind(self) -> int:
+        return sum(split.remaining for split in self._splits)
+
     def snapshot(self) -> Any:
         return {
             "bounds": list(self._bounds),

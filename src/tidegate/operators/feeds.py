@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -78,6 +79,8 @@ class ChannelFeed:
     def end(self) -> EndOfInput:
         self._input.check_complete(self._subtask.chain.name)
         self._ack.inputs = self._input.tokens
+        if self._input.aligns_since is not None:
+            self._ack.align_seconds = time.perf_counter() - self._input.aligns_since
         if self._input.failed:
             raise SenderFailed
         if self._input.finished:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import time
 from collections import deque
 
 from tidegate.common.errors import RoundError
@@ -33,6 +34,8 @@ class ChannelInput:
         self.watermarks = ChannelWatermarks(statuses, before)
         self.tokens: dict[Channel, str] = {}
         self.failed = False
+        self.aligns_since: float | None = None
+        """When the first barrier came."""
         self._next = dict.fromkeys(statuses, 0)
         self._held: dict[Channel, dict[int, Row]] = {}
         self._unfinished = len(statuses)
@@ -61,6 +64,8 @@ class ChannelInput:
             raise self._mixed(channel)
         if row[2] == BARRIER:
             barrier: Barrier = row[7]
+            if not self._closed:
+                self.aligns_since = time.perf_counter()
             self._closed.add(channel)
             self.tokens[channel] = barrier.token
             self.failed |= barrier.failed

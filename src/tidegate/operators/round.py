@@ -155,7 +155,6 @@ class SubtaskRound:
 
     def _snapshot(self) -> None:
         """Step 5: segments durable, sinks prepared. A failure declines; nothing of the attempt is visible to anybody."""
-        started = time.perf_counter()
         try:
             if self._outcome is Outcome.GOOD:
                 self._take_snapshots()
@@ -166,21 +165,28 @@ class SubtaskRound:
             if isinstance(error, UnicodeEncodeError):
                 return self._fail(not_encodable(error, f"snapshot of {place}", ()))
             self.ack.declined = f"snapshot of {place}: {type(error).__name__}: {error}"
-        self.ack.snapshot_seconds = time.perf_counter() - started
 
     def _take_snapshots(self) -> None:
         operators = self._subtask.operators.values()
         sinks = [operator for operator in operators if operator.operator.spec.is_sink]
         faults.point("T2.before-segment", **self._where)
-        self.ack.snapshots = {operator.id: operator.snapshot() for operator in operators if operator not in sinks}
+        for operator in operators:
+            if operator not in sinks:
+                self._take_snapshot(operator)
         faults.point("T2.after-segment", **self._where)
         for sink in sinks:
-            self.ack.committables[sink.id] = sink.prepare_commit() or []
-            self.ack.snapshots[sink.id] = sink.snapshot()
+            self._take_snapshot(sink)
         faults.point("K2.prepared", **self._where)
         measured = {operator.id: operator.metrics.changes() for operator in operators}
         self.ack.metrics = {operator_id: changes for operator_id, changes in measured.items() if changes}
         self.ack.declined = next((operator.declined for operator in operators if operator.declined), None)
+
+    def _take_snapshot(self, operator: StreamOperator) -> None:
+        started = time.perf_counter()
+        if operator.operator.spec.is_sink:
+            self.ack.committables[operator.id] = operator.prepare_commit() or []
+        self.ack.snapshots[operator.id] = operator.snapshot()
+        self.ack.snapshot_seconds[operator.id] = time.perf_counter() - started
 
     def _barriers(self) -> Iterator[Row]:
         """Step 6 for the subtasks below: one barrier each, behind everything else."""

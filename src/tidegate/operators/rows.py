@@ -120,7 +120,13 @@ class Ack:
     records_in: int = 0
     records_out: int = 0
     seconds: float = 0.0
-    snapshot_seconds: float = 0.0
+    align_seconds: float = 0.0
+    """From the first barrier to the last."""
+    snapshot_seconds: dict[int, float] = field(default_factory=dict)
+    """Per operator how long its snapshot, or its pre-commit, took."""
+    in_flight_bytes: int = 0
+    """What the snapshot holds of records that were on their way."""
+    in_flight_records: int = 0
     rebuilds: int = 0
     """Local stores that were built from all their files."""
     metrics: dict[int, list[Change]] = field(default_factory=dict)

@@ -69,6 +69,12 @@ class SplitEnumerator(ABC):
     def snapshot(self) -> Any:
         """Plain data from which ``Source.create_enumerator`` continues behind everything planned so far, at any parallelism."""
 
+    @property
+    def behind(self) -> int | None:
+        """Records that are there, behind everything planned so far, as the latest ``plan`` has found it: nobody is asked for it.
+        None: the source cannot tell."""
+        return None
+
     def checkpoint_complete(self, position: Any) -> None:
         """A checkpoint with this snapshot is complete and committed: tell the outside, if it wants to know how far the job is.
         Best effort, and quick: it runs between two rounds."""

@@ -16,10 +16,10 @@ from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.savepoint import Ending
 from tidegate.common import faults
 from tidegate.common.clock import FOREVER, Clock, Timer
-from tidegate.common.errors import CheckpointError, FencedError, JobCancelledError, RoundError
+from tidegate.common.errors import CheckpointError, FencedError, JobCancelledError, RefusedError, RoundError
 from tidegate.operators.rows import Ack, RoundContext
 from tidegate.operators.source import SourcePlan
-from tidegate.runtime.attempt_checkpoints import AttemptCheckpoints
+from tidegate.runtime.attempt_checkpoints import CLOSED, AttemptCheckpoints
 from tidegate.runtime.checkpoint_lane import (
     CheckpointLane,
     Committed,
@@ -228,6 +228,8 @@ class Attempt:
     def _trigger(self, state: dict[str, Any]) -> tuple[PendingCheckpoint | None, PendingSavepoint | None]:
         """Step 1, for the round that begins. A savepoint goes first; only the last one is a checkpoint too."""
         savepoints, checkpoints = self._savepoints, self._checkpoints
+        if checkpoints.closed:
+            savepoints.refuse_waiting(CLOSED)
         if savepoints.waiting and not savepoints.stopping:
             return None, savepoints.begin(None, checkpoints.take_id)
         pending = checkpoints.trigger(self._subtasks(), **state)
@@ -236,6 +238,8 @@ class Attempt:
         return pending, savepoints.begin(pending, checkpoints.take_id)
 
     def _ask_for_savepoint(self, command: SavepointCommand) -> None:
+        if self._checkpoints.closed:
+            return command.fail(RefusedError("A savepoint could not be taken.", found=CLOSED))
         if self._savepoints.ask(command):
             if self._sources is not None:  # planned, and not begun: as good as not planned
                 self._planner.discard()
@@ -264,6 +268,7 @@ class Attempt:
     def _state(self, sources: dict[int, SourcePlan]) -> dict[str, Any]:
         """What decides whether the next round should carry a checkpoint. The last one does, though nothing may be new."""
         self._checkpoints.unsaved |= self._savepoints.stopping
+        self._checkpoints.source_has_ended = self._planner.some_finished
         news = self._checkpoints.unsaved or any(plan.intervals for plan in sources.values())
         return {
             "wanted": news or self.progress.keeps_writers,  # which may want to roll their parts though nothing new came
@@ -305,12 +310,25 @@ class Attempt:
             self.progress = self.progress.without_pending(waiting)
         if not (self._lane.at_rest and self._copies.at_rest):
             return
+        if self._checkpoints.closed:
+            self._say_what_is_dropped()
         if self._checkpoints.completed and any(is_notified(o.spec) for o in self.progress.graph.operators):
             # Notifications ride on the next round, and behind the last checkpoint there is none: functions that ask for them
             # get a round of their own.
             now = self._clock.now_ms()
             return self._start_round(self._planner.plan(now, self.progress.snapshots), None, now, only_tells=True)
         self._over = True
+
+    def _say_what_is_dropped(self) -> None:
+        """Without a final checkpoint nobody commits what came behind the last one: the end of the job aborts it."""
+        dropped = {
+            sink for sink, items in self.progress.committables.items() if items
+        } | self.progress.writer_states().keys()
+        if dropped:
+            names = ", ".join(f"'{o.name}'" for o in self.progress.graph.sinks if o.id in dropped)
+            log.warning(
+                "%s: what %s has written since the last checkpoint is not committed, and aborted", CLOSED, names
+            )
 
     # -- steps 2 to 6 ----------------------------------------------------------------------------------------------------
 
@@ -427,7 +445,7 @@ class Attempt:
         ending = carried.ending if carried is not None else None
         self._savepoints.last_is_cut = ending is not None
         if pending is not None:
-            stored = self._checkpoints.cut(pending, event.acks, self.progress, self._planner, number, ending)
+            stored = self._checkpoints.cut(pending, event, self.progress, self._planner, number, ending)
             if ending is not None and not stored:
                 self._last_failed(RoundError("the round of the last checkpoint took longer than its timeout"))
         elif carried is not None:

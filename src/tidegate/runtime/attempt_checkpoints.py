@@ -7,14 +7,17 @@ from collections import Counter
 
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.failures import CheckpointFailureReason
+from tidegate.checkpoint.figures import OperatorFigures
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.savepoint import Ending, NewSavepoint
 from tidegate.common.clock import FOREVER, Clock, Timer
 from tidegate.common.errors import RefusedError
+from tidegate.graph.plan import Operator
 from tidegate.operators.rows import Ack, RoundContext
 from tidegate.runtime.checkpoint_lane import CheckpointLane, Committed, Cut, NotCopied, NotStored, Stored, Through
 from tidegate.runtime.commands import TriggerCheckpoint
+from tidegate.runtime.inbox import RoundEnded
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.requests import CheckpointRequests
@@ -23,6 +26,7 @@ from tidegate.runtime.view import JobRecorder
 
 log = logging.getLogger(__name__)
 
+CLOSED = "a source has ended, and execution.checkpointing.checkpoints-after-tasks-finish is false"
 _SLOW = (
     "checkpoint %d: its metadata is not stored after execution.checkpointing.timeout; rounds go on, "
     "and no output is committed until storage answers"
@@ -44,6 +48,8 @@ class AttemptCheckpoints:
     ) -> None:
         self._coordinator, self._lane, self._recorder, self._clock = coordinator, lane, recorder, clock
         self._savepoints, self._lease = savepoints, lease
+        if coordinator is not None:
+            coordinator.history.listener = recorder.entered
         self._requests = CheckpointRequests()
         self._watched: dict[int, Timer] = {}
         self._held_until: float | None = None
@@ -52,6 +58,7 @@ class AttemptCheckpoints:
         """Something has happened since the last checkpoint was cut; the first one after a start is always wanted."""
         self.released: set[str] = set()
         """State files that were needed since step 9 last looked, and maybe are no more."""
+        self.source_has_ended = False
         self.completed: list[int] = []
         """To be told with the next round, as ``aborted`` ones are."""
         self.aborted: list[int] = []
@@ -61,9 +68,14 @@ class AttemptCheckpoints:
         return self._coordinator is not None
 
     @property
+    def closed(self) -> bool:
+        """A source has ended, and the job was told to take none from then on."""
+        return self.source_has_ended and self._coordinator is not None and self._coordinator.ends_with_sources
+
+    @property
     def all_saved(self) -> bool:
         """At the end of input: whether nothing is left for a checkpoint."""
-        return self._coordinator is None or not self.unsaved
+        return self._coordinator is None or self.closed or not self.unsaved
 
     # -- step 1 ----------------------------------------------------------------------------------------------------------
 
@@ -83,7 +95,7 @@ class AttemptCheckpoints:
         rounds are as long as the interval; or rounds would wait for storage that is slow.
         """
         coordinator = self._coordinator
-        if coordinator is None or not coordinator.is_full:
+        if coordinator is None or self.closed or not coordinator.is_full:
             return 0.0
         if ending and self.unsaved:
             return FOREVER
@@ -107,7 +119,9 @@ class AttemptCheckpoints:
     ) -> PendingCheckpoint | None:
         """Step 1, for the round that begins. The last one always carries a barrier: it commits the last output."""
         coordinator = self._coordinator
-        if coordinator is None or coordinator.is_full:
+        if self.closed:
+            self._requests.refuse_waiting(CLOSED)
+        if coordinator is None or self.closed or coordinator.is_full:
             return None
         # Rounds are the grid checkpoints lie on: the one nearest to the beat carries it, be it a little early.
         due = (ending and self.unsaved) or (wanted and coordinator.due(half_round_ms))
@@ -161,7 +175,7 @@ class AttemptCheckpoints:
     def cut(
         self,
         pending: PendingCheckpoint,
-        acks: list[Ack],
+        ended: RoundEnded,
         progress: Progress,
         planner: SourcePlanner,
         round: int,
@@ -170,9 +184,8 @@ class AttemptCheckpoints:
         """Step 6 is done: what the checkpoint holds is fixed, and the lane stores it. ``ending``: the job ends with it. False: it
         took too long, and is given up."""
         assert self._coordinator is not None
-        for ack in acks:
-            for operator in progress.graph.chains[ack.chain].operators:
-                pending.acknowledge(operator.uid_hash, ack.subtask, duration_ms=ack.snapshot_seconds * 1000)
+        _acknowledge(pending, ended, progress)
+        pending.figures.fell_behind(planner.behind())
         self._recorder.step(pending.checkpoint_id, 6)
         if self._coordinator.is_expired(pending):
             # The round itself is fine: its state stays, and what its sinks prepared goes into the next checkpoint.
@@ -226,6 +239,8 @@ class AttemptCheckpoints:
         self.completed.append(number)
         self._requests.complete(number)
         self._recorder.step(number, 8)
+        if self._coordinator is not None:
+            self._coordinator.committed(event.cut.pending)
         needed = progress.paths() | self._lane.paths() | self._savepoints.paths()
         self._lane.clean_up(event.cut, needed, self.released - needed)
         self.released = set()
@@ -234,7 +249,7 @@ class AttemptCheckpoints:
     def through(self, event: Through) -> None:
         assert self._coordinator is not None
         self._recorder.step(event.cut.checkpoint_id, 9)
-        self._coordinator.through()
+        self._coordinator.through(event.cut.pending)
 
     def record(self) -> None:
         """Checkpoints that failed go into the history as soon as the lane has nothing else to do."""
@@ -257,3 +272,27 @@ class AttemptCheckpoints:
         self.aborted.append(checkpoint_id)
         self._requests.fail(checkpoint_id, why)
         self._recorder.failed(checkpoint_id, why)
+
+
+def _acknowledge(pending: PendingCheckpoint, ended: RoundEnded, progress: Progress) -> None:
+    """Step 6, with what was measured."""
+    for ack in sorted(ended.acks, key=lambda ack: (ack.chain, ack.subtask)):
+        chain = progress.graph.chains[ack.chain]
+        for operator in chain.operators:
+            figures = _figures(ack, operator, is_first=operator is chain.head.operator)
+            pending.acknowledge(operator.uid_hash, ack.subtask, figures)
+    pending.figures.ran(ended.seconds * 1000)
+
+
+def _figures(ack: Ack, operator: Operator, *, is_first: bool) -> OperatorFigures:
+    snapshot_ms = round(ack.snapshot_seconds.get(operator.id, 0.0) * 1000, 1)
+    if not is_first:
+        return OperatorFigures(name=operator.name, snapshot_ms=snapshot_ms)
+    return OperatorFigures(
+        name=operator.name,
+        run_ms=round(ack.seconds * 1000, 1),
+        align_ms=round(ack.align_seconds * 1000, 1),
+        snapshot_ms=snapshot_ms,
+        in_flight_bytes=ack.in_flight_bytes,
+        in_flight_records=ack.in_flight_records,
+    )

@@ -11,7 +11,7 @@ from tidegate.common.errors import ProgramError
 from tidegate.common.options import REQUIRE
 from tidegate.graph.plan import JobGraph, Operator
 from tidegate.operators.sink import Publication, Sink, SinkGuarantee
-from tidegate.operators.source import Source
+from tidegate.operators.source import Boundedness, Source
 
 
 class Promise(IntEnum):
@@ -97,11 +97,12 @@ WITHOUT_CHECKPOINTS = Guarantee(
 
 def guarantee_of(graph: JobGraph, policy: CheckpointPolicy | None) -> JobGuarantee:
     """``policy`` None: no checkpoints. Of the paths of the same promise the first one names the reason."""
+    ends = any(source.spec.source.boundedness is Boundedness.BOUNDED for source in graph.sources)
     paths = tuple(
         PathGuarantee(
             source.name,
             None if sink is None else _sink_name(sink),
-            WITHOUT_CHECKPOINTS if policy is None else _of_path(source, sink, policy.at_least_once),
+            WITHOUT_CHECKPOINTS if policy is None else _of_path(source, sink, policy, ends),
         )
         for source, sink in _paths(graph)
     )
@@ -161,8 +162,10 @@ def _reached_sinks(graph: JobGraph) -> dict[int, set[int]]:
     return reached
 
 
-def _of_path(source: Operator, sink: Operator | None, at_once: bool) -> Guarantee:
+def _of_path(source: Operator, sink: Operator | None, policy: CheckpointPolicy, ends: bool) -> Guarantee:
+    """``ends``: some source of the job does."""
     read: Source = source.spec.source
+    at_once = policy.at_least_once
     written: Sink | None = None if sink is None else sink.spec.sink
     kind = SinkGuarantee.TWO_PHASE_COMMIT if written is None else _kept(written, at_once)
     loses, repeats = not read.can_replay, kind in _REPEATS
@@ -177,6 +180,8 @@ def _of_path(source: Operator, sink: Operator | None, at_once: bool) -> Guarante
         if repeats:
             reason += f", and sink '{name}' repeats output when a task is tried again"
         return Guarantee(Promise.AT_MOST_ONCE, reason, read.to_raise, loses, repeats, reappears)
+    if ends and not policy.after_finish and written is not None and _waits(written, at_once):
+        return Guarantee(Promise.AT_MOST_ONCE, _NO_FINAL, _FINAL, True, repeats, reappears)
     if repeats:
         assert written is not None
         by_mode = at_once and _kept(written) not in _REPEATS
@@ -193,6 +198,11 @@ _REPEATS = {SinkGuarantee.NONE, SinkGuarantee.WRITE_AHEAD, SinkGuarantee.BEST_EF
 _MODE = (
     "execution.checkpointing.mode is AT_LEAST_ONCE, so output is committed with its round and repeats after a failure"
 )
+_NO_FINAL = (
+    "execution.checkpointing.checkpoints-after-tasks-finish is false and a source ends, so the output behind the last checkpoint "
+    "is never committed"
+)
+_FINAL = "execution.checkpointing.checkpoints-after-tasks-finish: true"
 _OTHER_MODE = "execution.checkpointing.mode: EXACTLY_ONCE"
 
 
@@ -200,6 +210,11 @@ def _kept(sink: Sink, at_once: bool = False) -> SinkGuarantee:
     """A transaction for each round is no better than none: a failure reads rounds again that were committed."""
     committed = sink.guarantee is SinkGuarantee.TWO_PHASE_COMMIT
     return SinkGuarantee.NONE if committed and (at_once or sink.publication is Publication.ROUND) else sink.guarantee
+
+
+def _waits(sink: Sink, at_once: bool) -> bool:
+    """Whether its output becomes visible with checkpoints."""
+    return not at_once and sink.publication is not Publication.ROUND
 
 
 def _sink_name(sink: Operator) -> str:

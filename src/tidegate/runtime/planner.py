@@ -178,6 +178,11 @@ class SourcePlanner:
         """Step 2: the positions behind everything accepted."""
         return {s.operator.id: s.enumerator.snapshot() for s in self._sources}
 
+    def behind(self) -> dict[str, int]:
+        """Uid hash -> records that are there and not planned yet, of the sources that can tell."""
+        known = {s.operator.uid_hash: 0 if s.finished else s.enumerator.behind for s in self._sources}
+        return {operator: behind for operator, behind in known.items() if behind is not None}
+
     def checkpoint_complete(self, positions: Mapping[str, Any]) -> None:
         """``positions``: uid hash -> the source's position in a checkpoint that is committed."""
         for s in self._sources:
@@ -187,6 +192,12 @@ class SourcePlanner:
                     s.enumerator.checkpoint_complete(position)
                 except Exception as error:
                     log.warning("source '%s' could not be told of a checkpoint: %s", s.operator.name, error)
+
+    @property
+    def some_finished(self) -> bool:
+        """A source has told its end, in a round before or in the one that is planned. Not one that is drained."""
+        planned = self._reads and any(s.plan is not None and s.plan.finished for s in self._sources)
+        return planned or any(s.finished for s in self._sources)
 
     @property
     def finished(self) -> bool:

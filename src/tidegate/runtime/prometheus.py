@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tidegate.checkpoint.figures import OperatorFigures
+from tidegate.checkpoint.history import HistoryEntry
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.options import METRICS_PORT
 from tidegate.common.watermarks import MAX_WATERMARK, MIN_WATERMARK
@@ -87,14 +89,52 @@ def _operator_samples(o: OperatorView) -> Iterator[Sample]:
 def _checkpoint_samples(view: JobView) -> Iterator[Sample]:
     done = [shown for shown in view.checkpoints if shown.outcome is Outcome.COMPLETED]
     failed = [shown for shown in view.checkpoints if shown.outcome is Outcome.FAILED]
+    totals = view.totals
     yield "tidegate_checkpoints_completed", "gauge", "Of those that are shown.", {}, len(done)
     yield "tidegate_checkpoints_failed", "gauge", "Of those that are shown.", {}, len(failed)
+    yield "tidegate_checkpoints_completed_total", "counter", "Checkpoints completed so far.", {}, totals.checkpoints
+    for reason, count in totals.failed_checkpoints.items():
+        yield "tidegate_checkpoints_failed_total", "counter", "Failed so far, by reason.", {"reason": reason}, count
     if done:
         latest = done[-1]
         seconds = (latest.steps[7] - latest.steps[1]) / 1000
         yield "tidegate_checkpoint_id", "gauge", "The latest complete one.", {}, latest.checkpoint_id
         yield "tidegate_checkpoint_size_bytes", "gauge", "The latest complete one.", {}, latest.size
         yield "tidegate_checkpoint_seconds", "gauge", "The latest complete one: steps 1 to 7.", {}, seconds
+    measured = next((shown.entry for shown in reversed(done) if shown.entry is not None), None)
+    if measured is not None:
+        yield from _measured(measured)
+
+
+def _measured(entry: HistoryEntry) -> Iterator[Sample]:
+    """Of the latest complete checkpoint: what its history has."""
+    text = "The latest complete one."
+    yield "tidegate_checkpoint_incremental_bytes", "gauge", f"{text[:-1]}: new in it.", {}, entry.incremental
+    yield "tidegate_checkpoint_in_flight_bytes", "gauge", text, {}, entry.in_flight_bytes
+    yield "tidegate_checkpoint_in_flight_records", "gauge", text, {}, entry.in_flight_records
+    if entry.behind is not None:
+        yield "tidegate_checkpoint_records_behind", "gauge", "Of all sources that can tell.", {}, entry.behind
+    for step, took_ms in entry.steps_ms.items():
+        name = "tidegate_checkpoint_step_seconds"
+        yield name, "gauge", "The latest complete one, by step.", {"step": step}, took_ms / 1000
+    for uid_hash, figures in entry.operators.items():
+        yield from _measured_operator({"operator": figures.name, "operator_uid_hash": uid_hash}, figures)
+
+
+def _measured_operator(labels: dict[str, str], figures: OperatorFigures) -> Iterator[Sample]:
+    prefix, text = "tidegate_checkpoint_operator_", "In the latest complete checkpoint."
+    for name, value in (
+        ("size_bytes", figures.size),
+        ("incremental_bytes", figures.incremental),
+        ("in_flight_bytes", figures.in_flight_bytes),
+        ("in_flight_records", figures.in_flight_records),
+        ("records_behind", figures.behind),
+    ):
+        if value is not None:
+            yield prefix + name, "gauge", text, labels, value
+    for step, took_ms in (("run", figures.run_ms), ("align", figures.align_ms), ("snapshot", figures.snapshot_ms)):
+        took = "Of its slowest subtask, in the latest complete checkpoint."
+        yield f"{prefix}step_seconds", "gauge", took, {**labels, "step": step}, took_ms / 1000
 
 
 def _name(text: str) -> str:

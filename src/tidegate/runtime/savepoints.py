@@ -174,6 +174,11 @@ class AttemptSavepoints:
             self._lease.savepoint_over(address)
             raise
 
+    def refuse_waiting(self, why: str) -> None:
+        """Those that wait for a round will not get one."""
+        while self._waiting:
+            self._give_up(self._waiting.popleft(), why)
+
     # -- the round that carries one --------------------------------------------------------------------------------------
 
     def begin(self, checkpoint: PendingCheckpoint | None, take_id: Callable[[], int]) -> PendingSavepoint | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry
 from tidegate.checkpoint.metadata import CHECKPOINT
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.policy import CheckpointPolicy
@@ -67,7 +68,7 @@ class Outcome(Enum):
 @dataclass(frozen=True)
 class CheckpointView:
     """``steps``: when (wall clock, milliseconds) it had come through the steps of the protocol: 1 triggered, 6 acknowledged,
-    7 complete, 8 committed, 9 cleaned up."""
+    7 complete, 8 committed, 9 cleaned up. ``entry``: what the history has of it, once it is complete or has failed."""
 
     checkpoint_id: int
     kind: str
@@ -76,6 +77,7 @@ class CheckpointView:
     steps: Mapping[int, int]
     size: int = 0
     reason: str | None = None
+    entry: HistoryEntry | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ class Totals:
     """Records the sources read, in accepted rounds."""
     checkpoints: int = 0
     """Completed ones."""
+    failed_checkpoints: Mapping[str, int] = field(default_factory=dict)
+    """How many failed for each reason: a name of ``CheckpointFailureReason``."""
     rebuilds: int = 0
     """Local stores that were built from all their files."""
 
@@ -278,6 +282,16 @@ class JobRecorder:
         for shown in self._view.checkpoints:
             if shown.checkpoint_id == checkpoint_id and shown.outcome is Outcome.IN_PROGRESS:
                 self._replace(shown, replace(shown, outcome=Outcome.FAILED, reason=reason))
+
+    def entered(self, entry: HistoryEntry) -> None:
+        """Into the history, or changed there."""
+        known = next((shown for shown in self._view.checkpoints if shown.checkpoint_id == entry.checkpoint_id), None)
+        if known is not None:
+            self._replace(known, replace(known, entry=entry))
+        if entry.status is CheckpointStatus.FAILED:  # those are never changed
+            totals = self._view.totals
+            failed = {**totals.failed_checkpoints, entry.reason: totals.failed_checkpoints.get(entry.reason, 0) + 1}
+            self._view = replace(self._view, totals=replace(totals, failed_checkpoints=failed))
 
     def _replace(self, old: CheckpointView, new: CheckpointView) -> None:
         shown = tuple(new if each is old else each for each in self._view.checkpoints)

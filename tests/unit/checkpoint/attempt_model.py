@@ -172,7 +172,7 @@ class Attempt:
             return
         self.ids.append(pending.checkpoint_id)
         released = self.round(pending.checkpoint_id)
-        pending.acknowledge("count", 0, duration_ms=1)
+        pending.acknowledge("count", 0)
         operators, finished = [self.operator()], self.state.finished
         done = complete(coordinator, pending, operators, round=self.state.position, finished=finished)
         if done is None:
@@ -182,8 +182,9 @@ class Attempt:
             self.sink.commit(transaction)
         self.state.committables = []
         self.completed.subsume(self.state.paths, released)
+        coordinator.committed(pending)
         coordinator.write_history()
-        coordinator.through()
+        coordinator.through(pending)
 
     def round(self, number: int) -> list[str]:
         """One more position, one more segment; every third round all segments become one. Gives what it released."""

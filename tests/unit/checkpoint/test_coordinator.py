@@ -11,6 +11,7 @@ from attempt_model import complete
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.failures import CheckpointFailureReason, FailureCounter
+from tidegate.checkpoint.figures import OperatorFigures
 from tidegate.checkpoint.history import CheckpointHistory, CheckpointStatus, HistoryEntry, read_history
 from tidegate.checkpoint.lease import acquire
 from tidegate.checkpoint.lease_records import AttemptStatus
@@ -135,14 +136,20 @@ def pending_of(*subtasks: tuple[str, int]) -> PendingCheckpoint:
 
 def test_complete_only_when_every_subtask_has_acknowledged() -> None:
     pending = pending_of(("a", 0), ("a", 1))
-    assert pending.acknowledge("a", 0, duration_ms=3) is Acknowledgement.ACCEPTED
+    assert (
+        pending.acknowledge("a", 0, OperatorFigures(name="A", snapshot_ms=3, in_flight_bytes=5))
+        is Acknowledgement.ACCEPTED
+    )
     assert pending.acknowledge("a", 0) is Acknowledgement.DUPLICATE
     assert pending.acknowledge("b", 0) is Acknowledgement.UNKNOWN
     assert not pending.is_acknowledged
     assert pending.missing == [("a", 1)]
-    assert pending.acknowledge("a", 1, duration_ms=2) is Acknowledgement.ACCEPTED
+    assert (
+        pending.acknowledge("a", 1, OperatorFigures(name="A", snapshot_ms=2, in_flight_bytes=6))
+        is Acknowledgement.ACCEPTED
+    )
     assert pending.is_acknowledged
-    assert pending.durations_ms == {"a": 3}
+    assert pending.figures.operators == {"a": OperatorFigures(name="A", snapshot_ms=3, in_flight_bytes=11)}
 
 
 def test_expiry() -> None:
@@ -219,11 +226,12 @@ class Bench:
     def checkpoint(self) -> int:
         pending = self.trigger()
         self.clock.advance(7)
-        pending.acknowledge("a", 0, duration_ms=4)
+        pending.acknowledge("a", 0, OperatorFigures(name="A", snapshot_ms=4))
         done = complete(self.coordinator, pending, [], round=5)
         assert done is not None
+        self.coordinator.committed(pending)
         self.coordinator.write_history()
-        self.coordinator.through()
+        self.coordinator.through(pending)
         return done.checkpoint_id
 
 
@@ -246,7 +254,7 @@ def test_a_checkpoint_from_trigger_to_subsume(bench: Bench, caplog: pytest.LogCa
     assert "job job: checkpoint 1: step 9 subsumed" in caplog.text
     last = read_history(bench.files)[-1]
     assert (last.checkpoint_id, last.status, last.duration_ms, last.round) == (2, CheckpointStatus.COMPLETED, 7, 5)
-    assert last.operators_ms == {"a": 4}
+    assert last.operators == {"a": OperatorFigures(name="A", snapshot_ms=4)}
     assert last.size > 0
 
 

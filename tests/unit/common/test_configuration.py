@@ -192,7 +192,6 @@ def test_unaligned_is_refused_and_not_ignored() -> None:
         ("execution.checkpointing.max-concurrent-checkpoints", 0, "must be at least 1"),
         ("execution.checkpointing.tolerable-failed-checkpoints", -1, "must be at least 0"),
         ("execution.checkpointing.num-retained", "none", "must be a whole number"),
-        ("execution.checkpointing.checkpoints-after-tasks-finish", False, "the last output would be lost"),
         ("execution.checkpointing.storage", "tape", "must be one of filesystem, jobmanager"),
         ("tidegate.checkpoint.max-state-size", 0, "must be at least 1 bytes"),
         ("execution.checkpointing.mode", "twice", "must be one of EXACTLY_ONCE, AT_LEAST_ONCE"),

@@ -78,6 +78,7 @@ class KafkaEnumerator(SplitEnumerator):
         self._at: dict[TopicPartition, int] = {}
         self._stop: dict[TopicPartition, int] | None = None
         self._numbers: dict[TopicPartition, int] = {}
+        self._known_ends: dict[TopicPartition, int] = {}
         if restored is None:
             self._start(starting, stopping)
         else:
@@ -122,7 +123,7 @@ class KafkaEnumerator(SplitEnumerator):
 
     def plan(self, limit: int, now_ms: int) -> SourcePlan:
         self._discover(now_ms)
-        ends = self._ends()
+        ends = self._known_ends = self._ends()
         waiting = {p: ends[p] - at for p, at in self._at.items() if ends[p] > at and str(p) not in self._held}
         intervals, backlog = [], False
         for place, given in _shares(waiting, limit).items():
@@ -134,6 +135,11 @@ class KafkaEnumerator(SplitEnumerator):
             backlog = backlog or given < waiting[place]
         finished = self._stop is not None and all(at >= self._stop[place] for place, at in self._at.items())
         return SourcePlan(intervals, backlog=backlog and not finished, finished=finished)
+
+    @property
+    def behind(self) -> int:
+        """Offsets, of which some may be markers of transactions."""
+        return sum(max(0, end - self._at[place]) for place, end in self._known_ends.items())
 
     def _ends(self) -> dict[TopicPartition, int]:
         """How far each partition can be read now: only what is decided, for those who read committed records."""
