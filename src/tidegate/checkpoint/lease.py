@@ -30,7 +30,8 @@ sees the other:
 So a checkpoint costs these calls of storage, in this order: the live record with its id, one look for a newer claim (1);
 one look, the metadata, the live record with the list, one look (7); none of ours (8); the metadata and the directory of each
 checkpoint that goes, and every file (9); and at last, when nobody waits, one look and the history, which a newer attempt may
-be writing by then. Where storage was slow the first two follow it, for the next checkpoint (``take_ahead``). ``tests/unit/runtime/test_protocol_calls.py`` counts them.
+be writing by then. Where storage was slow the first two follow it, for the next checkpoint (``take_ahead``).
+``tests/unit/runtime/test_protocol_calls.py`` counts them.
 
 ``tests/unit/checkpoint/test_interleavings.py`` pauses and kills attempts at every fault point in this room and in
 ``Files``.
