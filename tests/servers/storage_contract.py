@@ -170,7 +170,11 @@ class StorageContract:
         started.result(PATIENCE_S)
         assert path.startswith(f"{directory}/savepoints/savepoint-job-")
         locate(path).check_files()
-        recovery = {"execution.state-recovery.path": path, "tidegate.job-id": "other", "parallelism.default": 3}
+        recovery: dict[str, Any] = {
+            "execution.state-recovery.path": path,
+            "tidegate.job-id": "other",
+            "parallelism.default": 3,
+        }
         job.master(**recovery).run()
         assert job.committed() == SUMS
 

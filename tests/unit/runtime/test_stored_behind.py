@@ -28,7 +28,8 @@ from tidegate.testing.sources import ScriptedSource
 PATIENCE_S = 60
 NUMBERS = 90
 SUMS = sorted([digit, sum(range(digit, n + 1, 10))] for digit in range(10) for n in range(digit, NUMBERS, 10))
-BEHIND = {"tidegate.state.upload": "behind"}
+RARELY: dict[str, Any] = {"execution.checkpointing.interval": 3_600_000}
+BEHIND: dict[str, Any] = {"tidegate.state.upload": "behind"}
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +98,7 @@ def test_rounds_go_on_while_state_is_stored(tmp_path: Path) -> None:
 def test_only_what_checkpoints_refer_to_is_stored(tmp_path: Path) -> None:
     written: list[str] = []
     faults.install(lambda name, where: written.append(where["path"]) if is_stored(name, where, tmp_path) else None)
-    master(tmp_path, **BEHIND, **{"execution.checkpointing.interval": 3_600_000}).run()
+    master(tmp_path, **BEHIND, **RARELY).run()
     files = len(written)
     assert 1 <= files <= 2 * 10, "the last checkpoint only: what thirty rounds have left, merged in tiers"
     assert committed(tmp_path) == SUMS
@@ -115,7 +116,8 @@ def test_storage_that_fails_is_a_failed_checkpoint_and_the_next_stores_it(tmp_pa
             raise OSError("no storage today")
 
     faults.install(fail)
-    master(tmp_path, **BEHIND, **{"execution.checkpointing.tolerable-failed-checkpoints": 5}).run()
+    tolerant: dict[str, Any] = {"execution.checkpointing.tolerable-failed-checkpoints": 5}
+    master(tmp_path, **BEHIND, **tolerant).run()
     assert failed
     history = read_history(Files(f"{tmp_path}/checkpoints/job"))
     assert [
@@ -125,14 +127,16 @@ def test_storage_that_fails_is_a_failed_checkpoint_and_the_next_stores_it(tmp_pa
 
 
 def test_a_savepoint_of_what_is_not_stored_yet(tmp_path: Path) -> None:
-    rarely = {"execution.checkpointing.interval": 3_600_000}
-    job = StartedJob(master(tmp_path, ends=False, **BEHIND, **rarely), [])
+    job = StartedJob(master(tmp_path, ends=False, **BEHIND, **RARELY), [])
     path = job.submit(StopWithSavepoint(f"{tmp_path}/savepoints")).answer.result(PATIENCE_S)
     job.result(PATIENCE_S)
     locate(path).check_files()
-    master(
-        tmp_path, **{"execution.state-recovery.path": path, "tidegate.job-id": "other", "parallelism.default": 3}
-    ).run()
+    recovery: dict[str, Any] = {
+        "execution.state-recovery.path": path,
+        "tidegate.job-id": "other",
+        "parallelism.default": 3,
+    }
+    master(tmp_path, **recovery).run()
     assert committed(tmp_path) == SUMS
 
 
@@ -147,11 +151,9 @@ def test_a_lost_spool_costs_what_came_after_the_last_checkpoint(tmp_path: Path) 
                 lost.append(path.name)
 
     faults.install(lose)
-    restarts = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": 0}
-    try:
-        master(tmp_path, **BEHIND, **restarts, **{"restart-strategy.fixed-delay.attempts": 3}).run()
-    finally:
-        faults.install(None)
+    restarts: dict[str, Any] = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": 0}
+    restarts["restart-strategy.fixed-delay.attempts"] = 3
+    master(tmp_path, **BEHIND, **restarts).run()
     assert lost
     assert committed(tmp_path) == SUMS
 
@@ -176,15 +178,15 @@ def test_when_it_is_behind(
 
 def test_remote_storage_is_behind_by_itself(tmp_path: Path) -> None:
     pytest.importorskip("fsspec")
-    address = {"execution.checkpointing.dir": f"local://{tmp_path}/checkpoints"}
+    address: dict[str, Any] = {"execution.checkpointing.dir": f"local://{tmp_path}/checkpoints"}
     assert isinstance(master(tmp_path, **address)._job.files, SpooledFiles)
     assert not isinstance(master(tmp_path, Elsewhere(1), **address)._job.files, SpooledFiles)
 
 
 def test_so_many_threads_as_the_configuration_says(tmp_path: Path) -> None:
-    key = "state.backend.rocksdb.checkpoint.transfer.thread.num"
-    assert master(tmp_path, **BEHIND)._job.files._threads == 4  # type: ignore[attr-defined]
-    assert master(tmp_path, **BEHIND, **{key: 7})._job.files._threads == 7  # type: ignore[attr-defined]
+    seven: dict[str, Any] = {"state.backend.rocksdb.checkpoint.transfer.thread.num": 7}
+    files = [master(tmp_path, **BEHIND, **settings)._job.files for settings in ({}, seven)]
+    assert [f._threads for f in files if isinstance(f, SpooledFiles)] == [4, 7]
 
 
 def test_not_on_a_cluster(tmp_path: Path) -> None:
