@@ -80,7 +80,7 @@ class _OnRedis(SinkContract):
         raise NotImplementedError
 
     def leftovers(self, directory: Path) -> list[str]:
-        return [str(path) for path in (directory / "staging").rglob("*") if path.is_file()]
+        return [str(path) for path in (directory / "staging" / "rows").rglob("*") if path.is_file()]
 
     def names(self) -> list[bytes]:
         return [name for name in client_of(self.server).scan_iter() if not name.startswith(b"tidegate:")]

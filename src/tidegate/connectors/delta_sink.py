@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -12,9 +11,12 @@ from tidegate.common import faults
 from tidegate.common.data_types import row_of
 from tidegate.common.errors import CommitError, ConfigurationError, OutputLostError, RetryableCommitError
 from tidegate.common.files import FileHandle, Files
+from tidegate.connectors.directory_mark import mark_for, mark_of
 from tidegate.connectors.formats.arrow_types import arrow_schema
 from tidegate.connectors.formats.libraries import library
 from tidegate.connectors.formats.parquet_files import RowColumnWriterFactory
+from tidegate.connectors.numbered import behind, number_of, with_numbers
+from tidegate.connectors.staged_file import StagedFile
 from tidegate.operators.sink import (
     Committer,
     CommitterContext,
@@ -40,6 +42,7 @@ class DeltaSink(Sink):
 
     publication = Publication.CHECKPOINT
     guarantee = SinkGuarantee.TWO_PHASE_COMMIT
+    marks_checkpoints = True
 
     def __init__(
         self,
@@ -105,56 +108,47 @@ class _BatchWriter(SinkWriter):
     """Packed batches in a file of the attempt's own, each behind its length."""
 
     def __init__(self, columns: RowColumnWriterFactory, context: WriterContext) -> None:
-        self._columns, self._context, self._files = columns, context, Files(context.staging)
-        attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", context.attempt)
-        self._name = f"{_STAGED}/{context.round:010d}-{context.subtask}-{attempt}"
-        self._stream: Any = None
+        self._columns, self._context = columns, context
+        self._file = StagedFile(context, _STAGED)
 
     def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
         if not values:
             return
         packed = self._columns.pack(values)
-        if self._stream is None:
-            self._stream = self._files.create_stream(self._name, aside=False)
-        self._stream.write(_LENGTH.pack(len(packed)))
-        self._stream.write(packed)
+        self._file.write(_LENGTH.pack(len(packed)), packed)
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
         """With a checkpoint also without records: its id is the one that records of the rounds before it are committed under."""
         context = self._context
-        if self._stream is None and context.checkpoint_id is None:
+        if not self._file.has_content and (context.checkpoint_id is None or context.publishes):
             return Prepared()
         kept = None
-        if self._stream is not None:
-            faults.point("K1.delta.flush", file=self._name)
-            stream, self._stream = self._stream, None
-            handle = stream.close()
-            kept = [self._files.location(self._name), handle.size, handle.hash]
-        application = f"tidegate:{context.job_id}:{context.sink_id}"
-        number = context.checkpoint_id
+        if self._file.has_content:
+            faults.point("K1.delta.flush", round=context.round)
+            kept = list(self._file.finish())
+        application = f"tidegate:{context.job_id}:{context.sink_id}:{mark_of(context)}"
+        if context.publishes:
+            application += ":rounds"  # whose numbers are others
+        number = number_of(context)
         return Prepared([{"file": kept, "checkpoint": number, "round": context.round, "application": application}])
 
     def abort(self) -> None:
-        if self._stream is not None:
-            self._stream.discard()
-        else:
-            self._files.delete(self._name)
+        self._file.drop()
 
 
 class _DeltaCommitter(Committer):
     def __init__(self, sink: DeltaSink, context: CommitterContext) -> None:
         self._sink, self._context = sink, context
+        mark_for(context)
 
     def commit(self, committables: list[Any]) -> None:
-        kept = [item for item in committables if item["file"] is not None]
-        if not kept:
+        numbered = [(number, item) for number, item in with_numbers(committables) if item["file"] is not None]
+        if not numbered:
             return
-        # Without checkpoints all is committed at the end of the job, under the number of its last round.
-        ids = [item["checkpoint"] for item in committables if item["checkpoint"] is not None]
-        number = max(ids) if ids else max(item["round"] for item in committables)
+        kept, number = [item for _, item in numbered], max(number for number, _ in numbered)
         faults.point("K3.delta.before-commit", checkpoint=number)
         try:
-            self._commit(kept, kept[0]["application"], number)
+            self._commit(numbered, kept[0]["application"], number)
         except CommitError:
             raise
         except Exception as error:
@@ -167,13 +161,13 @@ class _DeltaCommitter(Committer):
         faults.point("K3.delta.committed", checkpoint=number)
         self.abort(kept)
 
-    def _commit(self, kept: list[Any], application: str, number: int) -> None:
+    def _commit(self, numbered: list[tuple[int, Any]], application: str, number: int) -> None:
         table, delta, arrow = self._sink.table(), _deltalake(), library("pyarrow", "Delta tables")
         done = None if table is None else table.transaction_version(application)
         if done is not None and done >= number:
             return
         schema = arrow_schema(self._sink.row_type)
-        packed = [batch for item in kept for batch in self._batches(item["file"])]
+        packed = [batch for item in behind(done, numbered) for batch in self._batches(item["file"])]
         rows = arrow.Table.from_batches(
             [arrow.ipc.read_record_batch(arrow.py_buffer(b), schema) for b in packed], schema
         )

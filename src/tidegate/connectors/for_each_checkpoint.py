@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,7 +12,9 @@ from tidegate.common.arguments import wrong
 from tidegate.common.errors import CommitError, OutputLostError, ProgramError
 from tidegate.common.files import Files
 from tidegate.common.typeinfo import PickledBytesTypeInfo
+from tidegate.connectors.numbered import behind, number_of, with_numbers
 from tidegate.connectors.spark_rows import spark_side
+from tidegate.connectors.staged_file import StagedFile
 from tidegate.operators.sink import (
     Committer,
     CommitterContext,
@@ -37,6 +38,7 @@ class ForEachCheckpointSink(Sink):
     """
 
     publication = Publication.CHECKPOINT
+    marks_checkpoints = True
     to_raise = "for_each_checkpoint(..., idempotent=True), if writing the same id again changes nothing"
 
     def __init__(self, function: Callable[[Any, int], Any], type_info: Any, *, idempotent: bool = False) -> None:
@@ -70,32 +72,24 @@ def for_each_checkpoint(function: Callable[[Any, int], Any], type_info: Any, *, 
 
 class _KeepingWriter(SinkWriter):
     def __init__(self, context: WriterContext) -> None:
-        self._context, self._files = context, Files(context.staging)
-        attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", context.attempt)
-        self._name = f"{_ROWS}/{context.round:010d}-{context.subtask}-{attempt}"
-        self._stream: Any = None
+        self._context, self._file = context, StagedFile(context, _ROWS)
 
     def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
         if values:
-            if self._stream is None:
-                self._stream = self._files.create_stream(self._name, aside=False)
-            self._stream.write(pickle.dumps(list(values), 5))
+            self._file.write(pickle.dumps(list(values), 5))
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
         """With a checkpoint also without records: its id is the one that the records of rounds before it are written under."""
-        kept: dict[str, Any] = {"file": None, "checkpoint": self._context.checkpoint_id, "round": self._context.round}
-        if self._stream is not None:
-            self._stream.close()
-            self._stream, kept["file"] = None, self._files.location(self._name)
-        elif kept["checkpoint"] is None:
+        context = self._context
+        kept: dict[str, Any] = {"file": None, "checkpoint": number_of(context), "round": context.round}
+        if self._file.has_content:
+            kept["file"] = self._file.finish()[0]
+        elif context.checkpoint_id is None or context.publishes:
             return Prepared()
         return Prepared([kept])
 
     def abort(self) -> None:
-        if self._stream is not None:
-            self._stream.discard()
-        else:
-            self._files.delete(self._name)
+        self._file.drop()
 
 
 class _FrameCommitter(Committer):
@@ -103,18 +97,18 @@ class _FrameCommitter(Committer):
         self._sink, self._context, self._files = sink, context, Files(context.staging)
 
     def commit(self, committables: list[Any]) -> None:
-        files = [kept["file"] for kept in committables if kept["file"] is not None]
-        if not files:
+        numbered = [(number, kept) for number, kept in with_numbers(committables) if kept["file"] is not None]
+        if not numbered:
             return
-        # Without checkpoints all is written at the end of the job, under the number of its last round.
-        ids = [kept["checkpoint"] for kept in committables if kept["checkpoint"] is not None]
-        number = max(ids) if ids else max(kept["round"] for kept in committables)
+        number = max(number for number, _ in numbered)
+        last = self._last_before(number)
+        files = [kept["file"] for kept in behind(last, numbered)]
         if not self._is_done(number, files):
             self._check_there(files)
             faults.point("K3.for-each.before-commit", checkpoint=number)
             self._call(files, number)
             faults.point("K3.for-each.committed", checkpoint=number)
-            self._files.replace(_note(number), json.dumps(files).encode())
+            self._files.replace(_note(number), json.dumps({"files": files, "last": last}).encode())
         self._forget_before(number)
 
     def _is_done(self, number: int, files: list[str]) -> bool:
@@ -129,7 +123,19 @@ class _FrameCommitter(Committer):
         return [path for path in self._files.list(_DONE) if path.rpartition("/")[2].isdigit()]
 
     def _noted(self, note: str) -> list[str]:
-        return json.loads(self._files.read_bytes(note))  # type: ignore[no-any-return]
+        return self._read(note)["files"]  # type: ignore[no-any-return]
+
+    def _read(self, note: str) -> dict[str, Any]:
+        """Notes were lists of files once."""
+        content = json.loads(self._files.read_bytes(note))
+        return content if isinstance(content, dict) else {"files": content, "last": None}
+
+    def _last_before(self, number: int) -> int | None:
+        """Under which number the call before that one was. Its own note has it, the one of the call before is gone by then."""
+        notes = self._notes()
+        if _note(number) in notes:
+            return self._read(_note(number))["last"]  # type: ignore[no-any-return]
+        return max((int(note.rpartition("/")[2]) for note in notes if note < _note(number)), default=None)
 
     def _forget_before(self, number: int) -> None:
         """Of the latest one the records stay: whether all of them were written is decided by comparing."""

@@ -14,6 +14,7 @@ from tidegate.common import faults
 from tidegate.common.arguments import wrong
 from tidegate.common.errors import ArgumentTypeError, CommitError, OutputLostError, ProgramError, RetryableCommitError
 from tidegate.common.files import FileHandle, Files
+from tidegate.connectors.directory_mark import mark_for, mark_of
 from tidegate.connectors.redis_server import RedisServer
 from tidegate.operators.sink import (
     Committer,
@@ -183,7 +184,7 @@ class _RedisWriter(SinkWriter):
         packed = msgspec.msgpack.encode(list(self._parts()))
         committable: dict[str, Any] = {
             "version": _VERSION,
-            "marker": f"tidegate:{context.job_id}:{context.sink_id}",
+            "marker": f"tidegate:{context.job_id}:{context.sink_id}:{mark_of(context)}",
             "subtask": str(context.subtask),
             "written": f"{context.lease:012d}.{context.round:012d}",
             "kind": self._sink.kind.value,
@@ -228,6 +229,7 @@ class _RedisCommitter(Committer):
     def __init__(self, sink: RedisSink, context: CommitterContext) -> None:
         self._server, self._context = sink.server, context
         self._client = sink.server.client()
+        mark_for(context)
 
     def commit(self, committables: list[Any]) -> None:
         for committable in committables:

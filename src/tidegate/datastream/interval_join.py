@@ -16,6 +16,7 @@ from tidegate.datastream.output_tag import OutputTag
 from tidegate.datastream.stream import DataStream, expect_type
 from tidegate.datastream.typed_functions import TypedJoin, typed
 from tidegate.graph.transformation import IntervalJoinSpec
+from tidegate.operators.ownership import is_immutable
 
 
 class IntervalJoin:
@@ -92,8 +93,9 @@ class IntervalJoined:
                 cure="make it wider, or leave its bounds in it",
             )
         function = typed(TypedJoin, process_join_function, output_type)
-        late = (tag.tag_id if tag is not None else None for tag in (self._left_late, self._right_late))
-        spec = IntervalJoinSpec(function, self._lower, self._upper, *late)
+        left_late, right_late = (None if tag is None else tag.tag_id for tag in (self._left_late, self._right_late))
+        left_fixed, right_fixed = (is_immutable(side.get_type()) for side in (self._left, self._right))
+        spec = IntervalJoinSpec(function, self._lower, self._upper, left_late, right_late, left_fixed, right_fixed)
         return two_inputs("Interval Join", spec, self._left, self._right, output_type)
 
 

@@ -132,6 +132,8 @@ class OperatorSpec:
     upper: int
     left_late: str | None
     right_late: str | None
+    left_fixed: bool
+    right_fixed: bool
 
     @property
     def kind(self) -> str:
@@ -238,7 +240,8 @@ class BroadcastProcessSpec(OperatorSpec):
 @dataclass(frozen=True)
 class IntervalJoinSpec(OperatorSpec):
     """``function``: object with ``process_element(left, right, ctx)``. A right record joins a left one from ``lower`` to ``upper``
-    milliseconds behind it, both included. ``left_late``, ``right_late``: ids of the side outputs for late records, or None."""
+    milliseconds behind it, both included. ``left_late``, ``right_late``: ids of the side outputs for late records, or None.
+    ``left_fixed``, ``right_fixed``: records cannot change, by their declared type."""
 
     inputs = 2
     method = "process_element"
@@ -250,6 +253,8 @@ class IntervalJoinSpec(OperatorSpec):
     upper: int
     left_late: str | None = None
     right_late: str | None = None
+    left_fixed: bool = False
+    right_fixed: bool = False
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,18 @@ class Committer(ABC):
     def close(self) -> None: ...
 
 
+class GlobalCommitter(ABC):
+    """Writes one thing for all subtasks (a manifest, a version of a table). Lives on the driver, and is called behind the
+    ``Committer``, when that has committed the same committables."""
+
+    @abstractmethod
+    def commit(self, committables: list[Any]) -> None:
+        """Once for each checkpoint that has any, with all its committables of all subtasks, in the order of rounds. After a crash
+        again, maybe together with those of the checkpoint before it, which are done. Errors as in ``Committer.commit``."""
+
+    def close(self) -> None: ...
+
+
 class Sink(ABC):
     """What ``DataStream.sink_to`` takes. Pickled once to the executors."""
 
@@ -147,6 +159,9 @@ class Sink(ABC):
     """False: nobody ever sees the records, so they need not be checked against the declared type of their stream."""
     holds_back: str | None = None
     """What makes records wait for later ones, if anything does: such a sink is refused where rounds are committed at once."""
+    marks_checkpoints: bool = False
+    """True: ``prepare_commit`` is called with every barrier, also in a subtask that has had no records: the committables of rounds
+    before it then always meet the id of the checkpoint they are committed with."""
     function: Any = None
     """The user's function, of a sink that calls one. It may be a ``CheckpointedFunction``."""
 
@@ -156,6 +171,10 @@ class Sink(ABC):
 
     def create_committer(self, context: CommitterContext) -> Committer | None:
         """None: the sink needs no commit (nothing it does has to wait)."""
+        return None
+
+    def create_global_committer(self, context: CommitterContext) -> GlobalCommitter | None:
+        """None: what the committer does is all."""
         return None
 
     def validate(self) -> None:

@@ -11,6 +11,7 @@ from tidegate.common import faults
 from tidegate.common.clock import Clock
 from tidegate.common.errors import CommitError, RetryableCommitError
 from tidegate.graph.plan import Operator
+from tidegate.operators.committing import committer_of
 from tidegate.operators.sink import Committer, CommitterContext, Publication, Sink
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class SinkCommitters:
         for operator in sinks:
             staging = f"{root}/taskowned/{operator.uid_hash}"
             context = CommitterContext(job_id, operator.uid_hash, staging, check_lease, root, lease, at_once)
-            committer = self._sinks[operator.id].create_committer(context)
+            committer = committer_of(self._sinks[operator.id], context)
             if committer is not None:
                 self._committers[operator.id] = committer
         self._check_lease, self._clock, self.at_once = check_lease, clock, at_once

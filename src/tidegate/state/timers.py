@@ -123,6 +123,14 @@ class TimerQueue:
         """Time goes on, for other keys."""
         self._ended = False
 
+    def stored_slots(self, most: int) -> set[Any] | None:
+        """Those with timers when the round began; None: they are more than ``most``."""
+        if self._snapshot is None:
+            return set()
+        found, _ = self._snapshot.timers(bytes([self._domain]), most + 1)
+        own = [split_local_timer(timer) for timer in found if timer[0] == self._domain]
+        return {slot_of(form_of(key), namespace) for _, namespace, key in own} if len(own) <= most else None
+
     def has_changes(self) -> bool:
         return bool(self._fired or self._deleted or any(self._added.values()))
 

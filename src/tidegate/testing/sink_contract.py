@@ -169,6 +169,28 @@ class SinkContract:
         run.committer.abort_lingering(list(run.pending), [entry for state in run.states for entry in state])
         self._check_end(run, tmp_path)
 
+    def test_a_checkpoint_that_holds_what_the_one_before_it_has_committed(self, tmp_path: Path) -> None:
+        """It was cut before that commit was confirmed; when it is restored, a part of what it holds is done."""
+        if not self.survives_restart:
+            return
+        for commits_both in (False, True):
+            directory = tmp_path / str(commits_both)
+            directory.mkdir()
+            run = self._run(directory)
+            run.step(3)
+            run.accept(run.attempt(4, checkpoint=True), 4)
+            run.complete()
+            first = list(run.pending)
+            run.step(2)
+            run.accept(run.attempt(5, checkpoint=True), 5)
+            run.complete()
+            run.committer.commit(first)
+            if commits_both:
+                run.committer.commit(run.pending[len(first) :])
+            run.restore()
+            run.step(1, checkpoint=True)
+            self._check_end(run, directory)
+
     def test_random_runs_with_crashes_and_rescales(self, tmp_path: Path) -> None:
         for seed in range(self.seeds):
             directory = tmp_path / str(seed)

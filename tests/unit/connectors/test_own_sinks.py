@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tidegate.common import faults
 from tidegate.common.errors import ArgumentTypeError, CommitError, OutputLostError, RetryableCommitError
 from tidegate.common.ids import new_token
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction, _TransactionCommitter
@@ -21,8 +20,8 @@ from tidegate.connectors.write_ahead import (
     GenericWriteAheadSink,
 )
 from tidegate.operators.sink import CommitterContext, WriterContext
-from tidegate.testing.sink_contract import SinkContract
-from tidegate.testing.sink_run import Crash, SinkRun
+from tidegate.testing.sink_run import SinkRun
+from tidegate.testing.write_ahead_contract import CheckpointCommitterContract, WriteAheadContract
 
 
 class Journal(GenericWriteAheadSink):
@@ -44,7 +43,7 @@ def lines(path: Path) -> list[int]:
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
-class JournalContract(SinkContract):
+class JournalContract(WriteAheadContract):
     seeds = 15
 
     def committer(self, directory: Path) -> CheckpointCommitter:
@@ -56,39 +55,6 @@ class JournalContract(SinkContract):
     def visible(self, directory: Path) -> list[Any]:
         return lines(directory / "journal")
 
-    def leftovers(self, directory: Path) -> list[str]:
-        return [str(path) for path in directory.glob("staging/write-ahead/*")]
-
-    def test_killed_at_any_point_of_the_commit(self, tmp_path: Path) -> None:
-        """But for the gap between sending and confirming (K6), where the records of one subtask and round come again."""
-        repeated = [self._repeated(tmp_path / str(number), number) for number in range(40)]
-        assert 0 in repeated and 3 in repeated and set(repeated) == {0, 3}
-
-    def _repeated(self, directory: Path, number: int) -> int:
-        """How many records are there twice behind a crash at the n-th point."""
-        directory.mkdir()
-        run, passed = self._run(directory), list[str]()
-        run.accept(run.attempt(6, checkpoint=True), 6)
-        run.complete()
-
-        def hook(name: str, where: dict[str, Any]) -> None:
-            passed.append(name)
-            if len(passed) == number + 1:
-                raise Crash(name)
-
-        faults.install(hook)
-        try:
-            run.commit()
-        except Crash:
-            pass
-        finally:
-            faults.install(None)
-        run.restore()
-        found = self.visible(directory)
-        in_gap = next((name for name in reversed(passed) if name.startswith("K6")), "") == "K6.write-ahead.sent"
-        assert sorted(set(found)) == list(range(6)) and (in_gap or len(found) == 6), f"point {number}: {passed}"
-        return len(found) - 6
-
 
 class TestFileConfirmations(JournalContract):
     pass
@@ -96,6 +62,17 @@ class TestFileConfirmations(JournalContract):
 
 class TestDatabaseConfirmations(JournalContract):
     def committer(self, directory: Path) -> CheckpointCommitter:
+        path = str(directory / "confirmations.db")
+        return DatabaseCheckpointCommitter(lambda: sqlite3.connect(path, timeout=60), "?")
+
+
+class TestFileCommitter(CheckpointCommitterContract):
+    def make_committer(self, directory: Path) -> CheckpointCommitter:
+        return FileCheckpointCommitter()
+
+
+class TestDatabaseCommitter(CheckpointCommitterContract):
+    def make_committer(self, directory: Path) -> CheckpointCommitter:
         path = str(directory / "confirmations.db")
         return DatabaseCheckpointCommitter(lambda: sqlite3.connect(path, timeout=60), "?")
 

@@ -2,58 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterable, Iterator
 
-from tidegate.common.files import FileHandle, Files, FileWriter
+from tidegate.common.files import FileHandle, Files
 from tidegate.connectors.kafka.cluster import TopicPartition
-from tidegate.operators.sink import WriterContext
+from tidegate.connectors.staged_file import StagedFile
 
-_DIRECTORY = "output"
+OUTPUT = "output"
 _HEAD = struct.Struct(">HIQ")
 """Of each batch: bytes of the topic's name, partition, bytes of the batch; then name and batch."""
 
 Written = Iterable[tuple[TopicPartition, bytes]]
 
 
-class KeptOutput:
-    """The file of one attempt while it is written. No two attempts share a name."""
-
-    def __init__(self, files: Files, name: str) -> None:
-        self._files, self._name = files, name
-        self._stream: FileWriter | None = files.create_stream(name)
-
-    @staticmethod
-    def create(context: WriterContext) -> KeptOutput:
-        attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", context.attempt)
-        return KeptOutput(Files(context.staging), f"{_DIRECTORY}/{context.round:010d}-{context.subtask}-{attempt}")
-
-    def add(self, written: Written) -> None:
-        assert self._stream is not None
-        for place, data in written:
-            topic = place.topic.encode()
-            self._stream.write(_HEAD.pack(len(topic), place.partition, len(data)) + topic)
-            self._stream.write(data)
-
-    def finish(self) -> tuple[str, int, str]:
-        """Durable; returns its address (a full one: another job may restore the checkpoint), size and hash."""
-        assert self._stream is not None
-        stream, self._stream = self._stream, None
-        handle = stream.close()
-        return self._files.location(self._name), handle.size, handle.hash
-
-    def drop(self) -> None:
-        if self._stream is not None:
-            self._stream.discard()
-            self._stream = None
-        else:
-            self._files.delete(self._name)
-
-    def close(self) -> None:
-        if self._stream is not None:
-            self._stream.discard()
-            self._stream = None
+def add_kept(file: StagedFile, written: Written) -> None:
+    for place, data in written:
+        topic = place.topic.encode()
+        file.write(_HEAD.pack(len(topic), place.partition, len(data)) + topic, data)
 
 
 def read_kept(kept: tuple[str, int, str]) -> Iterator[tuple[TopicPartition, bytes]]:
@@ -78,4 +44,4 @@ def delete_kept(kept: tuple[str, int, str]) -> None:
 
 def lingering_output(files: Files) -> list[str]:
     """Names of all files of a sink's staging directory."""
-    return list(files.list(_DIRECTORY))
+    return list(files.list(OUTPUT))

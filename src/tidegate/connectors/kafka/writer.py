@@ -16,10 +16,11 @@ from tidegate.common.errors import ProgramError, UserCodeError
 from tidegate.common.ids import new_token
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.committable import KafkaCommittable
-from tidegate.connectors.kafka.kept_output import KeptOutput
+from tidegate.connectors.kafka.kept_output import OUTPUT, add_kept
 from tidegate.connectors.kafka.records import BatchBuilder
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema, partitions_of
 from tidegate.connectors.kafka.transactions import NotOursError, Producer, TransactionWriter, end, init_producer
+from tidegate.connectors.staged_file import StagedFile
 from tidegate.operators.sink import Prepared, SinkWriter, WriterContext
 
 _FLUSH_BYTES = 2 << 20
@@ -111,7 +112,7 @@ class KafkaWriter(SinkWriter):
         self._partitions: dict[str, int] = {}
         self._producer: Producer | None = None
         self._writer: TransactionWriter | None = None
-        self._kept: KeptOutput | None = None
+        self._kept: StagedFile | None = None
         self._turn = context.subtask
 
     # -- records -----------------------------------------------------------------------------------------------------
@@ -223,7 +224,7 @@ class KafkaWriter(SinkWriter):
             self._begin()
         assert self._writer is not None
         if self._kept is not None:
-            self._kept.add(self._full)
+            add_kept(self._kept, self._full)
         self._writer.send(self._full)
         self._full, self._full_bytes = [], 0
 
@@ -232,7 +233,7 @@ class KafkaWriter(SinkWriter):
             self._producer = TransactionalIds.of(self._base).begin(self._cluster, self._timeout_ms)
             faults.point("K1.kafka.begun", transaction=self._producer.transactional_id)
             if self._keep:
-                self._kept = KeptOutput.create(self._context)
+                self._kept = StagedFile(self._context, OUTPUT, aside=True)
         self._writer = TransactionWriter(self._cluster, self._producer, self._acks)
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:

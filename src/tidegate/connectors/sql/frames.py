@@ -8,13 +8,13 @@ files and its own rows. No checkpoint ever names such a file: at its cut all row
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.common.files import FileHandle, Files, FileWriter
+from tidegate.common.files import FileHandle, Files
+from tidegate.connectors.staged_file import StagedFile
 from tidegate.operators.sink import WriterContext
 
 _DIRECTORY = "rows"
@@ -32,40 +32,25 @@ class Frame:
 
 
 class FrameFile:
-    """The file of one attempt while it is written. No two attempts share a name."""
+    """While it is written. It has a frame at least."""
 
     def __init__(self, context: WriterContext) -> None:
-        attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", context.attempt)
-        self._files = Files(context.staging)
-        self._name = f"{_DIRECTORY}/{context.round:010d}-{context.subtask}-{attempt}"
-        self._stream: FileWriter | None = self._files.create_stream(self._name)
-        self._rows = 0
+        self._file, self._rows = StagedFile(context, _DIRECTORY, aside=True), 0
 
     def add(self, frame: Frame) -> None:
-        assert self._stream is not None
         self._rows += frame.rows
-        self._stream.write(_HEAD.pack(frame.table, frame.rows, len(frame.payload)))
-        self._stream.write(frame.payload)
+        self._file.write(_HEAD.pack(frame.table, frame.rows, len(frame.payload)), frame.payload)
 
     def finish(self) -> dict[str, Any]:
-        """Durable; what the next writer needs to read it. The address is a full one."""
-        assert self._stream is not None
-        stream, self._stream = self._stream, None
-        handle = stream.close()
-        location = self._files.location(self._name)
-        return {"address": location, "size": handle.size, "hash": handle.hash, "rows": self._rows}
+        """Durable; what the next writer needs to read it."""
+        address, size, content = self._file.finish()
+        return {"address": address, "size": size, "hash": content, "rows": self._rows}
 
     def drop(self) -> None:
-        if self._stream is not None:
-            self._stream.discard()
-            self._stream = None
-        else:
-            self._files.delete(self._name)
+        self._file.drop()
 
     def close(self) -> None:
-        if self._stream is not None:
-            self._stream.discard()
-            self._stream = None
+        self._file.close()
 
 
 def read_frames(staged: dict[str, Any]) -> Iterator[Frame]:

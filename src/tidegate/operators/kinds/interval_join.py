@@ -1,14 +1,17 @@
 """Interval join: pairs of records of two keyed streams whose times lie close to each other.
 
-A record of either side waits in the buffer of its key until nothing can come any more that it belongs to. Buffers are Python
-objects as long as the worker runs one round after the other (``KeyedBackend.unbroken``); in the state is, at the end of every
-round, what is left in them. What comes and goes within a round never gets there.
+A record of either side waits with its key until nothing can come any more that it belongs to. What waits is a Python object as long
+as the worker runs one round after the other (``KeyedBackend.unbroken``); in the state is, at the end of every round, what is left
+of it. What comes and goes within a round never gets there.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Set
+from heapq import heappop, heappush
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from tidegate.common.errors import ProgramError
@@ -22,49 +25,66 @@ from tidegate.operators.ownership import ATOMS, own
 from tidegate.state.descriptors import MapStateDescriptor
 from tidegate.state.snapshot import OperatorSnapshot, Part
 
-LEFT, RIGHT = 0, 1
+LEFT, RIGHT = SIDES = 0, 1
 MOST_BUFFERED = 1_000_000
 """Records of finished rounds that stay in memory, roughly. More are read from the state when their key comes again."""
+MANY_READ = 256
+"""Keys of a round that were looked for in the state: from then on it is worth knowing all that are there."""
+MOST_LISTED = 100_000
+"""Keys with something in the state, of which a list is made."""
+_STEPS = 8
+"""Records go within this part of the time they stay, not at the millisecond: then those of many keys go together."""
+
+Found = tuple[list[int], list[Any]]
+"""Times and records of the other side that belong to a record."""
+NONE_FOUND: tuple[()] = ()
 
 
-class Buffer:
-    """The records of a key and side that wait. ``times``: sorted. ``stored``: times that are in the state, ``changed``: those that
-    are not there as they are here."""
+_NOT_STORED: tuple[Set[int], Set[int]] = (frozenset(), frozenset())
 
-    __slots__ = ("changed", "records", "stored", "times")
 
-    def __init__(self, found: Iterable[tuple[int, list[Any]]]) -> None:
-        self.records: dict[int, list[Any]] = dict(found)
-        self.times = sorted(self.records)
-        self.stored = set(self.times)
-        self.changed: set[int] = set()
+class Waiting:
+    """The records of a key that wait: ``times``, sorted, and ``records``, of each side. ``stored``: times that are in the state, of
+    each side; ``changed``: sides and times of them that are not there as they are here. ``has_timer``: in the state. ``is_due``:
+    somewhere in the operator's list of what goes next. ``touched``: other than at the end of the last round."""
 
-    def add(self, moment: int, value: Any) -> None:
-        records = self.records.get(moment)
-        if records is None:
-            self.records[moment] = [value]
-            if not self.times or moment > self.times[-1]:
-                self.times.append(moment)
-            else:
-                insort(self.times, moment)
-        else:
-            records.append(value)
-        self.changed.add(moment)
+    __slots__ = ("changed", "has_timer", "is_due", "records", "stored", "times", "touched")
 
-    def drop(self, up_to: int) -> None:
+    def __init__(self) -> None:
+        self.times: tuple[list[int], list[int]] = ([], [])
+        self.records: tuple[list[Any], list[Any]] = ([], [])
+        self.stored = _NOT_STORED
+        self.changed: set[tuple[int, int]] | None = None
+        self.has_timer = self.is_due = self.touched = False
+
+    def take(self, left: dict[int, list[Any]], right: dict[int, list[Any]]) -> None:
+        """What the state has, by time."""
+        for side, by_time in enumerate((left, right)):
+            for time, records in sorted(by_time.items()):
+                self.times[side].extend([time] * len(records))
+                self.records[side].extend(records)
+        self.stored = (left.keys(), right.keys())
+        self.has_timer = bool(left or right)
+
+    def change(self, side: int, time: int) -> None:
+        """Records of a time that is in the state are more now."""
+        if self.changed is None:
+            self.changed = set()
+        self.changed.add((side, time))
+
+    def insert(self, side: int, moment: int, record: Any) -> None:
+        """Not behind all others. Behind those of the same time: records keep their order."""
+        position = bisect_right(self.times[side], moment)
+        self.times[side].insert(position, moment)
+        self.records[side].insert(position, record)
+
+    def drop(self, side: int, up_to: int) -> None:
         """What is not younger than ``up_to``."""
-        end = bisect_right(self.times, up_to)
-        for moment in self.times[:end]:
-            del self.records[moment]
-            if moment in self.stored:
-                self.changed.add(moment)
-            else:
-                self.changed.discard(moment)
-        del self.times[:end]
-
-
-Pair = tuple[Any, Any, int]
-"""A record, one that belongs to it, and the time of the latter."""
+        times = self.times[side]
+        if times and times[0] <= up_to:
+            end = bisect_right(times, up_to)
+            del times[:end], self.records[side][:end]
+            self.touched = True
 
 
 class JoinContext:
@@ -86,30 +106,39 @@ class JoinContext:
 
 
 class IntervalJoinOperator(FunctionOperator):
-    """A key has one timer: for when the first of its records may go, on whichever side that is."""
+    """In memory, what goes next is listed by steps of time. In the state, a key with records has a timer: it tells a worker that
+    does not have them in memory when to look at them."""
 
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
         assert self.by_key is not None
         spec = self.operator.spec
         self._pair, self._reuse = JoinContext(), site.settings.object_reuse
-        self._buffers: tuple[dict[Any, Buffer], dict[Any, Buffer]] = ({}, {})
-        # of a record at t, on either side: partners are at t + reach[0] to t + reach[1], and it may go at t + stay
+        self._fixed = (self._reuse or spec.left_fixed, self._reuse or spec.right_fixed)
+        self._waiting: dict[Any, Waiting] = {}
+        # of a record at t, on either side: partners are at t + reach[0] to t + reach[1], and it may go when t + stay is behind the
+        # watermark: what is at the watermark is not late, and meets all it belongs to
         self._reach = ((spec.lower, spec.upper), (-spec.upper, -spec.lower))
         self._stay = (max(spec.upper, 0), max(-spec.lower, 0))
         self._late = (spec.left_late, spec.right_late)
-        self._is_whole = False
-        """What is in no buffer is not in the state either."""
+        self._step = max(1, sum(self._stay) // _STEPS)
+        self._due: dict[int, list[Any]] = {}
+        """Number of the step -> the slots to look at when it is over. The numbers are in ``_steps``, a heap."""
+        self._steps: list[int] = []
+        self._listed: set[Any] | None = None
+        """All slots that may have something in the state and not in ``_waiting``. None: not known."""
+        self._read = 0
 
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
+        """A function may change what it is handed: each pair is of copies, unless a record cannot change."""
         owner, n = source.owner(self.node, value), self.id
-        meet = source.bind(f"m{n}", (self._meet_left, self._meet_right)[input])
+        meet = source.bind(f"m{n}", self._meeting(input))
         if not source.timed:
             source.line(depth, f"{meet}({value}, None)", owner)
             return
-        found, own, other, moment, now = (f"tg_j{n}_{what}" for what in ("found", "own", "other", "moment", "now"))
+        found, other, moment, now = (f"tg_j{n}_{what}" for what in ("found", "other", "moment", "now"))
         context = source.bind(f"c{n}", self._pair)
         source.line(depth, f"{found} = {meet}({value}, tg_t)", owner)
         source.line(depth, f"if {found} is None:", owner)
@@ -117,81 +146,129 @@ class IntervalJoinOperator(FunctionOperator):
         source.consumers(self, late, value, depth + 1) if late else source.line(depth + 1, "pass", owner)
         source.line(depth, f"elif {found}:", owner)
         source.line(depth + 1, f"{now} = tg_t", owner)
-        source.line(depth + 1, f"for {own}, {other}, {moment} in {found}:", owner)
+        source.line(depth + 1, f"for {moment}, {other} in {source.bind('zip', zip)}(*{found}):", owner)
         mine, others = ("left", "right") if input == LEFT else ("right", "left")
         source.line(depth + 2, f"{context}.{mine}, {context}.{others} = {now}, {moment}", owner)
         source.line(depth + 2, f"tg_t = {now} if {now} > {moment} else {moment}", owner)
-        pair = [own, other] if input == LEFT else [other, own]
-        source.call_each(f"{n}", self.function, [*pair, context], depth + 2, owner, False, source.emitter(self))
+        pair = [value, other]
+        for one, fixed in enumerate((self._fixed[input], self._fixed[1 - input])):
+            if not fixed:
+                copied = f"tg_j{n}_copy{one}"
+                source.line(depth + 2, f"{copied} = {source.bind('own', own)}({pair[one]})", owner)
+                pair[one] = copied
+        arguments = [*(pair if input == LEFT else reversed(pair)), context]
+        source.call_each(f"{n}", self.function, arguments, depth + 2, owner, False, source.emitter(self))
 
-    def _meet_left(self, value: Any, moment: int) -> list[Pair] | None:
-        return self._meet(LEFT, value, moment)
+    def _meeting(self, side: int) -> Callable[[Any, int | None], Found | tuple[()] | None]:
+        """What finds the records that a record of this side belongs to, and has it wait for more. None: it is late."""
+        above, context, of_key = self.above, self.key_context, self._waiting.get
+        load, expect, fixed = self._load, self._expect, self._fixed[side]
+        (least, most), stay = self._reach[side], self._stay[side]
 
-    def _meet_right(self, value: Any, moment: int) -> list[Pair] | None:
-        return self._meet(RIGHT, value, moment)
+        def meet(record: Any, moment: int | None) -> Found | tuple[()] | None:
+            if moment is None:
+                raise _no_timestamp()
+            watermark = above.watermark
+            if moment < watermark and watermark != MIN_WATERMARK:
+                return None
+            slot = context.slot
+            waiting = of_key(slot)
+            if waiting is None:
+                waiting = load(slot)
+            if not (fixed or record.__class__ in ATOMS):
+                record = own(record)
+            times = waiting.times[side]
+            if times and moment < times[-1]:
+                waiting.insert(side, moment, record)
+            else:
+                times.append(moment)
+                waiting.records[side].append(record)
+            if moment in waiting.stored[side]:
+                waiting.change(side, moment)
+            waiting.touched = True
+            if not waiting.is_due:
+                expect(slot, waiting, moment + stay)
+            others = waiting.times[1 - side]
+            if not others:
+                return NONE_FOUND
+            start = bisect_left(others, moment + least)
+            end = bisect_right(others, moment + most, start)
+            if start == end:
+                return NONE_FOUND
+            return others[start:end], waiting.records[1 - side][start:end]
 
-    def _meet(self, side: int, value: Any, moment: int) -> list[Pair] | None:
-        """The pairs of a record with those that are there, and it waits for more. None: it is late.
+        return meet
 
-        A function may change what it is handed: each pair is of copies, unless a record cannot change."""
-        if moment is None:
-            raise ProgramError(
-                "An interval join takes records with timestamps",
-                found="a record without one",
-                cure="call assign_timestamps_and_watermarks(...) on both streams before key_by",
-            )
-        watermark = self.above.watermark
-        if moment < watermark and watermark != MIN_WATERMARK:
-            return None
-        slot = self.key_context.slot
-        mine = self._buffers[side].get(slot)
-        if mine is None:
-            mine = self._load(side, slot)
-        others = self._buffers[1 - side].get(slot)
-        if others is None:
-            others = self._load(1 - side, slot)
-        if not mine.times or moment < mine.times[0]:
-            self.by_key.backend.event_timers.register(moment + self._stay[side])  # type: ignore[union-attr]
-        kept = value if self._reuse or value.__class__ in ATOMS else own(value)
-        mine.add(moment, kept)
-        times = others.times
-        if not times:
-            return []
-        least, most = self._reach[side]
-        start = bisect_left(times, moment + least)
-        end = bisect_right(times, moment + most, start)
-        if start == end:
-            return []
-        records = others.records
-        if self._reuse:
-            return [(value, other, at) for at in times[start:end] for other in records[at]]
-        fixed = kept is value  # what needs no copy gets none
-        return [
-            (value if fixed else own(value), other if other.__class__ in ATOMS else own(other), at)
-            for at in times[start:end]
-            for other in records[at]
-        ]
+    # -- what waits --------------------------------------------------------------------------------------------------
 
-    # -- buffers -----------------------------------------------------------------------------------------------------
+    def _load(self, slot: Any) -> Waiting:
+        """What waits with the current key, from the state."""
+        if self._listed is None:
+            self._read += 1
+            if self._read == MANY_READ:
+                assert self.by_key is not None
+                self._listed = self.by_key.backend.event_timers.stored_slots(MOST_LISTED)
+        waiting = self._waiting[slot] = Waiting()
+        if self._listed is None or slot in self._listed:
+            waiting.take(*(dict(state.items()) for state in self._states))
+        return waiting
 
-    def _load(self, side: int, slot: Any) -> Buffer:
-        """The buffer of the current key, from the state."""
-        found = () if self._is_whole else self._states[side].items()
-        buffer = self._buffers[side][slot] = Buffer(found)
-        return buffer
+    def _expect(self, slot: Any, waiting: Waiting, due: int) -> None:
+        """Something of a key is to go when the watermark has passed a time, or some time later."""
+        step = due // self._step
+        slots = self._due.get(step)
+        if slots is None:
+            self._due[step] = [slot]
+            heappush(self._steps, step)
+        else:
+            slots.append(slot)
+        waiting.is_due = True
+
+    def _let_go(self) -> None:
+        """Records that the watermark has left behind go."""
+        watermark, steps = self.above.watermark, self._steps
+        while steps and (steps[0] + 1) * self._step <= watermark:
+            for slot in self._due.pop(heappop(steps)):
+                waiting = self._waiting[slot]
+                self._drop(slot, waiting, watermark)
+                if not waiting.is_due and waiting.stored is _NOT_STORED:
+                    del self._waiting[slot]
+
+    def _drop(self, slot: Any, waiting: Waiting, watermark: int) -> None:
+        waiting.is_due = False
+        for side in SIDES:
+            waiting.drop(side, watermark - self._stay[side] - 1)
+        first = self._first_due(waiting)
+        if first is not None:
+            self._expect(slot, waiting, first)
+
+    def _first_due(self, waiting: Waiting) -> int | None:
+        left, right = waiting.times
+        if left and right:
+            return min(left[0] + self._stay[LEFT], right[0] + self._stay[RIGHT])
+        if left or right:
+            return left[0] + self._stay[LEFT] if left else right[0] + self._stay[RIGHT]
+        return None
 
     def on_timer(self, moment: int) -> None:
-        """Records that the watermark has left behind go; the key's next timer is for the first of those that stay."""
-        assert self.by_key is not None
-        slot, first = self.key_context.slot, None
-        for side in (LEFT, RIGHT):
-            buffer = self._buffers[side].get(slot) or self._load(side, slot)
-            buffer.drop(self.above.watermark - self._stay[side])
-            if buffer.times:
-                due = buffer.times[0] + self._stay[side]
-                first = due if first is None else min(first, due)
-        if first is not None:
-            self.by_key.backend.event_timers.register(first)
+        """Of the state: only now is it known here when the next of the key's records is to go."""
+        slot = self.key_context.slot
+        waiting = self._waiting.get(slot) or self._load(slot)
+        waiting.has_timer, waiting.touched = False, True
+        if not waiting.is_due:
+            self._drop(slot, waiting, self.above.watermark)
+
+    def on_watermark(self, now_ms: int) -> None:
+        super().on_watermark(now_ms)
+        self._let_go()
+
+    def end_input(self, now_ms: int) -> None:
+        super().end_input(now_ms)
+        self._let_go()
+
+    def end_of_key(self, now_ms: int) -> None:
+        super().end_of_key(now_ms)
+        self._forget()
 
     # -- a round -----------------------------------------------------------------------------------------------------
 
@@ -206,30 +283,48 @@ class IntervalJoinOperator(FunctionOperator):
     def begin(self) -> None:
         super().begin()
         assert self.by_key is not None
-        kept = sum(len(buffer.times) for buffers in self._buffers for buffer in buffers.values())
+        kept = sum(len(times) for waiting in self._waiting.values() for times in waiting.times)
         if not self.by_key.backend.unbroken or kept > MOST_BUFFERED:
             self._forget()
-            self._is_whole = self._is_new
+            self._listed, self._read = set() if self._is_new else None, 0
 
     def _forget(self) -> None:
-        for buffers in self._buffers:
-            buffers.clear()
+        self._waiting.clear()
+        self._due.clear()
+        self._steps.clear()
 
     def parts(self) -> dict[str, Part]:
-        context = self.key_context
-        for state, buffers in zip(self._states, self._buffers, strict=True):
-            for slot, buffer in buffers.items():
-                if buffer.changed:
-                    context.slot = slot
-                    for moment in buffer.changed:
-                        records = buffer.records.get(moment)
-                        if records is not None:
-                            state.put(moment, records)
-                        else:
-                            state.remove(moment)
-                    buffer.stored = set(buffer.times)
-                    buffer.changed = set()
-        for buffers in self._buffers:
-            for slot in [slot for slot, buffer in buffers.items() if not buffer.times]:
-                del buffers[slot]
+        for slot, waiting in list(self._waiting.items()):
+            if waiting.touched:
+                self.key_context.slot = slot
+                self._store(waiting)
+                if not any(waiting.times):
+                    del self._waiting[slot]
         return super().parts()
+
+    def _store(self, waiting: Waiting) -> None:
+        """Bring the state of the current key to what waits."""
+        changed, now = waiting.changed or (), (set(waiting.times[LEFT]), set(waiting.times[RIGHT]))
+        for side, state in enumerate(self._states):
+            stored = waiting.stored[side]
+            for moment in stored - now[side]:
+                state.remove(moment)
+            new = {moment for moment in now[side] if moment not in stored or (side, moment) in changed}
+            records = zip(waiting.times[side], waiting.records[side], strict=True)
+            for moment, same in groupby(records, itemgetter(0)) if new else ():
+                if moment in new:
+                    state.put(moment, [record for _, record in same])
+        waiting.stored, waiting.changed = now if any(now) else _NOT_STORED, None
+        first = self._first_due(waiting)
+        if first is not None and not waiting.has_timer:
+            self.by_key.backend.event_timers.register(first)  # type: ignore[union-attr]
+            waiting.has_timer = True
+        waiting.touched = False
+
+
+def _no_timestamp() -> ProgramError:
+    return ProgramError(
+        "An interval join takes records with timestamps",
+        found="a record without one",
+        cure="call assign_timestamps_and_watermarks(...) on both streams before key_by",
+    )

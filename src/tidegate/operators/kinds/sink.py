@@ -85,7 +85,7 @@ class SinkOperator(CollectingOperator):
             raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error
 
     def prepare_commit(self) -> list[Any]:
-        """A sink that was given nothing and keeps nothing has nothing to prepare."""
+        """A sink that was given nothing, keeps nothing and does not mark checkpoints has nothing to prepare."""
         if self._own_state is not None:
             self._own_state.snapshot()  # before its function is closed
         if self.declined is None:
@@ -102,7 +102,8 @@ class SinkOperator(CollectingOperator):
         return self._prepared.committables
 
     def _prepare(self) -> None:
-        if self._writer is None and self._state:
+        marks = self._sink.marks_checkpoints and self._context.checkpoint_id is not None
+        if self._writer is None and (self._state or marks):
             self._writer = self._sink.create_writer(self._context, self._state)
         if self._writer is not None:
             faults.point("K1.before-prepare", sink=self.operator.name, subtask=self._context.subtask)

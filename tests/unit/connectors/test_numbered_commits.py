@@ -1,0 +1,163 @@
+"""Sinks that commit under the number of a checkpoint, in whole jobs: barriers without records, rounds, another directory."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_for_each_checkpoint import written_by_id
+
+from tidegate.common.errors import RoundError, StorageError
+from tidegate.connectors import for_each_checkpoint
+from tidegate.connectors.directory_mark import mark_for, mark_of
+from tidegate.connectors.for_each_checkpoint import ForEachCheckpointSink, kept_records
+from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.numbered import behind, with_numbers
+from tidegate.graph.transformation import FilterSpec, Input, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.operators.rows import Ack
+from tidegate.operators.sink import CommitterContext, Sink, WriterContext
+from tidegate.runtime.commands import TriggerCheckpoint
+from tidegate.runtime.engine import RoundPlan
+from tidegate.runtime.master import JobMaster
+from tidegate.testing.simulated_engine import SimulatedEngine
+
+COUNT = 60
+
+
+class Engine(SimulatedEngine):
+    """Three records a round, checkpoints with some of them; a round fails if it is to."""
+
+    def __init__(self, fails: int | None = None) -> None:
+        super().__init__(seed=1)
+        self.rounds, self.fails = 0, fails
+        self.master: JobMaster | None = None
+
+    def run(self, plan: RoundPlan) -> list[Ack]:
+        assert self.master is not None
+        self.rounds += 1
+        if self.rounds % 4 == 2:
+            self.master.submit(TriggerCheckpoint())
+        acks = super().run(plan)
+        if self.rounds == self.fails:
+            raise RoundError("The failure of this test")
+        return acks
+
+
+def sparse(number: int) -> bool:
+    """Most rounds have no records for the sink, among them those that carry barriers."""
+    return number // 3 % 4 == 0
+
+
+def run_job(sink: Sink, directory: Path, *, fails: int | None = None, mode: str = "EXACTLY_ONCE") -> None:
+    numbers = Transformation(1, "numbers", SourceSpec(NumberSequenceSource(0, COUNT - 1)))
+    some = Transformation(2, "some", FilterSpec(sparse), (Input(1),))
+    written = Transformation(3, "sink", SinkSpec(sink), (Input(2),))
+    keys: dict[str, Any] = {
+        "execution.checkpointing.interval": 3_600_000,
+        "execution.checkpointing.dir": f"{directory}/checkpoints",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.delay": 0,
+        "tidegate.round.max-records": 3,
+        "tidegate.state.map-size": 1 << 20,
+        "parallelism.default": 2,
+        "tidegate.job-id": "numbered",
+        "execution.checkpointing.mode": mode,
+    }
+    engine = Engine(fails)
+    engine.master = JobMaster(
+        Program("numbered", (numbers, some, written), keys), engine, local_root=f"{directory}/local"
+    )
+    engine.master.run()
+    assert engine.rounds >= 20
+
+
+EXPECTED = [number for number in range(COUNT) if sparse(number)]
+
+
+@pytest.fixture(autouse=True)
+def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def frame_of(files: list[str], type_info: Any) -> list[Any]:
+        return [record for file in files for record in kept_records(file)]
+
+    monkeypatch.setattr(for_each_checkpoint, "dataframe_of", frame_of)
+
+
+def read_by_id(directory: Path) -> list[int]:
+    return sorted(value for file in directory.glob("checkpoint-*") for value in json.loads(file.read_text()))
+
+
+@pytest.mark.parametrize("fails", [None, 9, 13])
+def test_a_barrier_may_come_without_records(tmp_path: Path, fails: int | None) -> None:
+    sink = ForEachCheckpointSink(written_by_id(tmp_path), None, idempotent=True)
+    run_job(sink, tmp_path, fails=fails)
+    assert read_by_id(tmp_path) == EXPECTED
+    assert fails or (tmp_path / "checkpoint-1").exists(), "an id is that of a checkpoint, not of a round"
+
+
+@pytest.mark.parametrize("fails", [None, 9, 13])
+def test_rounds_that_are_committed_at_once_lose_nothing(tmp_path: Path, fails: int | None) -> None:
+    sink = ForEachCheckpointSink(written_by_id(tmp_path), None)
+    run_job(sink, tmp_path, fails=fails, mode="AT_LEAST_ONCE")
+    found = read_by_id(tmp_path)
+    assert sorted(set(found)) == EXPECTED and (fails is not None or found == EXPECTED)
+
+
+@pytest.mark.slow  # as all that loads deltalake
+@pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
+def test_the_same_of_delta_tables_and_of_a_job_that_begins_anew(tmp_path: Path, mode: str) -> None:
+    from test_delta_sink import ROW, delta
+
+    from tidegate.connectors.delta_sink import DeltaSink
+
+    def read() -> list[int]:
+        return sorted(delta().DeltaTable(str(tmp_path / "table")).to_pyarrow_table()["n"].to_pylist())
+
+    class Rows(DeltaSink):
+        def create_writer(self, context: WriterContext, state: list[Any]) -> Any:
+            return _Rows(super().create_writer(context, state))
+
+    run_job(Rows(str(tmp_path / "table"), ROW), tmp_path, fails=13, mode=mode)
+    found = read()
+    assert sorted(set(found)) == EXPECTED and (mode == "AT_LEAST_ONCE" or found == EXPECTED)
+    shutil.rmtree(tmp_path / "checkpoints")
+    run_job(Rows(str(tmp_path / "table"), ROW), tmp_path, mode=mode)
+    assert len(read()) == len(found) + len(EXPECTED), "what the first run has committed is not the second's"
+
+
+class _Rows:
+    """Numbers become rows on their way."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = writer
+        self.prepare_commit, self.abort, self.close = writer.prepare_commit, writer.abort, writer.close
+
+    def write_batch(self, values: list[int], timestamps: Any) -> None:
+        from test_delta_sink import row
+
+        self._writer.write_batch([row(value) for value in values], timestamps)
+
+
+def test_numbers_come_from_the_next_barrier() -> None:
+    def item(round: int, checkpoint: int | None) -> dict[str, Any]:
+        return {"round": round, "checkpoint": checkpoint}
+
+    every = [item(1, None), item(2, 4), item(3, None), item(4, None), item(5, 6), item(5, 6)]
+    numbered = with_numbers(every)
+    assert [number for number, _ in numbered] == [4, 4, 6, 6, 6, 6]
+    assert list(behind(4, numbered)) == every[2:] and list(behind(None, numbered)) == every
+    assert [number for number, _ in with_numbers([item(7, None), item(9, None)])] == [9, 9]
+
+
+def test_a_mark_is_of_the_directory(tmp_path: Path) -> None:
+    staging = str(tmp_path / "staging")
+    committer = CommitterContext("job", "sink", staging)
+    writer = WriterContext("job", "sink", 0, 1, 1, None, "a", 0, staging)
+    with pytest.raises(StorageError, match="has a mark, which its names in outside systems carry"):
+        mark_of(writer)
+    first = mark_for(committer)
+    assert first == mark_for(committer) == mark_of(writer)
+    shutil.rmtree(staging)
+    assert mark_for(committer) == mark_of(writer) != first
