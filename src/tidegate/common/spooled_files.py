@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
-from tidegate.common.errors import CorruptFileError
+from tidegate.common.errors import CorruptFileError, StorageError
 from tidegate.common.files import FileHandle, Files, FileWriter, Paths, verified_copy, verify
 
 STATE_FILES = "shared/"
@@ -45,23 +45,28 @@ class SpooledFiles(Files):
         return (self._spool if _waits(path) else self._storage).create_stream(path, aside=aside)
 
     def read(self, handle: FileHandle) -> bytes:
-        data = self._spool.read_if_exists(handle.path) if _waits(handle.path) else None
-        if data is None:
-            return super().read(handle)
-        verify(self._spool.location(handle.path), data, handle.size, handle.hash)
-        return data
+        if not _waits(handle.path):
+            return self._storage.read(handle)
+        for place in (self._spool, self._storage):
+            data = place.read_if_exists(handle.path)
+            if data is not None:
+                verify(place.location(handle.path), data, handle.size, handle.hash)
+                return data
+        raise self._lost(handle.path)
 
     def open_stream(self, path: str, expected: str = "a file") -> BinaryIO:
-        if _waits(path):
-            with contextlib.suppress(CorruptFileError):  # it is not here
-                return self._spool.open_stream(path, expected)
-        return super().open_stream(path, expected)
+        if not _waits(path):
+            return self._storage.open_stream(path, expected)
+        for place in (self._spool, self._storage):
+            with contextlib.suppress(CorruptFileError):  # it is not there
+                return place.open_stream(path, expected)
+        raise self._lost(path)
 
     # -- the driver's --
 
     def upload(self, handles: Collection[FileHandle]) -> None:
         """Several at once. Called again after an error it goes on with what is missing."""
-        missing = [handle for handle in handles if self._is_only_here(handle.path)]
+        missing = [handle for handle in handles if self._is_only_here(handle)]
         if min(self._threads, len(missing)) <= 1:
             for handle in missing:
                 self._upload(handle)
@@ -70,8 +75,15 @@ class SpooledFiles(Files):
             for uploaded in [pool.submit(self._upload, handle) for handle in missing]:
                 uploaded.result()
 
-    def _is_only_here(self, path: str) -> bool:
-        return path not in self._stored and self._spool.exists(path)
+    def _is_only_here(self, handle: FileHandle) -> bool:
+        if handle.path in self._stored:
+            return False
+        if self._spool.exists(handle.path):
+            return True
+        if self._storage.size_if_exists(handle.path) != handle.size:  # of an earlier checkpoint; else it was lost here
+            raise self._lost(handle.path)
+        self._stored.add(handle.path)
+        return False
 
     def _upload(self, handle: FileHandle) -> None:
         path = handle.path
@@ -85,6 +97,14 @@ class SpooledFiles(Files):
             verified_copy(self._spool, path, self._storage, path, size=handle.size, hash=handle.hash)
             self._stored.add(path)
             self._spool.delete(path)
+
+    def _lost(self, path: str) -> StorageError:
+        return StorageError(
+            "A state file is on storage, or waits on this host for its checkpoint.",
+            where=self._spool.location(path),
+            found=f"it is not there, nor at {self.location(path)}",
+            cure="leave the home of local stores alone while the job runs; it goes on from its latest checkpoint",
+        )
 
     def delete(self, path: str) -> None:
         """What was never stored is no matter of storage."""

@@ -54,7 +54,7 @@ def test_an_upload_stores_what_is_asked_for(spooled: SpooledFiles, storage: File
     spooled.delete("shared/a")
     spooled.delete("shared/b")
     assert (storage.list(), here.list()) == ([], [])
-    with pytest.raises(CorruptFileError, match="no such file"):
+    with pytest.raises(StorageError, match="waits on this host for its checkpoint"):
         spooled.read(second)
 
 
@@ -129,3 +129,17 @@ def test_a_spool_that_was_damaged_is_never_stored(spooled: SpooledFiles, storage
     with pytest.raises(CorruptFileError):
         spooled.upload([FileHandle("shared/a", 3, content_hash(b"abd"))])
     assert storage.list() == []
+
+
+def test_what_is_lost_is_never_taken_for_stored(spooled: SpooledFiles, storage: Files, here: Files) -> None:
+    handle = spooled.write("shared/a", b"abc")
+    here.delete("shared/a")
+    for act in (
+        lambda: spooled.upload([handle]),
+        lambda: spooled.read(handle),
+        lambda: spooled.open_stream("shared/a"),
+    ):
+        with pytest.raises(StorageError) as error:
+            act()
+        assert error.value.rule == "A state file is on storage, or waits on this host for its checkpoint."
+        assert error.value.found == f"it is not there, nor at {storage.location('shared/a')}"
