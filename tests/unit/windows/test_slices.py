@@ -13,27 +13,37 @@ from window_jobs import WindowJob, cut, lives, timed
 from tidegate.common import Time, Types
 from tidegate.datastream import AggregateFunction, DataStream, ProcessWindowFunction
 from tidegate.datastream.window import SlidingEventTimeWindows
-from tidegate.operators.windows.slices import Slices
+from tidegate.operators.windows.slices import Group, Slices
+
+
+def inside(slices: Slices, piece: Group | list[int]) -> list[int]:
+    if isinstance(piece, Group):
+        return [start for half in slices.halves(piece) for start in inside(slices, half)]
+    return piece
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(-5, 5), st.integers(-20, 20))
-def test_the_groups_of_a_window_are_its_slices(size: int, slide: int, offset: int, number: int) -> None:
+def test_the_pieces_of_a_window_are_its_slices(size: int, slide: int, offset: int, number: int) -> None:
     slices, start = Slices(size, slide, offset % slide), number * slide + offset % slide
-    found = list(slices.groups_of(start))
-    assert [slice_ for _, group in found for slice_ in group] == slices.of_window(start)
-    for group, inside in found:
-        assert group is None or {slices.group_of(slice_) for slice_ in inside} == {group}
+    found: list[int] = []
+    time = start
+    while time < start + min(size, slide) or (found and time < start + size):
+        found.append(slices.around(time).start)
+        time = slices.around(time).end
+    assert slices.of_window(start) == found
+    pieces = list(slices.pieces_of(start))
+    assert [slice_ for piece in pieces for slice_ in inside(slices, piece)] == found
+    for piece in pieces:
+        if isinstance(piece, Group):
+            assert all(piece in slices.groups_of(slice_) for slice_ in inside(slices, piece))
 
 
-def test_a_group_is_the_same_for_every_window_that_has_it() -> None:
+def test_a_window_of_many_slices_is_few_pieces_that_others_have_too() -> None:
     slices = Slices(60, 1, 0)
-    seen: dict[int, list[int]] = {}
-    for start in range(200):
-        for group, inside in slices.groups_of(start):
-            if group is not None:
-                assert seen.setdefault(group, inside) == inside
-    assert len(seen) > 20
-    assert max(len(list(slices.groups_of(start))) for start in range(60)) < 12
+    pieces = [list(slices.pieces_of(start)) for start in range(-100, 100)]
+    assert max(map(len, pieces)) <= 10
+    groups = [piece for some in pieces for piece in some if isinstance(piece, Group)]
+    assert len(set(groups)) * 2 < len(groups)
 
 
 class Sum(AggregateFunction):

@@ -8,6 +8,7 @@ is a part of the snapshot, and tells when something is to be done. Records that 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any, ClassVar, NoReturn
 
@@ -24,7 +25,7 @@ from tidegate.operators.windows.assigner import no_timestamp
 from tidegate.operators.windows.contexts import WindowContext
 from tidegate.operators.windows.emission import LATE_RECORDS_DROPPED, Emission
 from tidegate.operators.windows.operation import CONTENTS, Shape, WindowOperation
-from tidegate.operators.windows.slices import Slices
+from tidegate.operators.windows.slices import Group, Slices
 from tidegate.operators.windows.time_assigners import aligned_event_time
 from tidegate.operators.windows.window import TimeWindow, TimeWindowSerializer, bytes_of
 from tidegate.state import namespaces
@@ -68,7 +69,7 @@ class SlicedWindowOperator(FunctionOperator):
         """A heap: when a window is to be fired or cleaned up, which of the two, its start."""
         self._windows: set[int] = set()
         """Starts of the windows in the heap."""
-        self._groups: dict[int, dict[Any, Any]] = {}
+        self._groups: dict[Group, dict[Any, Any]] = {}
         """What groups of slices come to, by key. They are made when a window that has them whole fires: from then on only records
         behind the watermark can change them."""
 
@@ -161,7 +162,7 @@ class SlicedWindowOperator(FunctionOperator):
         last_ms = self._slices.size - 1
         alive = [w for w in self._slices.windows_of(start) if self._cleanup_time(w) > self.watermark]
         if alive:
-            self._groups.pop(self._slices.group_of(start), None)
+            self._forget_groups(start)
             self._adding.add(self._cells(start), key, value)
             for window in alive:
                 if window + last_ms <= self.watermark:
@@ -202,7 +203,7 @@ class SlicedWindowOperator(FunctionOperator):
         for start in self._slices.last_of(window):
             if start in self._open:
                 self._state.drop(start, stored=start in self._stored)
-                self._groups.pop(self._slices.group_of(start), None)
+                self._forget_groups(start)
                 self._open.discard(start)
 
     def _clear_keys(self, window: int) -> None:
@@ -242,20 +243,27 @@ class SlicedWindowOperator(FunctionOperator):
 
     def _contents(self, window: int) -> dict[Any, Any]:
         """What each key has in a window; None: nothing."""
+        return self._merged(self._slices.pieces_of(window))
+
+    def _merged(self, pieces: Iterable[Group | list[int]]) -> dict[Any, Any]:
         every: list[dict[Any, Any]] = []
-        for group, slices in self._slices.groups_of(window):
-            opened = [start for start in slices if start in self._open]
-            if group is not None and len(opened) > 1:
-                every.append(self._of_group(group, opened))
+        for piece in pieces:
+            if isinstance(piece, Group):
+                every += filter(None, [self._of_group(piece)])
             else:
-                every += (self._cells(start).everything() for start in opened)
+                every += (self._cells(start).everything() for start in piece if start in self._open)
         return every[0] if len(every) == 1 else self._adding.merged_by_key(every)
 
-    def _of_group(self, group: int, slices: list[int]) -> dict[Any, Any]:
+    def _of_group(self, group: Group) -> dict[Any, Any]:
         if group not in self._groups:
-            every = [self._cells(start).everything() for start in slices]
-            self._groups[group] = self._adding.merged_by_key(every)
+            merged = self._merged(self._slices.halves(group))
+            # cells move what they have into the state with the round
+            self._groups[group] = dict(merged) if isinstance(merged, SliceCells) else merged
         return self._groups[group]
+
+    def _forget_groups(self, start: int) -> None:
+        for group in self._slices.groups_of(start):
+            self._groups.pop(group, None)
 
     def _open_slices(self, window: int) -> list[int]:
         return [start for start in self._slices.of_window(window) if start in self._open]
