@@ -26,8 +26,8 @@ class Settings:
     job_id: str
     root: str
     local_root: str
-    spool: str = ""
-    """Where state files wait for their checkpoint, on the host that tasks and driver share; empty: they are stored with their
+    spool: str | None = None
+    """Where state files wait for their checkpoint, on the host that tasks and driver share; None: they are stored with their
     round."""
     chunk_records: int = options.CHUNK_RECORDS.default
     state_backend: str = options.STATE_BACKEND.default

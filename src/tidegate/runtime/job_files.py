@@ -14,11 +14,11 @@ from tidegate.runtime.settings import JobSettings
 from tidegate.state.local_dir import store_path
 
 
-def job_files(settings: JobSettings, run_id: str, local_root: str, *, one_host: bool) -> tuple[Files, str]:
-    """The job's directory, and the spool; empty: state files are stored with their round."""
+def job_files(settings: JobSettings, run_id: str, local_root: str, *, one_host: bool) -> tuple[Files, str | None]:
+    """The job's directory, and the spool; None: state files are stored with their round."""
     directory = _job_directory(settings, run_id)
     if not _stores_behind(settings, directory, one_host):
-        return Files(directory), ""
+        return Files(directory), None
     spool = store_path(local_root, run_id, f"spool-{new_token()}", 0)  # of this driver alone
     return SpooledFiles(directory, spool, settings.transfer_threads), spool
 
