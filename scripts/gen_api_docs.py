@@ -23,6 +23,7 @@ PAGES = {
         "tidegate.datastream.connectors.file_system",
         "tidegate.datastream.connectors.number_seq",
         "tidegate.datastream.connectors.datagen",
+        "tidegate.datastream.connectors.hybrid_source",
     ],
     "metrics": ["tidegate.metrics"],
     "types": ["tidegate.common.typeinfo", "tidegate.common.types", "tidegate.common.time"],

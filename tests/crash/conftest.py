@@ -23,3 +23,4 @@ def crash(tmp_path: Path) -> Iterator[Callable[..., CrashRun]]:
     for run in runs:
         for process in run.processes():
             process.kill()
+        run.remove_tmp()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -34,6 +36,7 @@ class CrashRun:
         self.observer = Observer(directory)
         self.exit_codes: list[int] = []
         self.command = [sys.executable]
+        self.tmp = tempfile.mkdtemp(prefix="tg")  # short: paths of sockets are
         self._environment = {
             **os.environ,
             "TIDEGATE_FAULT_HOOK": "tidegate.testing.kill_hook:hook",
@@ -42,6 +45,7 @@ class CrashRun:
             "TIDEGATE_MASTER": "local[2,4]",
             "CRASH_JOB_KEYS": json.dumps(keys or {}),
             "CRASH_JOB_COMMAND": command,
+            "TMPDIR": self.tmp,
         }
 
     def resume(self, path: Path, *, parallelism: int) -> int:
@@ -53,6 +57,19 @@ class CrashRun:
             "CRASH_JOB_PARALLELISM": str(parallelism),
         }
         return self.wait(self.start())
+
+    def lose_machine(self) -> None:
+        """All that runs, and all that was kept on the machine itself, is gone; the next driver starts on another."""
+        for process in self.processes():
+            process.kill()
+        eventually(lambda: not self.processes(), "all processes of the job are gone")
+        shutil.rmtree(self.directory / "local")
+        self.remove_tmp()
+        os.mkdir(self.tmp)
+        self._environment["CRASH_JOB_HOST"] = "another-host"
+
+    def remove_tmp(self) -> None:
+        shutil.rmtree(self.tmp, ignore_errors=True)
 
     def start(self) -> subprocess.Popen[bytes]:
         with open(self.directory / f"log-{len(list(self.directory.glob('log-*')))}", "wb") as log:

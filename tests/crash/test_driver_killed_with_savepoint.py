@@ -13,7 +13,8 @@ Crash = Callable[..., CrashRun]
 
 
 def test_killed_between_the_savepoint_and_the_end_of_a_stop(crash: Crash) -> None:
-    """Every start does the next bit of the end, the last one ends the job. Then it is resumed, moved and at another parallelism."""
+    """Every start does the next bit of the end, the last one ends the job. Then it is resumed, moved, at another parallelism and
+    on another machine."""
     plan = ["C10.decided@1=self", "C11.published@1=self", "C10.settled@1=self"]
     run = crash(*plan, command="stop").run()
     assert run.exit_codes == [KILLED, KILLED, KILLED, 0]
@@ -24,6 +25,7 @@ def test_killed_between_the_savepoint_and_the_end_of_a_stop(crash: Crash) -> Non
     moved = run.directory / "elsewhere"
     shutil.move(path, moved)
     assert not any(operator.committables for operator in locate(str(moved)).metadata.operators)
+    run.lose_machine()
     assert run.resume(moved, parallelism=3) == 0, run.last_log()
     assert run.observer.count > done
     run.check()

@@ -1,14 +1,20 @@
-"""From a checkpoint to the operators of a program: what belongs to whom, and every mismatch at once."""
+"""From a checkpoint to the operators of a program: what belongs to whom, and what does not fit."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
-from tidegate.common.errors import RestoreError
-from tidegate.state.refs import StateSchema, schema_mismatch
+from tidegate.checkpoint.misfits import (
+    CURE_OF_KEYS,
+    CURE_OF_KINDS,
+    CURE_OF_MAXIMUM,
+    CURE_OF_REMOVED,
+    Misfit,
+    named,
+)
 from tidegate.state.snapshot import WRITER
 
 logger = logging.getLogger(__name__)
@@ -16,19 +22,26 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ProgramOperator:
-    """What the restoring program has to say about one of its operators."""
+    """What the restoring program has to say about one of its operators. Its states it declares later (``runtime/rehearsal.py``)."""
 
     uid_hash: str
     name: str
     parallelism: int
     max_parallelism: int
     uid: str | None = None
-    schemas: tuple[StateSchema, ...] = ()
-    """States known before the functions run; others are checked when they are registered, by ``schema_mismatch``."""
     key_type: str = ""
     """The declared type of the key, as text."""
     is_source: bool = False
     is_sink: bool = False
+
+
+@dataclass(frozen=True)
+class Matched:
+    """``states``: what is stored of each operator of the program that has some, by uid hash; others start empty. ``misfits``: while
+    there is one, nothing may be restored."""
+
+    states: dict[str, OperatorState]
+    misfits: tuple[Misfit, ...] = ()
 
 
 def match_operators(
@@ -37,48 +50,34 @@ def match_operators(
     *,
     where: str,
     allow_non_restored_state: bool = False,
-) -> dict[str, OperatorState]:
-    """The stored state of each operator of the program that has some, by uid hash. Operators without start empty.
-
-    Raises one ``RestoreError`` with all mismatches: call it before anything is touched.
-    """
+) -> Matched:
+    """By reading only."""
     stored = {state.uid_hash: state for state in metadata.operators}
     matched = {operator.uid_hash: stored[operator.uid_hash] for operator in operators if operator.uid_hash in stored}
-    problems = [problem for operator in operators for problem in _mismatches(matched.get(operator.uid_hash), operator)]
+    misfits = [misfit for o in operators if o.uid_hash in matched for misfit in _misfits(matched[o.uid_hash], o)]
     for state in metadata.operators:
         if state.uid_hash not in matched and state.has_state:
             if allow_non_restored_state:
                 logger.warning("%s: dropped, as allowed: %s", where, _describe(state))
             else:
-                problems.append(f"{_describe(state)} is not in the program")
-    if problems:
-        raise RestoreError(
-            "The program must fit the state it restores.",
-            where=where,
-            found="".join(f"\n    - {problem}" for problem in problems),
-            cure="give operators the uid they had, undo the changes, or allow dropping state of removed operators "
-            "(execution.state-recovery.ignore-unclaimed-state: true)",
-        )
-    return matched
+                misfits.append(Misfit(state.uid_hash, f"{_describe(state)} is not in the program", CURE_OF_REMOVED))
+    return Matched(matched, tuple(misfits))
 
 
-def _mismatches(state: OperatorState | None, operator: ProgramOperator) -> list[str]:
-    if state is None:
-        return []
-    name = f"operator {operator.name!r} (uid {operator.uid or operator.uid_hash})"
-    problems = []
+def _misfits(state: OperatorState, operator: ProgramOperator) -> Iterator[Misfit]:
+    def misfit(found: str, cure: str) -> Misfit:
+        return Misfit(operator.uid_hash, f"{named(operator.name, operator.uid, operator.uid_hash)} {found}", cure)
+
     if state.keyed_files() and state.max_parallelism != operator.max_parallelism:
-        found = f"is stored with maximum parallelism {state.max_parallelism} and now has {operator.max_parallelism}"
-        problems.append(f"{name} {found}")
+        old, new = state.max_parallelism, operator.max_parallelism
+        yield misfit(f"is stored with maximum parallelism {old} and now has {new}", CURE_OF_MAXIMUM)
     if state.keyed_files() and state.key_type != operator.key_type:
-        old, new = state.key_type or "no keyed state", operator.key_type or "no keyed state"
-        problems.append(f"{name} is stored with keys of type {old} and now has {new}")
+        was, now = state.key_type or "no keyed state", operator.key_type or "no keyed state"
+        yield misfit(f"is stored with keys of type {was} and now has {now}", CURE_OF_KEYS)
     if state.source is not None and not operator.is_source:
-        problems.append(f"{name} is stored as a source and is none now")
+        yield misfit("is stored as a source and is none now", CURE_OF_KINDS)
     if not operator.is_sink and (state.committables or state.values(WRITER)):  # open files of a writer are output too
-        problems.append(f"{name} is stored as a sink with output to commit and is none now")
-    mismatches = (schema_mismatch(state.schemas, declared) for declared in operator.schemas)
-    return problems + [f"{name}: {mismatch}" for mismatch in mismatches if mismatch]
+        yield misfit("is stored as a sink with output to commit and is none now", CURE_OF_KINDS)
 
 
 def _describe(state: OperatorState) -> str:

@@ -22,7 +22,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 import msgspec
@@ -80,6 +81,16 @@ class Ending:
         return Ending(found["savepoint"], found.get("ends") == "cancelled", found.get("drained") == "yes")
 
 
+@dataclass(frozen=True)
+class Copied:
+    """How far the copying of a savepoint's files has come."""
+
+    files: int
+    of_files: int
+    bytes: int
+    of_bytes: int
+
+
 class NewSavepoint:
     """A savepoint that is being written, from a cut of the job in the directory ``job``. ``copy``, ``publish``, maybe ``settle``;
     or ``discard``. ``drained``: event time has come to its end in the cut; a job that begins from it has none yet, as in Flink."""
@@ -110,13 +121,35 @@ class NewSavepoint:
         """Files of the job that it is made of: they must stay until it is."""
         return self._cut.paths()
 
-    def copy(self) -> Iterator[None]:
-        """All files, one after the other. ``CorruptFileError`` if one is not what was written."""
+    def copy(self, threads: int) -> Generator[Copied, None, None]:
+        """All files, so many at a time; with one thread it is the caller's. Tells after each file how far it is. Given up (closed),
+        or with ``CorruptFileError`` if one is not what was written, it first waits for those that are being copied: behind it
+        nothing is written any more."""
         self._files.make_directory()
-        for file in self._cut.state_files():
-            verified_copy(self._job, file.path, self._files, _name(file), size=file.size, hash=file.hash)
-            yield
+        files = self._cut.state_files()
+        done, size, whole = 0, 0, sum(file.size for file in files)
+        with contextlib.closing(self._copies(files, threads)) as copies:
+            for file in copies:
+                done, size = done + 1, size + file.size
+                yield Copied(done, len(files), size, whole)
         faults.point("C11.copied", savepoint=self.address)
+
+    def _copies(self, files: Sequence[StateFile], threads: int) -> Generator[StateFile, None, None]:
+        """As they are done."""
+        if threads == 1 or len(files) < 2:
+            yield from map(self._copy, files)
+            return
+        with ThreadPoolExecutor(min(threads, len(files)), "tidegate-savepoint") as pool:
+            waiting = [pool.submit(self._copy, file) for file in files]
+            try:
+                for ready in as_completed(waiting):
+                    yield ready.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _copy(self, file: StateFile) -> StateFile:
+        verified_copy(self._job, file.path, self._files, _name(file), size=file.size, hash=file.hash)
+        return file
 
     def publish(self) -> None:
         """It is complete when this returns. Called again, also by another process, it finds that it is."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidegate.cli.durations import duration
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.view import CheckpointView, JobView, Outcome
@@ -42,6 +44,9 @@ def live_line(view: JobView, now_ms: int) -> str:
         parts.append(f"{did}, {view.records_per_second(now_ms):,.0f}/s")
     if view.checkpoint_interval_ms is not None and totals.rounds:
         parts.append(_last_checkpoint(view, now_ms))
+    copying = copying_line(view.checkpoints)
+    if copying is not None:
+        parts.append(copying)
     if view.exceptions:
         parts.append(f"{_count(len(view.exceptions), 'failure')}, the last: {_first_line(view.exceptions[-1].message)}")
     parts.append(view.name)
@@ -63,6 +68,18 @@ def _state(view: JobView) -> str:
     if view.status is JobStatus.CREATED or (view.status is JobStatus.RUNNING and not view.totals.rounds):
         return "STARTING"
     return view.status.name
+
+
+def copying_line(checkpoints: Sequence[CheckpointView]) -> str | None:
+    """Of the savepoint whose files are being copied, if there is one: how far that is."""
+    for shown in checkpoints:
+        if shown.copied is not None and shown.outcome is Outcome.IN_PROGRESS:
+            copied = shown.copied
+            share = f"{copied.bytes:,} of {copied.of_bytes:,} bytes"
+            return (
+                f"savepoint {shown.checkpoint_id}: {copied.files} of {_count(copied.of_files, 'file')} copied, {share}"
+            )
+    return None
 
 
 def _last_checkpoint(view: JobView, now_ms: int) -> str:

@@ -15,6 +15,7 @@ from tidegate.cli.outcome import Json, Verbose, command, print_json, table
 from tidegate.common.errors import JobOverError, UnreachableError
 from tidegate.control import registry
 from tidegate.control.client import DriverClient, find
+from tidegate.control.messages import Operation, OperationStatus
 from tidegate.control.registry import JobRecord, Life
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ def _lines(record: JobRecord, details: JobDetails | None) -> list[str]:
     ]
     if record.ended_ms is not None:
         lines.append(f"  ended       {moment(record.ended_ms)}")
+    lines += [f"  savepoint   {done.result}" for done in record.operations if _made_a_savepoint(done)]
     if record.checkpoint_interval_ms is not None:
         lines.append(f"  checkpoints every {duration(record.checkpoint_interval_ms)} in {record.directory}")
     if record.error is not None:
@@ -145,18 +147,27 @@ def _lines(record: JobRecord, details: JobDetails | None) -> list[str]:
     return lines + (_live_lines(details) if details is not None else [])
 
 
+def _made_a_savepoint(done: Operation) -> bool:
+    return done.status is OperationStatus.SUCCEEDED and "/savepoint-" in (done.result or "")
+
+
 def _live_lines(details: JobDetails) -> list[str]:
+    from tidegate.cli.job_lines import copying_line
+
     totals = details.totals
     lines = [
         f"  guarantee   {details.guarantee}",
         *(f"              {p['source']} -> {p['sink'] or '(no sink)'}: {p['guarantee']}" for p in details.paths),
         f"  so far      {totals.records:,} records in {totals.rounds:,} rounds, {totals.checkpoints:,} checkpoints, "
-        f"{details.records_per_second:,.0f} records/s, {len(details.attempts)} attempts, "
+        f"{details.records_per_second:,.0f} records/s, attempt {len(details.attempts)}, "
         f"local state built anew {totals.rebuilds:,} times",
     ]
     done = [c for c in details.checkpoints if 7 in c.steps]
     if done:
         lines.append(f"  latest      checkpoint {done[-1].checkpoint_id}, {done[-1].size:,} bytes")
+    copying = copying_line(details.checkpoints)
+    if copying is not None:
+        lines.append(f"  under way   {copying}")
     rows = [
         (str(o.id), o.name, o.uid or "-", str(o.parallelism), _number(o.records_in), _number(o.records_out))
         for o in details.operators

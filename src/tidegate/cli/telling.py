@@ -12,10 +12,13 @@ from tidegate.cli.durations import duration
 from tidegate.cli.jobs import JobArgument, job_ids
 from tidegate.cli.outcome import Json, Verbose, command, print_json
 from tidegate.cli.screen import Terminal
+from tidegate.common.errors import TidegateError
 from tidegate.common.job_status import JobStatus
 from tidegate.control import registry
 from tidegate.control.client import DriverClient, find
 from tidegate.control.messages import CancelRequest, Operation, SavepointRequest, StopRequest
+
+_LONG_S = 1.0
 
 
 @command
@@ -118,7 +121,7 @@ def tell(job: str, what: str, path: str, body: msgspec.Struct | None = None) -> 
 
     def show(seconds: float) -> None:
         if terminal is not None:
-            terminal.show(f"{name}: {duration(round(seconds * 1000), coarse=True)}")
+            terminal.show(f"{name}: {duration(round(seconds * 1000), coarse=True)}{_copying(driver, seconds)}")
 
     try:
         return driver.wait(begun, show)
@@ -127,6 +130,19 @@ def tell(job: str, what: str, path: str, body: msgspec.Struct | None = None) -> 
     finally:
         if terminal is not None:
             terminal.close()
+
+
+def _copying(driver: DriverClient, seconds: float) -> str:
+    """What takes long is large: how far it is."""
+    if seconds < _LONG_S:
+        return ""
+    from tidegate.cli.job_lines import copying_line  # brings the runtime along
+
+    try:
+        line = copying_line(driver.details().checkpoints)
+    except TidegateError:  # whoever waits for the end is told of it there
+        return ""
+    return f", {line}" if line else ""
 
 
 def _say(done: Operation, json: bool, text: str) -> Any:

@@ -237,6 +237,13 @@ SAVEPOINT_DIR = _option(
     "state.savepoints.dir",
     "savepoints.state.backend.fs.dir",
 )
+SAVEPOINT_THREADS = _option(
+    "tidegate.savepoint.transfer-threads",
+    INT,
+    4,
+    "So many state files are copied into a savepoint at a time.",
+    check=_at_least(1),
+)
 CHECKPOINT_STORAGE = _option(
     "execution.checkpointing.storage",
     choice(["filesystem", "jobmanager"], {"file-system": "filesystem", "job-manager": "jobmanager"}),
@@ -445,6 +452,12 @@ TRANSFER_THREADS = _option(
     4,
     "State files that a checkpoint stores at once, with any backend, where they wait for it (tidegate.state.upload).",
     check=_between(1, 256),
+)
+ROCKSDB_PREDEFINED = _option(
+    "state.backend.rocksdb.predefined-options",
+    choice(["DEFAULT", "SPINNING_DISK_OPTIMIZED", "SPINNING_DISK_OPTIMIZED_HIGH_MEM", "FLASH_SSD_OPTIMIZED"]),
+    "DEFAULT",
+    "Settings for a kind of disk. Every key of its own that is set counts more.",
 )
 ROCKSDB_OPEN_FILES = _option(
     "state.backend.rocksdb.files.open",

@@ -16,6 +16,8 @@ class CollectionSource(Source):
     with the source, so this is for what fits comfortably into memory.
     """
 
+    gives_time = False
+
     def __init__(self, values: Iterable[Any], type_info: Any = None) -> None:
         self.values = list(values)
         self.type_info = type_info

@@ -55,6 +55,8 @@ class DataGeneratorSource(Source):
     through the indexes together.
     """
 
+    gives_time = False
+
     def __init__(
         self,
         generator_function: Callable[[int], Any] | Any,

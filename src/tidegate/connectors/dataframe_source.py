@@ -31,6 +31,7 @@ class DataFrameSource(Source):
     """
 
     splits_in_turn = True
+    gives_time = False
 
     def __init__(self, frame: Any) -> None:
         if not all(hasattr(frame, name) for name in ("rdd", "columns", "schema")):

@@ -47,6 +47,7 @@ class FileSource(Source):
 
     initial_limit = 4 << 20
     splits_in_turn = True
+    gives_time = False
 
     def __init__(
         self, paths: tuple[str, ...], file_format: FileFormat, discovery_ms: int | None, split_size: int | None

@@ -16,6 +16,8 @@ class NumberSequenceSource(Source):
     first start.
     """
 
+    gives_time = False
+
     def __init__(self, start: int, end: int) -> None:
         self.start = expect_int("NumberSequenceSource", start, "pass whole numbers")
         self.end = expect_int("NumberSequenceSource", end, "pass whole numbers")

@@ -40,6 +40,7 @@ class SocketSource(Source):
     can_stop = False
     maximum_limit = _MOST_LINES
     to_raise = "socket_text_stream(..., write_ahead=True)"
+    gives_time = False
 
     def __init__(
         self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0, *, write_ahead: bool = False

@@ -49,7 +49,12 @@ from tidegate.datastream.functions import (
 )
 from tidegate.datastream.output_tag import OutputTag
 from tidegate.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
-from tidegate.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
+from tidegate.datastream.state_backend import (
+    EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
+    PredefinedOptions,
+    StateBackend,
+)
 from tidegate.datastream.stream_execution_environment import StreamExecutionEnvironment
 from tidegate.datastream.time_domain import TimeDomain
 from tidegate.datastream.timerservice import TimerService
@@ -103,6 +108,7 @@ __all__ = [
     "MergingWindowAssigner",
     "OutputTag",
     "Partitioner",
+    "PredefinedOptions",
     "ProcessFunction",
     "ProcessJoinFunction",
     "ProcessWindowFunction",

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import Enum
 from typing import Any
 
 from tidegate.common.arguments import wrong
-from tidegate.common.options import INCREMENTAL, ROCKSDB_DIR, STATE_BACKEND, Option
+from tidegate.common.options import INCREMENTAL, ROCKSDB_DIR, ROCKSDB_PREDEFINED, STATE_BACKEND, Option
 
-__all__ = ["EmbeddedRocksDBStateBackend", "HashMapStateBackend", "StateBackend"]
+__all__ = ["EmbeddedRocksDBStateBackend", "HashMapStateBackend", "PredefinedOptions", "StateBackend"]
+
+
+class PredefinedOptions(Enum):
+    """Settings of RocksDB for kinds of disks (``state.backend.rocksdb.predefined-options``)."""
+
+    DEFAULT = 0
+    SPINNING_DISK_OPTIMIZED = 1
+    SPINNING_DISK_OPTIMIZED_HIGH_MEM = 2
+    FLASH_SSD_OPTIMIZED = 3
 
 
 class StateBackend(ABC):
@@ -41,6 +51,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
             raise wrong("EmbeddedRocksDBStateBackend", "True, False or nothing", given, "True")
         self._incremental = enable_incremental_checkpointing
         self._paths: list[str] = []
+        self._predefined: PredefinedOptions | None = None
 
     @property
     def type_name(self) -> str:
@@ -60,8 +71,20 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         """What ``set_db_storage_paths`` was told."""
         return list(self._paths)
 
+    def set_predefined_options(self, options: PredefinedOptions) -> None:
+        """Settings for a kind of disk. Keys ``state.backend.rocksdb.*`` that are set count more."""
+        if not isinstance(options, PredefinedOptions):
+            raise wrong("set_predefined_options", "a member of PredefinedOptions", options, "FLASH_SSD_OPTIMIZED")
+        self._predefined = options
+
+    def get_predefined_options(self) -> PredefinedOptions:
+        """What ``set_predefined_options`` was told."""
+        return self._predefined or PredefinedOptions.DEFAULT
+
     def settings(self) -> dict[Option, Any]:
         chosen = super().settings()
+        if self._predefined is not None:
+            chosen[ROCKSDB_PREDEFINED] = self._predefined.name
         if self._incremental is not None:
             chosen[INCREMENTAL] = self._incremental
         if self._paths:

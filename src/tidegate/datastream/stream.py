@@ -12,6 +12,7 @@ from tidegate.common.errors import ProgramError
 from tidegate.common.execution_config import ExecutionConfig
 from tidegate.common.ids import new_token
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TupleTypeInfo, TypeInformation, Types
+from tidegate.common.user_code import calling_line
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.collect import CollectSink, collected
 from tidegate.connectors.for_each_checkpoint import for_each_checkpoint
@@ -180,7 +181,7 @@ class DataStream(StreamOperatorSettings):
             if declared and stream._type != self._type:
                 raise ProgramError(
                     "Streams that are united are of one type",
-                    where="union",
+                    where=f"union, {calling_line()}",
                     found=f"{self._described()} and {stream._described()}",
                     cure="declare the same type for both: map(lambda value: value, output_type=Types.STRING())",
                 )

@@ -28,6 +28,7 @@ from tidegate.common.options import (
 )
 from tidegate.common.restart_strategy import RestartStrategyConfiguration
 from tidegate.common.typeinfo import TypeInformation, Types
+from tidegate.common.user_code import calling_line
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.cache import drop
 from tidegate.connectors.collection import CollectionSource
@@ -352,7 +353,14 @@ class StreamExecutionEnvironment(JobDependencies):
         parallelism = fields.pop("parallelism", self.get_parallelism())
         fixed = None if spec.is_source or spec.is_sink else pickled(spec)  # these also live in the driver
         operator = Transformation(
-            len(self._registry) + 1, name, spec, inputs, parallelism=parallelism, pickled_spec=fixed, **fields
+            len(self._registry) + 1,
+            name,
+            spec,
+            inputs,
+            parallelism=parallelism,
+            pickled_spec=fixed,
+            place=calling_line(),
+            **fields,
         )
         self._registry[operator.id] = operator
         self._pending.append(operator.id)

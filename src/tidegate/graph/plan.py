@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.common.errors import ProgramError
 from tidegate.common.ids import stable_hash
+from tidegate.graph.event_time import refuse_untimed
 from tidegate.graph.transformation import (
     ChainingStrategy,
     Input,
@@ -37,6 +38,8 @@ class Operator:
     keyed: Partitioning | None
     output_type: Any = None
     pickled_spec: bytes | None = field(default=None, repr=False, compare=False)
+    place: str | None = field(default=None, repr=False, compare=False)
+    """``file:line`` of the program that has added it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A subtask gets the spec as it was when the operator was added."""
@@ -149,6 +152,7 @@ def build(program: Program, parallelism: int, max_parallelism: int | None, resto
     """``restored_max``: maximum parallelism per uid hash found in a checkpoint; it holds where the program sets none."""
     if not program.transformations:
         raise ProgramError("A job needs at least one operator", cure="add a source and a sink before calling execute()")
+    refuse_untimed(program)
     operators = _resolve(program, parallelism, max_parallelism, restored_max)
     inputs = {t.id: [_resolve_input(i, t, operators) for i in t.inputs] for t in program.transformations}
     chained = _chained_inputs(program, operators, inputs)
@@ -174,7 +178,7 @@ def _resolve(
         limit = t.max_parallelism or max_parallelism or restored_max.get(uid_hash) or _default_maximum(own)
         _check_parallelism(t, own, limit)
         operators[t.id] = Operator(
-            t.id, t.name, t.uid, uid_hash, t.spec, own, limit, _keyed(t), t.output_type, t.pickled_spec
+            t.id, t.name, t.uid, uid_hash, t.spec, own, limit, _keyed(t), t.output_type, t.pickled_spec, t.place
         )
     return operators
 

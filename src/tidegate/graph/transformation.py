@@ -115,6 +115,10 @@ class OperatorSpec:
     """What it takes in waits until the loop is through with a batch, and goes on as a batch of its own."""
     emits_tagged: ClassVar[bool] = False
     """Whether what it emits may go to a side output."""
+    gives_time: ClassVar[bool] = True
+    """Whether what it emits may have a timestamp though what it took had none."""
+    needs_time: ClassVar[bool] = False
+    """Whether it refuses records without a timestamp."""
     is_rolling: ClassVar[bool] = False
     """Emits a result for each record where in batch mode there is one, the last."""
 
@@ -155,12 +159,17 @@ class SourceSpec(OperatorSpec):
     def emits_tagged(self) -> bool:  # type: ignore[override]
         return bool(getattr(self.source, "emits_tagged", False))
 
+    @property
+    def gives_time(self) -> bool:  # type: ignore[override]
+        return _assigns(self.watermarks) or bool(getattr(self.source, "gives_time", True))
+
 
 @dataclass(frozen=True)
 class MapSpec(OperatorSpec):
     """``function``: callable or object with ``map``. On a keyed input its runtime context offers keyed state (as for all specs)."""
 
     method = "map"
+    gives_time = False
     emits = Emits.ONE
 
     function: Any
@@ -169,6 +178,7 @@ class MapSpec(OperatorSpec):
 @dataclass(frozen=True)
 class FlatMapSpec(OperatorSpec):
     method = "flat_map"
+    gives_time = False
 
     function: Any
 
@@ -176,6 +186,7 @@ class FlatMapSpec(OperatorSpec):
 @dataclass(frozen=True)
 class FilterSpec(OperatorSpec):
     method = "filter"
+    gives_time = False
     emits = Emits.SAME_OR_NONE
 
     function: Any
@@ -246,6 +257,7 @@ class IntervalJoinSpec(OperatorSpec):
     inputs = 2
     method = "process_element"
     takes_callables = False
+    needs_time = True
     emits_tagged = True
 
     function: Any
@@ -262,6 +274,7 @@ class ReduceSpec(OperatorSpec):
     """Rolling reduce per key: emits the new aggregate for every record. ``function``: (a, b) -> c, or object with ``reduce``."""
 
     method = "reduce"
+    gives_time = False
     is_rolling = True
 
     function: Any
@@ -279,6 +292,10 @@ class WindowSpec(OperatorSpec):
 
     function: Any
 
+    @property
+    def needs_time(self) -> bool:  # type: ignore[override]
+        return _needs_time(self.function.assigner)
+
 
 @dataclass(frozen=True)
 class SlicedWindowSpec(OperatorSpec):
@@ -289,6 +306,10 @@ class SlicedWindowSpec(OperatorSpec):
     emits_tagged = True
 
     function: Any
+
+    @property
+    def needs_time(self) -> bool:  # type: ignore[override]
+        return _needs_time(self.function.assigner)
 
 
 @dataclass(frozen=True)
@@ -314,6 +335,10 @@ class TimestampsSpec(OperatorSpec):
 
     watermarks: Any
 
+    @property
+    def gives_time(self) -> bool:  # type: ignore[override]
+        return _assigns(self.watermarks)
+
 
 @dataclass(frozen=True)
 class SinkSpec(OperatorSpec):
@@ -323,6 +348,15 @@ class SinkSpec(OperatorSpec):
     sink: Any
     type_info: Any = None
     """The declared type of the records: what does not fit never reaches the sink."""
+
+
+def _assigns(strategy: Any) -> bool:
+    """Whether it gives timestamps; else it reads those that are there."""
+    return getattr(strategy, "timestamp_assigner", None) is not None
+
+
+def _needs_time(assigner: Any) -> bool:
+    return bool(getattr(type(assigner).assign_windows, "needs_time", False))
 
 
 @dataclass(frozen=True)
@@ -337,6 +371,8 @@ class Transformation:
     """None: the environment's."""
     max_parallelism: int | None = None
     uid: str | None = None
+    place: str | None = field(default=None, compare=False)
+    """``file:line`` of the program that has added it."""
     uid_place: str | None = field(default=None, compare=False)
     """``file:line`` of the program that gave the uid."""
     uid_hash: str | None = None

@@ -64,16 +64,19 @@ def _fits(record: Any, charset: str) -> bool:
     return True
 
 
-def user_error(error: BaseException, where: str, record: str | None, place: str | None = None) -> Exception:
+def user_error(
+    error: BaseException, where: str, record: str | None, place: str | None = None, added: str | None = None
+) -> Exception:
     """Wrap what user code raised, ``sys.exit`` and the like too; errors of ours keep their class and gain the place.
 
-    ``place``: the user's line, where the user's function was inlined and has no frame.
+    ``place``: the user's line, where the user's function was inlined and has no frame. ``added``: the line that has added the
+    operator, for what comes out of no function of the user's.
     """
     if isinstance(error, Killed):
         raise error
     if place is not None and not (isinstance(error, TidegateError) and error.where):
         with_user_frame(error, place)
-    line = user_line(error) or place
+    line = user_line(error) or place or (added and f"added at {added}")
     if line is not None:
         where += f", {line}"
     if isinstance(error, TidegateError):

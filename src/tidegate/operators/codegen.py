@@ -176,7 +176,7 @@ class LoopSource:
 
     def owner(self, node: ChainNode, value: str) -> Owner:
         """Of a line that an operator writes for the record in the variable."""
-        return Owner(f"operator '{node.operator.name}'", value)
+        return Owner(f"operator '{node.operator.name}'", value, added=node.operator.place)
 
     def _open(self) -> list[str]:
         """The lines before those of the operators: the head of the loop, and the current key."""
@@ -349,24 +349,25 @@ class LoopSource:
 
     def blame(self, error: BaseException) -> Exception:
         """The error with operator, user line and record; read off its traceback."""
-        where, record, place = self._locate(error.__traceback__)
+        where, record, place, added = self._locate(error.__traceback__)
         for below, _ in list(with_causes(error))[
             1:
         ]:  # what it was raised from may come out of another line of the loop
             line = self._locate(below.__traceback__)[2]
             if line is not None:
                 with_user_frame(below, line)
-        return user_error(error, where, record, place)
+        return user_error(error, where, record, place, added)
 
-    def _locate(self, tb: TracebackType | None) -> tuple[str, str | None, str | None]:
+    def _locate(self, tb: TracebackType | None) -> tuple[str, str | None, str | None, str | None]:
         while tb is not None:
             if tb.tb_frame.f_code is self._code:
                 owner = self._owners[tb.tb_lineno - 1]
                 if owner is None:
                     break
-                return owner.where, reprlib_repr(self._found(owner.variable, tb.tb_frame.f_locals)), owner.place
+                record = reprlib_repr(self._found(owner.variable, tb.tb_frame.f_locals))
+                return owner.where, record, owner.place, owner.added
             tb = tb.tb_next
-        return "the chain", None, None
+        return "the chain", None, None, None
 
     def record_at(self, line: int, found: dict[str, Any]) -> list[Any]:
         """The record at which a line stands, by the loop's variables; none if the line is not for a record."""

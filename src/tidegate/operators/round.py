@@ -89,8 +89,11 @@ class SubtaskRound:
             pass
         snapshots = self._round.plan.snapshots
         concerned = [o for n, o in self._subtask.operators.items() if snapshots.get(n, EMPTY).declares_states]
-        for operator in concerned:
+        failed = None
+        for operator in concerned:  # one that fails to open hides nothing of the others
+            self._outcome = Outcome.GOOD
             self._guard(self._rehearse_one, operator)
+            failed = self.ack.error = failed or self.ack.error
         for operator in concerned:
             operator.end(abort=True)
         yield self._ack_row()

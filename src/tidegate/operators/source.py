@@ -138,6 +138,8 @@ class Source(ABC):
     """Units no round should exceed, if the source knows a reason."""
     emits_tagged: bool = False
     """Whether a value ``(OutputTag, record)`` goes to a side output. An assigner of timestamps does not see those."""
+    gives_time: bool = True
+    """Whether a record may come with a timestamp. False where it is known that none does: what needs one is then refused early."""
     splits_in_turn: bool = False
     """A subtask reads its splits one after the other, each to its end (files), so a split counts for event time when it is begun.
     False: all splits of a subtask go on at the same time (partitions of a queue), and the slowest decides."""

@@ -40,7 +40,7 @@ from tidegate.runtime.merging import MergePolicy, Merging
 from tidegate.runtime.notifications import is_notified
 from tidegate.runtime.progress import written_paths
 from tidegate.runtime.round_lane import RoundLane, RunningRound
-from tidegate.runtime.savepoint_lane import SavepointEnded, SavepointLane
+from tidegate.runtime.savepoint_lane import SavepointCopied, SavepointEnded, SavepointLane
 from tidegate.runtime.savepoints import AttemptSavepoints, PendingSavepoint
 from tidegate.runtime.statistics import Listener, RoundStatistics, busy_seconds, statistics_of, tell
 from tidegate.runtime.stop import STOPPED, Stop
@@ -80,8 +80,9 @@ class Attempt:
         self.round = first_round
         self.statistics: deque[RoundStatistics] = deque(maxlen=_KEPT_STATISTICS)
         self._rounds = RoundLane(lanes, engine, clock)
-        self._lane = CheckpointLane(lanes, restored.committers, restored.coordinator, clock)
-        copies = SavepointLane(lanes, clock, lease.check)
+        threads = restored.place.threads
+        self._lane = CheckpointLane(lanes, restored.committers, restored.coordinator, clock, threads)
+        copies = SavepointLane(lanes, clock, lease.check, threads)
         self._checkpoints = AttemptCheckpoints(restored.coordinator, self._lane, copies, lease, recorder, clock)
         self._copies = copies
         self._savepoints = AttemptSavepoints(
@@ -152,6 +153,8 @@ class Attempt:
             case LastCommitted():
                 self.progress = self.progress.without_pending(event.committables)
                 self._savepoints.completed()
+            case SavepointCopied():
+                self._recorder.copied(event.checkpoint_id, event.copied)
             case SavepointEnded():
                 self._copies.ended(event)
                 self._savepoints.ended(event)

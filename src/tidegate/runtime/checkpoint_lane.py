@@ -58,6 +58,7 @@ from tidegate.common.errors import StorageError
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.inbox import Event, Lane, Lanes, Work
 from tidegate.runtime.progress import Progress
+from tidegate.runtime.savepoint_lane import SavepointCopied
 
 log = logging.getLogger(__name__)
 
@@ -177,8 +178,11 @@ class CheckpointLane:
         committers: SinkCommitters,
         coordinator: CheckpointCoordinator | None,
         clock: Clock,
+        threads: int = 1,
     ) -> None:
-        """``coordinator``: of it the lane uses ``completed``, and ``write_history``."""
+        """``coordinator``: of it the lane uses ``completed``, and ``write_history``. ``threads``: so many files of a last savepoint
+        are copied at a time."""
+        self._threads = threads
         self._lanes, self._committers, self._coordinator = lanes, committers, coordinator
         self._clock = clock
         self._under_way: dict[int, Cut] = {}
@@ -304,7 +308,7 @@ class CheckpointLane:
     def _checkpoint(self, cut: Cut) -> Work:
         assert self._coordinator is not None
         started, savepoint = self._clock.monotonic(), cut.savepoint
-        if savepoint is not None and (error := (yield from _copied(savepoint))) is not None:
+        if savepoint is not None and (error := (yield from _copied(savepoint, self._threads))) is not None:
             yield NotCopied(self._clock.monotonic() - started, cut, error)
             return
         try:
@@ -328,7 +332,7 @@ class CheckpointLane:
 
     def _end_with(self, savepoint: NewSavepoint, committables: Committables) -> Work:
         started = self._clock.monotonic()
-        error = yield from _copied(savepoint)
+        error = yield from _copied(savepoint, self._threads)
         if error is not None:
             yield NotCopied(self._clock.monotonic() - started, None, error)
             return
@@ -370,10 +374,11 @@ class CheckpointLane:
         yield Swept(self._clock.monotonic() - started)
 
 
-def _copied(savepoint: NewSavepoint) -> Generator[None, None, Exception | None]:
+def _copied(savepoint: NewSavepoint, threads: int) -> Generator[Event, None, Exception | None]:
     """Its files, or why they could not be copied."""
     try:
-        yield from savepoint.copy()
+        for copied in savepoint.copy(threads):
+            yield SavepointCopied(savepoint.checkpoint_id, copied)
     except StorageError as error:
         return error
     return None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus
+from tidegate.checkpoint.misfits import Misfit, refusal
 from tidegate.checkpoint.recovery import Recovery
 from tidegate.checkpoint.savepoint import Ending
 from tidegate.common.clock import Clock, Timer
@@ -106,14 +107,23 @@ class FinishedBefore:
 
 @dataclass(frozen=True)
 class Checked:
-    """It is decided what to restore, and what can be seen by reading fits the program. Nothing has been touched yet, and given up
-    here the attempt leaves no trace. ``progress``: what it restores."""
+    """It is decided what to restore, and read. Nothing has been touched yet, and given up here the attempt leaves no trace.
+    ``progress``: what it restores. ``misfits``: what is seen by reading not to fit the program; while there are some, nothing can
+    be taken over, but a rehearsal may find more. ``rehearses``: there is to be one."""
 
     claimed: Claimed
     recovery: Recovery
     graph: JobGraph
     planner: SourcePlanner
     progress: Progress
+    rehearses: bool = False
+    misfits: tuple[Misfit, ...] = ()
+
+    def refuse_misfits(self, more: Iterable[Misfit] = ()) -> None:
+        """All in one report, in the order of the program."""
+        misfits = [*self.misfits, *more]
+        if misfits:
+            raise refusal(self.checkpoint, misfits, [o.uid_hash for o in self.graph.operators])
 
     @property
     def round(self) -> int:

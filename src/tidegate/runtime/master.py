@@ -41,7 +41,7 @@ from tidegate.runtime.job_files import job_files
 from tidegate.runtime.lanes import ThreadedLanes
 from tidegate.runtime.life_cycle import Checked, FinishedBefore, Restored
 from tidegate.runtime.prometheus import PrometheusServer
-from tidegate.runtime.rehearsal import Rehearsal, is_due
+from tidegate.runtime.rehearsal import Rehearsal
 from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.restoring import Restoring, Submission
 from tidegate.runtime.settings import JobSettings
@@ -319,8 +319,7 @@ class JobMaster:
         self._recorder.graph(current.graph)
         self._recorder.attempt_started(current.round, current.checkpoint)
         self._round = max(self._round, current.round)
-        rehearses = self._first and current.recovery.ending is None and is_due(current.progress)
-        return current if rehearses else self._take_over(current)
+        return current if current.rehearses else self._take_over(current)
 
     def _take_over(self, checked: Checked) -> Restored:
         restored = self._current = self._restoring.take_over(checked)
@@ -345,6 +344,7 @@ class JobMaster:
             Rehearsal(self._engine, self._clock, self._lanes.aside, patience_ms).run(checked, token)
         except RoundError:  # maybe because somebody wants the job to stop
             self._stop.check()
+            checked.refuse_misfits()
             raise
 
     def _run_rounds(self, restored: Restored, token: str) -> None:

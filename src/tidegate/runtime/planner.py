@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from tidegate.common.errors import RestoreError
 from tidegate.graph.plan import Operator
 from tidegate.operators.source import Source, SourceContext, SourcePlan, SplitEnumerator
 from tidegate.runtime.alignment import Alignment
@@ -42,7 +43,8 @@ class SourcePlanner:
 
     ``plan`` is followed by either ``accept`` or ``discard``. ``restored``: operator id -> enumerator snapshot.
     ``most``: units no source may exceed in a round, whatever the target time says. ``whole``: batch mode, all of the bounded
-    sources is one round. ``place``: what a source has on checkpoint storage; None: nothing.
+    sources is one round. ``place``: what a source has on checkpoint storage; None: nothing. ``on_refused``: told of each source
+    that cannot go on from what is restored, so that all are known; with one such the planner is of no use. None: the first raises.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class SourcePlanner:
         *,
         whole: bool = False,
         place: Callable[[Operator], SourceContext] | None = None,
+        on_refused: Callable[[Operator, RestoreError], None] | None = None,
     ) -> None:
         self._target_ms, self._most, self._whole = target_ms, most, whole
         self._reads, self._drains = True, False
@@ -62,7 +65,18 @@ class SourcePlanner:
         all sources had given what they had. 0: the next one begins at once."""
         self._place = place
         self._alignment = Alignment(operators)
-        self._sources = [self._create(operator, restored.get(operator.id)) for operator in operators]
+        self._sources: list[_PlannedSource] = []
+        try:
+            for operator in operators:
+                try:
+                    self._sources.append(self._create(operator, restored.get(operator.id)))
+                except RestoreError as error:
+                    if on_refused is None:
+                        raise
+                    on_refused(operator, error)
+        except BaseException:
+            self.close()
+            raise
 
     def _create(self, operator: Operator, restored: Any) -> _PlannedSource:
         source: Source = operator.spec.source

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from tidegate.checkpoint.misfits import CURE_OF_STATES, Misfit, named
 from tidegate.common.clock import Clock
-from tidegate.common.errors import RestoreError, RoundError
+from tidegate.common.errors import RoundError
 from tidegate.graph.plan import JobGraph
 from tidegate.operators.rows import Ack, RoundContext
 from tidegate.runtime.engine import Engine, RoundPlan
 from tidegate.runtime.life_cycle import Checked
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.watchdog import Watchdog
-from tidegate.state.refs import CURE_OF_MISFITS
 
 
 def is_due(progress: Progress) -> bool:
@@ -38,17 +38,11 @@ class Rehearsal:
         self._watchdog = Watchdog(engine, clock, aside)
 
     def run(self, checked: Checked, token: str) -> None:
-        """Raises one ``RestoreError`` with all misfits of all operators; else what user code raised, as a round would."""
+        """Raises one ``RestoreError`` with all misfits of all operators, also those that were found by reading; else what user code
+        raised, as a round would."""
         context = RoundContext(checked.round, f"{token}-rehearsal", None, self._clock.now_ms(), rehearsal=True)
         acks = self._acks(checked.progress.plan(context, {}))
-        problems = _problems(checked.graph, acks)
-        if problems:
-            raise RestoreError(
-                "The program must fit the state it restores.",
-                where=checked.checkpoint,
-                found="".join(f"\n    - {problem}" for problem in problems),
-                cure=f"{CURE_OF_MISFITS}, which then begins empty",
-            )
+        checked.refuse_misfits(_misfits(checked.graph, acks))
         for ack in acks:
             if ack.error is not None:
                 raise ack.error
@@ -70,12 +64,12 @@ class Rehearsal:
             self._watchdog.end()
 
 
-def _problems(graph: JobGraph, acks: Iterable[Ack]) -> list[str]:
-    """In the order of the program, each once: all subtasks of an operator say the same."""
+def _misfits(graph: JobGraph, acks: Iterable[Ack]) -> list[Misfit]:
+    """Each once: all subtasks of an operator say the same."""
     said = {(operator_id, text) for ack in acks for operator_id, found in ack.misfits.items() for text in found}
+    operators = {o.id: o for o in graph.operators}
     return [
-        f"operator {o.name!r} (uid {o.uid or o.uid_hash}): {text}"
-        for o in graph.operators
+        Misfit(o.uid_hash, f"{named(o.name, o.uid, o.uid_hash)}: {text}", CURE_OF_STATES)
         for operator_id, text in sorted(said)
-        if operator_id == o.id
+        for o in (operators[operator_id],)
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tidegate.checkpoint.locate import locate
+from tidegate.checkpoint.misfits import refusal
 from tidegate.checkpoint.owner import is_alive
 from tidegate.common.clock import SystemClock
 from tidegate.common.errors import SnapshotError
@@ -54,7 +55,9 @@ def replay_behind(program: Program, path: str, directory: str, stopped: Stopped,
         liveness=is_alive,
     )
     located = locate(path)
-    graph, progress, positions = read_restored(job, located)
+    graph, progress, positions, misfits = read_restored(job, located)
+    if misfits:
+        raise refusal(located.address, misfits, [o.uid_hash for o in graph.operators])
     _refuse_once_only(graph)
     rounds = LocalRounds(job_spec(graph, "replay", _settings(job)), directory, stopped)
     planner = SourcePlanner(

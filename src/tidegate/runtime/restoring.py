@@ -7,7 +7,7 @@ import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidegate.checkpoint.assign import ProgramOperator, match_operators
 from tidegate.checkpoint.completed import TASK_OWNED, CompletedCheckpoints
@@ -17,6 +17,7 @@ from tidegate.checkpoint.lease import Lease, Liveness, acquire, refuse_if_held
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import Lineage, read_lineage
 from tidegate.checkpoint.locate import Located, locate_own
+from tidegate.checkpoint.misfits import Misfit, named
 from tidegate.checkpoint.recovery import Recovery, decide, origin_of
 from tidegate.checkpoint.savepoint import Ending, NewSavepoint, discard_unfinished
 from tidegate.common.clock import Clock
@@ -25,6 +26,7 @@ from tidegate.common.files import Files
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program
 from tidegate.operators.source import SourceContext
+from tidegate.runtime import rehearsal
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.life_cycle import Act, Checked, Claimed, FinishedBefore, Heartbeat, Restored
 from tidegate.runtime.planner import SourcePlanner
@@ -81,7 +83,7 @@ class Restoring:
                     log.warning("job %s: could not tidy up behind the finished job: %s", self._job.job_id, error)
                 begun: Checked | FinishedBefore = FinishedBefore(claimed, recovery.lineage.savepoint)
             else:
-                begun = self._check(claimed, recovery)
+                begun = self._check(claimed, recovery, first)
             undo.pop_all()
         return begun
 
@@ -128,18 +130,40 @@ class Restoring:
 
     # -- what is restored ------------------------------------------------------------------------------------------------
 
-    def _check(self, claimed: Claimed, recovery: Recovery) -> Checked:
-        settings = self._job.settings
-        graph, progress, positions = read_restored(self._job, recovery.located)
+    def _check(self, claimed: Claimed, recovery: Recovery, first: bool) -> Checked:
+        graph, progress, positions, misfits = read_restored(self._job, recovery.located)
+        refused: list[Misfit] = []
         # The planner refuses what cannot be read, before Spark starts.
-        most, whole = settings.round_max_records, settings.batch_mode
+        planner = self._new_planner(claimed.lease, graph, positions, refused)
+        rehearses = first and recovery.ending is None and rehearsal.is_due(progress)
+        checked = Checked(claimed, recovery, graph, planner, progress, rehearses, (*misfits, *refused))
+        if not rehearses:
+            try:
+                checked.refuse_misfits()
+            except RestoreError:
+                planner.close()
+                raise
+        return checked
+
+    def _new_planner(
+        self, lease: Lease, graph: JobGraph, positions: Mapping[int, Any], refused: list[Misfit]
+    ) -> SourcePlanner:
+        """``refused``: sources that cannot go on from their positions are added here."""
+        settings = self._job.settings
 
         def place(operator: Operator) -> SourceContext:
             directory = self._job.files.location(f"{TASK_OWNED}/{operator.uid_hash}")
-            return SourceContext(directory, claimed.lease.token, settings.retained)
+            return SourceContext(directory, lease.token, settings.retained)
 
-        planner = SourcePlanner(graph.sources, settings.round_target_ms, positions, most, whole=whole, place=place)
-        return Checked(claimed, recovery, graph, planner, progress)
+        return SourcePlanner(
+            graph.sources,
+            settings.round_target_ms,
+            positions,
+            settings.round_max_records,
+            whole=settings.batch_mode,
+            place=place,
+            on_refused=lambda operator, error: refused.append(_refused(operator, error)),
+        )
 
     def take_over(self, checked: Checked) -> Restored:
         """The attempt begins to act. If this fails ``checked`` still holds what it held."""
@@ -174,6 +198,7 @@ class Restoring:
                 self._job.job_id,
                 self._job.program.name,
                 settings.savepoint_dir,
+                settings.savepoint_threads,
                 "a job in batch mode is one round, and takes none" if settings.batch_mode else None,
             ),
             ending=recovery.ending,
@@ -187,7 +212,7 @@ class Restoring:
         savepoint = NewSavepoint.of(recovery.ending, self._job.files, recovery.located.metadata)
         if not savepoint.is_published:
             savepoint.discard()
-            for _ in savepoint.copy():
+            for _ in savepoint.copy(self._job.settings.savepoint_threads):
                 pass
             savepoint.publish()
         return savepoint
@@ -247,11 +272,20 @@ class Restoring:
         )
 
 
-def read_restored(job: Submission, located: Located | None) -> tuple[JobGraph, Progress, dict[int, Any]]:
-    """The graph, the progress to start from and the sources' positions; every mismatch is reported here, by reading only."""
+class Read(NamedTuple):
+    """What is restored, as the program has it: ``progress`` to start from, ``positions`` of its sources by operator id."""
+
+    graph: JobGraph
+    progress: Progress
+    positions: dict[int, Any]
+    misfits: tuple[Misfit, ...] = ()
+
+
+def read_restored(job: Submission, located: Located | None) -> Read:
+    """By reading only."""
     if located is None:
         graph = job.graph({})
-        return graph, Progress(graph), {}
+        return Read(graph, Progress(graph), {})
     metadata = located.metadata
     graph = job.graph({o.uid_hash: o.max_parallelism for o in metadata.operators})
     located.check_files()
@@ -262,10 +296,15 @@ def read_restored(job: Submission, located: Located | None) -> tuple[JobGraph, P
         allow_non_restored_state=job.settings.ignore_unclaimed_state,
     )
     root = "" if located.root.root == job.files.root else located.root.root
-    progress = Progress.restored(graph, matched, root=root)
-    positions = {o.id: matched[o.uid_hash].source for o in graph.operators if o.uid_hash in matched}
+    progress = Progress.restored(graph, matched.states, root=root)
+    positions = {o.id: matched.states[o.uid_hash].source for o in graph.operators if o.uid_hash in matched.states}
     log.info("job %s: restores checkpoint %d from %s", job.job_id, metadata.checkpoint_id, located.address)
-    return graph, progress, positions
+    return Read(graph, progress, positions, matched.misfits)
+
+
+def _refused(operator: Operator, error: RestoreError) -> Misfit:
+    found = f"{named(operator.name, operator.uid, operator.uid_hash)}: {error.rule.rstrip('.')}: {error.found}"
+    return Misfit(operator.uid_hash, found, error.cure or "")
 
 
 def _begins_beside_output(job: Submission, recovery: Recovery) -> RestoreError:

@@ -2,7 +2,7 @@
 
 It is a lane of its own since copying takes as long as the state is large: checkpoints, and with them all output, would wait for it.
 What it reads cannot go away under it: step 9 keeps the files of every savepoint under way (``paths``), and the end of an attempt
-waits until the lane is at rest, for one file at most: then a copy is given up.
+waits until the lane is at rest, for the files that are being copied at most: then the rest is given up.
 
 A savepoint belongs to nobody's lineage, so an attempt that has lost its lease does little harm with one. But the attempt behind it
 deletes what it finds unfinished. So the lease is looked at behind the publication too: one that may have lost files is withdrawn,
@@ -11,13 +11,22 @@ before anybody was told of it.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidegate.checkpoint.savepoint import NewSavepoint
+from tidegate.checkpoint.savepoint import Copied, NewSavepoint
 from tidegate.common.clock import Clock
 from tidegate.common.errors import CheckpointError
 from tidegate.runtime.inbox import Event, Lane, Lanes, Work
+
+
+@dataclass(frozen=True)
+class SavepointCopied(Event):
+    """Another of its files is there. Only who looks on is interested."""
+
+    checkpoint_id: int
+    copied: Copied
 
 
 @dataclass(frozen=True)
@@ -30,9 +39,11 @@ class SavepointEnded(Event):
 
 
 class SavepointLane:
-    """The job's thread submits and counts; the work itself runs in the lane. ``check_lease``: raises if it is lost."""
+    """The job's thread submits and counts; the work itself runs in the lane. ``check_lease``: raises if it is lost. ``threads``: so
+    many files are copied at a time."""
 
-    def __init__(self, lanes: Lanes, clock: Clock, check_lease: Callable[[], None]) -> None:
+    def __init__(self, lanes: Lanes, clock: Clock, check_lease: Callable[[], None], threads: int) -> None:
+        self.threads = threads
         self._lanes, self._clock, self._check_lease = lanes, clock, check_lease
         self._under_way: list[NewSavepoint] = []
         self._dropping = False
@@ -61,9 +72,10 @@ class SavepointLane:
         started = self._clock.monotonic()
         error: Exception | None = None
         try:
-            for _ in savepoint.copy():
-                self._go_on()
-                yield None
+            with contextlib.closing(savepoint.copy(self.threads)) as copies:
+                for copied in copies:
+                    self._go_on()
+                    yield SavepointCopied(savepoint.checkpoint_id, copied)
             self._go_on()
             self._check_lease()
             savepoint.publish()

@@ -52,11 +52,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class SavepointPlace:
-    """Where a job's savepoints go, and what they are called. ``directory``: the configured one. ``refusal``: why it takes none."""
+    """Where a job's savepoints go, and what they are called. ``directory``: the configured one. ``threads``: so many of their files
+    are copied at a time. ``refusal``: why it takes none."""
 
     job_id: str
     job_name: str
     directory: str | None
+    threads: int
     refusal: str | None = None
 
     def new_address(self, target: str | None, job: Files) -> str:

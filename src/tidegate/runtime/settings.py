@@ -29,6 +29,7 @@ class JobSettings:
     in_memory: bool
     """Checkpoints are kept in the memory of the driver's host, if they have no directory."""
     savepoint_dir: str | None
+    savepoint_threads: int
     recovery_path: str | None
     claims: bool
     """The job owns the snapshot it starts from."""
@@ -92,6 +93,7 @@ class JobSettings:
             checkpoint_dir=get(options.CHECKPOINT_DIR),
             in_memory=get(options.CHECKPOINT_STORAGE) == "jobmanager",
             savepoint_dir=get(options.SAVEPOINT_DIR),
+            savepoint_threads=get(options.SAVEPOINT_THREADS),
             recovery_path=get(options.RECOVERY_PATH),
             claims=get(options.RECOVERY_CLAIM) == "CLAIM",
             ignore_unclaimed_state=get(options.RECOVERY_IGNORE_UNCLAIMED),

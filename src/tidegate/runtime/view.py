@@ -10,6 +10,7 @@ from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry
 from tidegate.checkpoint.metadata import CHECKPOINT
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.policy import CheckpointPolicy
+from tidegate.checkpoint.savepoint import Copied
 from tidegate.common.clock import Clock
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.plan import JobGraph
@@ -68,7 +69,8 @@ class Outcome(Enum):
 @dataclass(frozen=True)
 class CheckpointView:
     """``steps``: when (wall clock, milliseconds) it had come through the steps of the protocol: 1 triggered, 6 acknowledged,
-    7 complete, 8 committed, 9 cleaned up. ``entry``: what the history has of it, once it is complete or has failed."""
+    7 complete, 8 committed, 9 cleaned up. ``entry``: what the history has of it, once it is complete or has failed. ``copied``: of
+    a savepoint's files, while they are."""
 
     checkpoint_id: int
     kind: str
@@ -78,6 +80,7 @@ class CheckpointView:
     size: int = 0
     reason: str | None = None
     entry: HistoryEntry | None = None
+    copied: Copied | None = None
 
 
 @dataclass(frozen=True)
@@ -277,6 +280,11 @@ class JobRecorder:
                 if number == 7 and shown.kind == CHECKPOINT:
                     totals = self._view.totals
                     self._view = replace(self._view, totals=replace(totals, checkpoints=totals.checkpoints + 1))
+
+    def copied(self, checkpoint_id: int, copied: Copied) -> None:
+        for shown in self._view.checkpoints:
+            if shown.checkpoint_id == checkpoint_id and shown.outcome is Outcome.IN_PROGRESS:
+                self._replace(shown, replace(shown, copied=copied))
 
     def failed(self, checkpoint_id: int, reason: str) -> None:
         for shown in self._view.checkpoints:

@@ -1,7 +1,11 @@
-"""The bundle: one zip with everything a job needs in the workers, named by its content, unpacked once a host."""
+"""The bundle: one zip with everything a job needs in the workers, named by its content, unpacked once a host.
+
+One that nobody has used for a week goes when another is unpacked.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import glob
@@ -20,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
 
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.errors import DependencyError
@@ -30,7 +35,10 @@ _MANIFEST, _REQUIREMENTS, _PACKAGES = "manifest.json", "requirements.txt", "pack
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The time of every entry: the same content gives the same bytes, and so the same name."""
 _IMPORTABLE = (".zip", ".whl", ".egg")
-_READY = ".ready"
+_READY, _USED = ".ready", ".used"
+_KEPT_S = 7 * 24 * 3600
+_used: dict[Path, TextIO] = {}
+"""Bundles this process has entered, with the lock that says so."""
 
 
 @dataclass
@@ -140,11 +148,13 @@ def unpacked(bundle: str) -> Unpacked:
     # what pip installs fits one Python only
     python = f"{sys.version_info.major}.{sys.version_info.minor}-{sysconfig.get_platform()}"
     place = Path(home(), f"{Path(bundle).stem}-{python}")
+    _use(place)
     with _locked(f"{place}.lock"):
         if not (place / _READY).exists():
+            _remove_unused(place.parent)
             shutil.rmtree(place, ignore_errors=True)
             _unpack(bundle, place)
-            (place / _READY).touch()
+        (place / _READY).touch()
     manifest = _manifest(place)
     installed = [str(place / "site")] if manifest.requirements else []
     return Unpacked(
@@ -152,6 +162,24 @@ def unpacked(bundle: str) -> Unpacked:
         {name: str(place / part) for name, part in manifest.cached.items()},
         str(place / "work") if manifest.archives else None,
     )
+
+
+def _use(place: Path) -> None:
+    """Nobody removes it while this process lives."""
+    if place not in _used:
+        file = open(f"{place}{_USED}", "w")  # noqa: SIM115 (the lock goes with the process)
+        fcntl.flock(file, fcntl.LOCK_SH)
+        _used[place] = file
+
+
+def _remove_unused(home: Path) -> None:
+    """What no process of this host uses, and none has for long."""
+    for ready in home.glob(f"*/{_READY}"):
+        place = ready.parent
+        if time.time() - ready.stat().st_mtime > _KEPT_S and place not in _used:
+            with open(f"{place}{_USED}", "w") as file, contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(place, ignore_errors=True)
 
 
 def _unpack(bundle: str, place: Path) -> None:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import select
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,7 +14,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
 
@@ -36,6 +37,7 @@ _NO_NEWS = (
 _starting = threading.Lock()
 _ahead: _Ahead | None = None
 _QUIET_S, _MOST_LAST_WORDS = 0.05, 40
+_ENDED_TOO_SOON = 1
 
 
 def log_settings(settings: Mapping[str, str], level: str) -> dict[str, str]:
@@ -122,6 +124,17 @@ def _ingredients(conf: SparkConf) -> tuple[object, ...]:
     """All a JVM and the Python workers it starts can know of us. The name of the application is told when it is known."""
     settings = {key: value for key, value in conf.getAll() if key != "spark.app.name"}
     return settings, dict(os.environ), os.getcwd()
+
+
+class _NoticedPopen(subprocess.Popen[Any]):
+    """pyspark waits for the JVM to say where it listens, or to end; but an end with code 0 it takes for none, and waits on."""
+
+    def poll(self) -> int | None:
+        ended = super().poll()
+        return _ENDED_TOO_SOON if ended == 0 else ended
+
+
+vars(java_gateway)["Popen"] = _NoticedPopen
 
 
 def _launch(conf: SparkConf) -> Any:

@@ -37,8 +37,11 @@ class RocksdbOptions:
 
     @staticmethod
     def of(get: Callable[[Option], Any]) -> RocksdbOptions:
-        """From what the configuration has for each option."""
-        return RocksdbOptions(**{field.name: get(OPTIONS[field.name]) for field in fields(RocksdbOptions)})
+        """From what the configuration has for each option; where it has the default, from what is predefined for the disk."""
+        predefined = PREDEFINED[get(options.ROCKSDB_PREDEFINED)]
+        chosen = {field.name: get(OPTIONS[field.name]) for field in fields(RocksdbOptions)}
+        unset = {name for name, value in chosen.items() if value == OPTIONS[name].default}
+        return RocksdbOptions(**{**chosen, **{name: predefined[name] for name in unset & predefined.keys()}})
 
 
 OPTIONS: Mapping[str, Option] = {
@@ -60,3 +63,23 @@ OPTIONS: Mapping[str, Option] = {
     "open_files": options.ROCKSDB_OPEN_FILES,
 }
 """Field -> its option."""
+
+_SPINNING: dict[str, Any] = {"compaction_style": "LEVEL", "background_threads": 4, "open_files": -1}
+_MIB = 1 << 20
+PREDEFINED: Mapping[str, Mapping[str, Any]] = {
+    "DEFAULT": {},
+    "SPINNING_DISK_OPTIMIZED": _SPINNING,
+    "SPINNING_DISK_OPTIMIZED_HIGH_MEM": {
+        **_SPINNING,
+        "target_file_size": 256 * _MIB,
+        "level_base_size": 1024 * _MIB,
+        "write_buffer_size": 64 * _MIB,
+        "write_buffer_count": 4,
+        "cache_size": 256 * _MIB,
+        "block_size": 128 << 10,
+        "bloom_filter": True,
+    },
+    "FLASH_SSD_OPTIMIZED": {"background_threads": 4, "open_files": -1},
+}
+"""What Flink sets for kinds of disks, as far as it is an option here. Sizes of caches and buffers count where memory is not
+managed, as there."""

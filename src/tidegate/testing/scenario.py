@@ -22,6 +22,7 @@ BASE_SETTINGS: dict[str, Any] = {
     "tidegate.state.map-size": 1 << 20,
     "tidegate.chunk.records": 3,
     "tidegate.commit.backoff": 1,
+    "tidegate.savepoint.transfer-threads": 1,
 }
 
 

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.checkpoint.assign import (
+    Matched,
     ProgramOperator,
     match_operators,
 )
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
-from tidegate.common.errors import RestoreError
+from tidegate.checkpoint.misfits import CURE_OF_KEYS, CURE_OF_REMOVED, CURE_OF_STATES, Misfit, refusal
 from tidegate.state.key_groups import range_for
 from tidegate.state.refs import StateFile, StateSchema, schema_mismatch
 from tidegate.state.snapshot import KEYED, WRITER, KeyedPart, ListPart, OperatorSnapshot, Redistribution, redistribute
@@ -134,14 +135,14 @@ def metadata_of(*operators: OperatorState) -> CheckpointMetadata:
 def test_matching_operators_and_new_ones() -> None:
     state = operator_state(1, 128, name="totals")
     operators = [ProgramOperator("new", "new", 1, 128), ProgramOperator("totals", "totals", 4, 128)]
-    assert match_operators(metadata_of(state), operators, where="chk-1") == {"totals": state}
+    assert match_operators(metadata_of(state), operators, where="chk-1") == Matched({"totals": state})
 
 
 def test_removed_operator_without_state_is_no_loss() -> None:
     empty = OperatorState(
         uid_hash="map", name="map", parallelism=1, max_parallelism=128, subtasks=[OperatorSnapshot({}, 3)]
     )
-    assert match_operators(metadata_of(empty), [], where="chk-1") == {}
+    assert match_operators(metadata_of(empty), [], where="chk-1") == Matched({})
 
 
 def test_all_mismatches_are_reported_together() -> None:
@@ -155,44 +156,67 @@ def test_all_mismatches_are_reported_together() -> None:
         operator_state(1, 128, name="by", key_type="LONG"),
     )
     operators = [
-        ProgramOperator("totals", "totals", 1, 128, schemas=(StateSchema("total", "list", "LONG"),)),
+        ProgramOperator("totals", "totals", 1, 128),
         ProgramOperator("wide", "wide", 1, 256),
         ProgramOperator("in", "in", 1, 1),
         ProgramOperator("by", "by", 1, 128, key_type="STRING"),
     ]
-    with pytest.raises(RestoreError) as caught:
-        match_operators(metadata, operators, where="/job/chk-1")
-    found = str(caught.value.found)
-    assert "'totals' (uid totals): state 'total' is stored as value of LONG and declared as list of LONG" in found
-    assert "'wide' (uid wide) is stored with maximum parallelism 128 and now has 256" in found
-    assert "'by' (uid by) is stored with keys of type LONG and now has STRING" in found
-    assert "'in' (uid in) is stored as a source and is none now" in found
-    assert "operator 'gone' (uid gone-uid; states: total) is not in the program" in found
-    assert "operator 'out' (uid out; 2 outputs not yet committed) is not in the program" in found
-    assert found.count("\n    - ") == 6
-    assert caught.value.where == "/job/chk-1"
-    assert "ignore-unclaimed-state" in str(caught.value.cure)
+    matched = match_operators(metadata, operators, where="/job/chk-1")
+    assert [(misfit.uid_hash, misfit.found) for misfit in matched.misfits] == [
+        ("wide", "operator 'wide' (uid wide) is stored with maximum parallelism 128 and now has 256"),
+        ("in", "operator 'in' (uid in) is stored as a source and is none now"),
+        ("by", "operator 'by' (uid by) is stored with keys of type LONG and now has STRING"),
+        ("gone", "operator 'gone' (uid gone-uid; states: total) is not in the program"),
+        ("out", "operator 'out' (uid out; 2 outputs not yet committed) is not in the program"),
+    ]
+    assert set(matched.states) == {"totals", "wide", "in", "by"}, "what a rehearsal can look at further"
+
+
+def test_the_report_has_the_order_of_the_program_and_every_cure_once() -> None:
+    misfits = [
+        Misfit("gone", "operator 'gone' is not in the program", CURE_OF_REMOVED),
+        Misfit("b", "operator 'b': state 'x'", CURE_OF_STATES),
+        Misfit("a", "operator 'a' is stored with keys of type LONG and now has STRING", CURE_OF_KEYS),
+        Misfit("a", "operator 'a': state 'y'", CURE_OF_STATES),
+    ]
+    report = refusal("/job/chk-1", misfits, ["a", "b"])
+    assert str(report) == (
+        "The program must fit the state it restores.\n"
+        "  where: /job/chk-1\n"
+        "  found: \n"
+        "    - operator 'a' is stored with keys of type LONG and now has STRING\n"
+        "    - operator 'a': state 'y'\n"
+        "    - operator 'b': state 'x'\n"
+        "    - operator 'gone' is not in the program\n"
+        "  cure: \n"
+        "    - keys: declare the key type as it was; under another uid the operator begins empty\n"
+        "    - a state: declare it as it was, or give the changed state another name, which then begins empty\n"
+        "    - an operator that is not in the program: give it back, or the uid it had to the one in its place; or allow to "
+        "drop its state (run -n, execution.state-recovery.ignore-unclaimed-state: true)"
+    )
+    assert refusal(None, misfits[:1]).cure == CURE_OF_REMOVED
 
 
 def test_what_a_writer_has_open_is_not_lost_to_an_operator_that_is_no_sink() -> None:
     open_file = OperatorSnapshot({WRITER: ListPart.of(Redistribution.EVEN_SPLIT, [{"parts": ["a"]}])})
     state = OperatorState(uid_hash="out", name="out", parallelism=1, max_parallelism=1, subtasks=[open_file])
-    with pytest.raises(RestoreError, match="is stored as a sink with output to commit and is none now"):
-        match_operators(metadata_of(state), [ProgramOperator("out", "out", 1, 1)], where="/job/chk-1")
-    assert match_operators(metadata_of(state), [ProgramOperator("out", "out", 1, 1, is_sink=True)], where="/job/chk-1")
+    matched = match_operators(metadata_of(state), [ProgramOperator("out", "out", 1, 1)], where="/job/chk-1")
+    assert [misfit.found for misfit in matched.misfits] == [
+        "operator 'out' (uid out) is stored as a sink with output to commit and is none now"
+    ]
+    sink = ProgramOperator("out", "out", 1, 1, is_sink=True)
+    assert match_operators(metadata_of(state), [sink], where="/job/chk-1").misfits == ()
 
 
-def test_dropping_state_can_be_allowed_changing_types_cannot() -> None:
-    metadata = metadata_of(
-        operator_state(1, 128, name="gone"),
-        operator_state(1, 128, name="totals", schemas=(StateSchema("total", "value", "LONG"),)),
-    )
-    same = ProgramOperator("totals", "totals", 1, 128)
+def test_dropping_state_can_be_allowed_changing_keys_cannot() -> None:
+    metadata = metadata_of(operator_state(1, 128, name="gone"), operator_state(1, 128, name="totals", key_type="LONG"))
+    same = ProgramOperator("totals", "totals", 1, 128, key_type="LONG")
     matched = match_operators(metadata, [same], where="chk-1", allow_non_restored_state=True)
-    assert set(matched) == {"totals"}
-    changed = ProgramOperator("totals", "totals", 1, 128, schemas=(StateSchema("total", "value", "STRING"),))
-    with pytest.raises(RestoreError, match="declared as value of STRING"):
-        match_operators(metadata, [changed], where="chk-1", allow_non_restored_state=True)
+    assert set(matched.states) == {"totals"}
+    assert matched.misfits == ()
+    changed = ProgramOperator("totals", "totals", 1, 128, key_type="STRING")
+    matched = match_operators(metadata, [changed], where="chk-1", allow_non_restored_state=True)
+    assert [misfit.uid_hash for misfit in matched.misfits] == ["totals"]
 
 
 def test_schema_mismatch() -> None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from tidegate.checkpoint.savepoint import Copied
 from tidegate.cli.durations import duration
-from tidegate.cli.job_lines import end_line, live_line, start_line
+from tidegate.cli.job_lines import copying_line, end_line, live_line, start_line
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.guarantee import JobGuarantee, Promise
 from tidegate.runtime.statistics import RoundStatistics
@@ -83,6 +84,14 @@ def test_the_live_line_has_state_rounds_rate_checkpoint_and_where_to_look() -> N
         "RUNNING 2 min 5 s · 12 rounds, 12,000 records, 2,000/s · checkpoint 7, 4 s ago · upper case · "
         "more in /ck/upper/history.json"
     )
+
+
+def test_how_far_the_copying_of_a_savepoint_is() -> None:
+    begun = CheckpointView(9, "savepoint", 1, Outcome.IN_PROGRESS, {1: STARTED}, copied=Copied(3, 12, 1024, 4096))
+    line = "savepoint 9: 3 of 12 files copied, 1,024 of 4,096 bytes"
+    assert line in live_line(view_of(checkpoints=(completed(7, STARTED), begun)), STARTED)
+    assert copying_line([begun]) == line
+    assert copying_line([replace(begun, outcome=Outcome.COMPLETED)]) is None
 
 
 def test_a_failed_checkpoint_and_failures_are_seen() -> None:

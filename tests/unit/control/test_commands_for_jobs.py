@@ -86,6 +86,8 @@ def test_savepoints_and_going_on_from_them(driver: Start, tmp_path: Path) -> Non
     second = parsed("stop", "--drain", "-p", f"{tmp_path}/sp", "saved")["result"]
     assert one.process.wait() == 0
     assert [job["state"] for job in parsed("list", "-a")] == ["FINISHED"]
+    made = [line for line in tidegate("info", "saved").stdout.splitlines() if line.startswith("  savepoint ")]
+    assert made == [f"  savepoint   {first}", f"  savepoint   {second}"]
     stopped = tidegate("stop", "saved", "-p", f"{tmp_path}/sp")
     assert stopped.returncode == ExitCode.ENDED and "found: it is FINISHED" in stopped.stderr
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -299,8 +300,11 @@ def test_streams_of_two_environments_are_refused(env: StreamExecutionEnvironment
 def test_streams_of_two_types_are_not_united(env: StreamExecutionEnvironment) -> None:
     numbers = env.from_collection([1], Types.LONG())
     texts = env.from_collection(["a"]).map(str, Types.STRING()).name("texts")
-    with pytest.raises(ProgramError, match=r"of one type(.|\n)*found: Long of '.*Source.*' and String of 'texts'"):
+    with pytest.raises(
+        ProgramError, match=r"of one type(.|\n)*found: Long of '.*Source.*' and String of 'texts'"
+    ) as refused:
         numbers.union(texts)
+    assert re.fullmatch(r"union, .*test_connected_streams\.py:\d+", str(refused.value.where))
 
 
 def test_only_streams_are_connected(env: StreamExecutionEnvironment) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -172,13 +173,21 @@ def test_mistakes_are_named(env: StreamExecutionEnvironment) -> None:
 
 
 def test_records_without_timestamps_are_refused(env: StreamExecutionEnvironment) -> None:
-    plain = env.from_collection([("a", 1)]).key_by(lambda record: record[0])
-    joined = plain.interval_join(plain).between(Time.seconds(0), Time.seconds(1)).process(Pairs()).name("joined")
+    """Of a source that might have given them: with the first record. Of one that never does: before the job starts."""
+
+    def joined(stream: Any) -> Any:
+        plain = stream.key_by(lambda record: record[0])
+        return plain.interval_join(plain).between(Time.seconds(0), Time.seconds(1)).process(Pairs()).name("joined")
+
+    untimed = env.from_source(ScriptedSource([("a", 1)], ends=True), WatermarkStrategy.no_watermarks(), "s")
     with pytest.raises(JobFailedError) as failed:
-        collect(joined)
+        collect(joined(untimed))
     text = str(failed.value.__cause__)
     assert "An interval join takes records with timestamps" in text
     assert "operator 'joined'" in text
+    with pytest.raises(ProgramError, match=r"'joined' goes by event time: its records need timestamps") as refused:
+        collect(joined(env.from_collection([("a", 1)])))
+    assert re.fullmatch(r"operator 'joined', .*test_interval_join\.py:\d+", str(refused.value.where))
 
 
 # -- random ones ------------------------------------------------------------------------------------------------------------

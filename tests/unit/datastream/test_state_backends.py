@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from tidegate.common import Configuration
 from tidegate.common.errors import ArgumentTypeError
-from tidegate.datastream import EmbeddedRocksDBStateBackend, HashMapStateBackend, StreamExecutionEnvironment
+from tidegate.datastream import (
+    EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
+    PredefinedOptions,
+    StreamExecutionEnvironment,
+)
+from tidegate.state.rocksdb_options import RocksdbOptions
 
 
 def settings(env: StreamExecutionEnvironment) -> dict[str, str]:
@@ -28,6 +35,20 @@ def test_a_backend_is_a_way_to_write_keys() -> None:
     assert settings(env)["state.backend.type"] == "hashmap"
 
 
+def test_predefined_options_count_where_no_key_of_its_own_is_set() -> None:
+    env = StreamExecutionEnvironment.get_execution_environment()
+    backend = EmbeddedRocksDBStateBackend()
+    assert backend.get_predefined_options() is PredefinedOptions.DEFAULT
+    backend.set_predefined_options(PredefinedOptions.SPINNING_DISK_OPTIMIZED_HIGH_MEM)
+    assert backend.get_predefined_options() is PredefinedOptions.SPINNING_DISK_OPTIMIZED_HIGH_MEM
+    env.set_state_backend(backend)
+    env._configuration.set_string("state.backend.rocksdb.block.blocksize", "16 kb")
+    chosen = RocksdbOptions.of(env._configuration.read)
+    assert (chosen.block_size, chosen.write_buffer_size, chosen.compaction_style) == (16 << 10, 64 << 20, "LEVEL")
+    assert chosen.memory == RocksdbOptions().memory
+    assert RocksdbOptions.of(Configuration().read) == RocksdbOptions()
+
+
 def test_the_changelog_can_be_switched() -> None:
     env = StreamExecutionEnvironment.get_execution_environment()
     assert env.is_changelog_state_backend_enabled() is None
@@ -39,6 +60,8 @@ def test_the_changelog_can_be_switched() -> None:
 def test_wrong_arguments_are_told() -> None:
     with pytest.raises(ArgumentTypeError, match="enable_changelog_state_backend"):
         StreamExecutionEnvironment.get_execution_environment().enable_changelog_state_backend("yes")  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="set_predefined_options"):
+        EmbeddedRocksDBStateBackend().set_predefined_options("FLASH_SSD_OPTIMIZED")  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="set_db_storage_paths"):
         EmbeddedRocksDBStateBackend().set_db_storage_paths("/a", "/b")
     with pytest.raises(ArgumentTypeError, match="EmbeddedRocksDBStateBackend"):

@@ -45,13 +45,14 @@ FAILED: Counter[str] = Counter()
 @dataclass(frozen=True)
 class Variant:
     """``other``: all states are declared otherwise. ``late``: with the first record. ``fails``: so many times ``open`` does.
-    ``also``: there is an operator more."""
+    ``also``: there is an operator more. ``torn``: what reading the snapshot shows is wrong as well: a key type, a maximum
+    parallelism, an operator under another uid, the values of a collection."""
 
     other: bool = False
     late: bool = False
     fails: int = 0
     also: bool = False
-    number: int = 0
+    torn: bool = False
 
 
 def original(*, fails: int = 0) -> Variant:
@@ -59,8 +60,14 @@ def original(*, fails: int = 0) -> Variant:
     return Variant(fails=fails)
 
 
-def changed(*, late: bool = False, also: bool = False) -> Variant:
-    return Variant(other=True, late=late, also=also)
+def changed(*, late: bool = False, also: bool = False, torn: bool = False, fails: int = 0) -> Variant:
+    FAILED.clear()
+    return Variant(other=True, late=late, also=also, torn=torn, fails=fails)
+
+
+def torn() -> Variant:
+    """All states are as they were."""
+    return Variant(torn=True)
 
 
 class Highest(MapFunction, CheckpointedFunction):
@@ -149,11 +156,17 @@ def _build(env: StreamExecutionEnvironment, variant: Variant, *, endless: bool) 
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers", Types.LONG()).uid("numbers")
     highest = numbers.map(Highest(variant), Types.LONG()).uid("highest").name("HIGHEST")
     pairs = highest.map(lambda n: (n % 3, n), pair).uid("pairs")
-    totals = pairs.key_by(lambda p: p[0], key_type=Types.LONG()).reduce(lambda a, b: (a[0], a[1] + b[1]))
+    key_type = Types.STRING() if variant.torn else Types.LONG()
+    totals = pairs.key_by(lambda p: p[0], key_type=key_type).reduce(lambda a, b: (a[0], a[1] + b[1]))
     keyed = totals.name("totals").uid("totals").key_by(lambda p: p[0], key_type=Types.LONG())
     counted = keyed.process(States(variant)).uid("states").name("KEYED PROCESS")
+    if variant.torn:
+        counted.set_max_parallelism(32)
     rules = MapStateDescriptor("rules", Types.STRING(), Types.STRING() if other else Types.LONG())
-    counted = counted.connect(numbers.broadcast(rules)).process(Rules(rules)).uid("rules").name("rules")
+    counted = counted.connect(numbers.broadcast(rules)).process(Rules(rules)).name("rules")
+    counted = counted.uid("other rules" if variant.torn else "rules")
+    few = env.from_collection(list(range(2 if variant.torn else 3)), Types.LONG()).uid("few").name("few")
+    counted = counted.union(few.map(lambda n: (n, n, n)).filter(lambda t: False))
     return counted.map(New()).uid("new") if variant.also else counted
 
 
@@ -197,14 +210,16 @@ def _environment(directory: Path, parallelism: int, **settings: Any) -> StreamEx
 
 
 def stopped_with_savepoint(directory: Path) -> str:
-    """The first thirty numbers are in it."""
+    """The first thirty numbers are in it, and the three of the collection."""
     env = _environment(directory, 2)
     _build(env, original(), endless=True).print()
     job = env.execute_async("misfits")
     started = job._job
     assert isinstance(started, StartedJob)
-    eventually(lambda: started.view().totals.records == 30)
+    eventually(lambda: started.view().totals.records == 33)
     path: str = job.stop_with_savepoint(False, f"{directory}/savepoints").result()
+    copied = started.view().checkpoints[-1].copied
+    assert copied is not None and copied.files == copied.of_files > 1, "how far the copying was is seen"
     return path
 
 

@@ -8,9 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from misfit_jobs import OPENED, cancelled_in_rehearsal, changed, files_below, original, resume, stopped_with_savepoint
+from misfit_jobs import (
+    OPENED,
+    cancelled_in_rehearsal,
+    changed,
+    files_below,
+    original,
+    resume,
+    stopped_with_savepoint,
+    torn,
+)
 
 from tidegate.checkpoint.lease_records import AttemptStatus
+from tidegate.checkpoint.misfits import CURE_OF_KEYS, CURE_OF_MAXIMUM, CURE_OF_REMOVED, CURE_OF_STATES
 from tidegate.common.errors import JobFailedError, RestoreError
 from tidegate.state_reader import SavepointReader
 
@@ -40,8 +50,66 @@ def test_all_misfits_of_all_operators_are_told_at_once(savepoint: str, tmp_path:
         "and declared as map of STRING to STRING",
     ]
     assert refused.value.where == savepoint
-    assert refused.value.cure == "declare it as it was, or give the changed state another name, which then begins empty"
+    assert refused.value.cure == CURE_OF_STATES
     assert files_below(savepoint) == before
+
+
+_READ = [
+    "operator 'totals' (uid totals) is stored with keys of type LONG and now has STRING",
+    "operator 'KEYED PROCESS' (uid states) is stored with maximum parallelism 16 and now has 32",
+    "operator 'few' (uid few): a collection source can only continue with the collection it started with: "
+    "2 values now, 3 in the checkpoint",
+    "operator 'rules' (uid rules; states: rules) is not in the program",
+]
+_CURES = [
+    CURE_OF_KEYS,
+    CURE_OF_MAXIMUM,
+    "restore with the same values, or give the source another uid to start it anew",
+    CURE_OF_REMOVED,
+]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_what_reading_shows_and_what_functions_declare_is_one_report(
+    savepoint: str, tmp_path: Path, parallelism: int
+) -> None:
+    with pytest.raises(RestoreError) as refused:
+        resume(changed(torn=True), savepoint, tmp_path, parallelism)
+    found = re.findall(r"- (.*)", str(refused.value.found))
+    assert [line for line in found if line in _READ] == _READ
+    assert [re.sub(r" is .*", "", line) for line in found if line not in _READ] == [
+        "operator 'HIGHEST' (uid highest): state 'highest'",
+        "operator 'HIGHEST' (uid highest): state 'seen'",
+        "operator 'totals' (uid totals): state '_reduce'",
+        "operator 'KEYED PROCESS' (uid states): state 'count'",
+        "operator 'KEYED PROCESS' (uid states): state 'latest'",
+        "operator 'KEYED PROCESS' (uid states): state 'short'",
+    ]
+    assert [line.split(" (")[0] for line in found] == [
+        *["operator 'HIGHEST'"] * 2,
+        *["operator 'totals'"] * 2,
+        *["operator 'KEYED PROCESS'"] * 4,
+        "operator 'few'",
+        "operator 'rules'",
+    ], "in the order of the program"
+    assert re.findall(r"- (.*)", str(refused.value.cure)) == [CURE_OF_STATES, *_CURES]
+    assert {path for path in files_below(tmp_path / "checkpoints") if "/lease/" not in path} == set()
+
+
+def test_what_reading_shows_is_told_where_the_states_fit(savepoint: str, tmp_path: Path) -> None:
+    with pytest.raises(RestoreError) as refused:
+        resume(torn(), savepoint, tmp_path)
+    assert re.findall(r"- (.*)", str(refused.value.found)) == _READ
+    assert re.findall(r"- (.*)", str(refused.value.cure)) == _CURES
+
+
+def test_a_function_that_fails_to_open_hides_no_misfit(savepoint: str, tmp_path: Path) -> None:
+    with pytest.raises(RestoreError) as refused:
+        resume(changed(torn=True, fails=99), savepoint, tmp_path)
+    found = str(refused.value.found)
+    assert all(line in found for line in _READ)
+    assert "state '_reduce' is stored as" in found
+    assert "state 'count'" not in found, "its function has not come to declare it"
 
 
 def test_nothing_was_touched_so_the_job_can_start_from_another_snapshot(savepoint: str, tmp_path: Path) -> None:

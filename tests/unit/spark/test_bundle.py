@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -91,6 +92,44 @@ def test_one_that_was_left_half_unpacked_is_unpacked_again(tmp_path: Path) -> No
     ready.unlink()
     Path(found.cached["words"]).unlink()
     assert Path(unpacked(str(made)).cached["words"]).read_text() == "gate\n"
+
+
+def test_what_nobody_has_used_for_long_goes_with_the_next_that_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not what a process still uses, however long ago it began to."""
+
+    def bundle_of(text: str) -> str:
+        (tmp_path / "one.py").write_text(text)
+        return str(make_bundle(Dependencies((str(tmp_path / "one.py"),)), {}, str(tmp_path)))
+
+    def left() -> int:
+        return len(list(Path(bundles.home()).glob("*/.ready")))
+
+    def grow_old() -> None:
+        for ready in Path(bundles.home()).glob("*/.ready"):
+            os.utime(ready, (1, 1))
+
+    other = bundle_of("value = 2")
+    program = "import sys, tempfile; tempfile.tempdir = sys.argv[1]; from tidegate.spark.bundle import unpacked"
+    waits = f"{program}; unpacked(sys.argv[2]); print('unpacked', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", waits, str(tmp_path), other]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as user:
+        assert user.stdout is not None and user.stdin is not None
+        assert user.stdout.readline() == "unpacked\n"
+        unpacked(bundle_of("value = 1"))
+        grow_old()
+        unpacked(bundle_of("value = 3"))
+        assert left() == 3, "two are in use here, one there"
+        user.stdin.close()
+    grow_old()
+    unpacked(bundle_of("value = 4"))
+    assert left() == 3
+    for used in bundles._used.values():  # this process goes
+        used.close()
+    bundles._used.clear()
+    unpacked(bundle_of("value = 5"))
+    assert left() == 2, "the fourth is new, the fifth is this"
 
 
 def test_requirements_are_installed_from_a_directory_of_packages(

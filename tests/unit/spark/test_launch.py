@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark import SparkConf
+from pyspark.errors import PySparkRuntimeError
 
 from tidegate.spark import launch
 
@@ -46,6 +48,18 @@ def test_why_it_did_not_start_comes_before_the_error() -> None:
     lines = heard("import sys; print('java: not found', file=sys.stderr)", "fail")
     assert lines[0] == "java: not found"
     assert lines[-1] == "RuntimeError: not started"
+
+
+def test_a_jvm_that_ends_without_a_word_is_no_endless_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With code 0: pyspark by itself would wait for ever."""
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text("#!/bin/sh\nexit 0\n")
+    submit.chmod(0o755)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    with pytest.raises(PySparkRuntimeError, match="JAVA_GATEWAY_EXITED"):
+        launch._launch(SparkConf(loadDefaults=False))
 
 
 def test_the_level_holds_from_the_first_line_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -34,11 +34,13 @@ class Refused(Exception):
 
 
 class Owner(NamedTuple):
-    """Of a generated line: the operator, the variable with the record, the user's line if the text is the user's."""
+    """Of a generated line: the operator, the variable with the record, the user's line if the text is the user's. ``added``: the
+    line of the program that has added the operator."""
 
     where: str
     variable: str
     place: str | None = None
+    added: str | None = None
 
 
 class Call(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, TypeVar
 
 from tidegate.common.errors import ProgramError, UserCodeError
@@ -14,6 +14,7 @@ from tidegate.operators.windows.trigger import Trigger
 T = TypeVar("T")
 W = TypeVar("W")
 W2 = TypeVar("W2")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class WindowAssigner(ABC, Generic[T, W]):
@@ -64,6 +65,15 @@ class MergingWindowAssigner(WindowAssigner[T, W]):
         """Tell the callback which of the windows of a key become one."""
 
 
+TIME_NEEDED = "Records need timestamps to be put into event-time windows"
+
+
+def by_timestamp(assign_windows: F) -> F:
+    """Marks a method that refuses records without a timestamp, so that it is known before the first one comes."""
+    assign_windows.needs_time = True  # type: ignore[attr-defined]
+    return assign_windows
+
+
 def timed(timestamp: int) -> int:
     """The timestamp of a record, if it has one."""
     if timestamp <= MIN_WATERMARK:
@@ -74,7 +84,7 @@ def timed(timestamp: int) -> int:
 def no_timestamp() -> UserCodeError:
     """A record that has no timestamp has come to an event-time window."""
     return UserCodeError(
-        "Records need timestamps to be put into event-time windows",
+        TIME_NEEDED,
         found="Record has Java Long.MIN_VALUE timestamp (= no timestamp marker)",
         cure="call assign_timestamps_and_watermarks(...) before, or use processing-time windows",
     )

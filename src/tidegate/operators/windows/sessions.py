@@ -10,7 +10,7 @@ from tidegate.common.arguments import wrong
 from tidegate.common.errors import UserCodeError
 from tidegate.common.serializer import TypeSerializer
 from tidegate.common.time import millis_of
-from tidegate.operators.windows.assigner import MergingWindowAssigner, check_positive, timed
+from tidegate.operators.windows.assigner import MergingWindowAssigner, by_timestamp, check_positive, timed
 from tidegate.operators.windows.trigger import Trigger
 from tidegate.operators.windows.triggers import EventTimeTrigger, ProcessingTimeTrigger
 from tidegate.operators.windows.window import TimeWindow, TimeWindowSerializer
@@ -74,6 +74,7 @@ class _DynamicGap(_Sessions):
 
 
 class _ByEventTime(_Sessions):
+    @by_timestamp
     def assign_windows(self, element: Any, timestamp: int, context: Any) -> Collection[TimeWindow]:
         start = timed(timestamp)
         return [TimeWindow(start, start + self._gap(element))]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.common.serializer import TypeSerializer
 from tidegate.common.time import millis_of
-from tidegate.operators.windows.assigner import WindowAssigner, check_offset, check_positive, timed
+from tidegate.operators.windows.assigner import WindowAssigner, by_timestamp, check_offset, check_positive, timed
 from tidegate.operators.windows.trigger import Trigger
 from tidegate.operators.windows.triggers import EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger
 from tidegate.operators.windows.window import (
@@ -54,6 +54,7 @@ class _Sliding(_Aligned):
 
 
 class _ByEventTime(_Aligned):
+    @by_timestamp
     def assign_windows(self, element: Any, timestamp: int, context: Any) -> Collection[TimeWindow]:
         return self._windows(timed(timestamp))
 

@@ -1,0 +1,49 @@
+"""What of a program does not fit the state it restores: however it was found, it is one report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tidegate.common.errors import RestoreError
+from tidegate.state.refs import CURE_OF_MISFITS
+
+CURE_OF_STATES = f"a state: {CURE_OF_MISFITS}, which then begins empty"
+CURE_OF_KEYS = "keys: declare the key type as it was; under another uid the operator begins empty"
+CURE_OF_MAXIMUM = "a maximum parallelism: set it as it was, by which keys are spread over the state for good"
+CURE_OF_KINDS = "a source or sink: give the operator in its place another uid"
+CURE_OF_REMOVED = (
+    "an operator that is not in the program: give it back, or the uid it had to the one in its place; or allow to drop its state "
+    "(run -n, execution.state-recovery.ignore-unclaimed-state: true)"
+)
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """``uid_hash``: of the operator. ``found`` names it, the state, what it was and what it is."""
+
+    uid_hash: str
+    found: str
+    cure: str
+
+
+def named(name: str, uid: str | None, uid_hash: str) -> str:
+    """An operator as reports speak of it."""
+    return f"operator {name!r} (uid {uid or uid_hash})"
+
+
+def refusal(where: str | None, misfits: Iterable[Misfit], order: Sequence[str] = ()) -> RestoreError:
+    """``order``: uid hashes of the program's operators; what is not in it comes last."""
+    place = {uid_hash: n for n, uid_hash in enumerate(order)}
+    told = sorted(misfits, key=lambda misfit: place.get(misfit.uid_hash, len(place)))
+    cures = list(dict.fromkeys(misfit.cure for misfit in told))
+    return RestoreError(
+        "The program must fit the state it restores.",
+        where=where,
+        found=_listed(misfit.found for misfit in told),
+        cure=cures[0] if len(cures) == 1 else _listed(cures),
+    )
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return "".join(f"\n    - {line}" for line in lines)
