@@ -126,7 +126,9 @@ class Lease:
         """The next checkpoint id (step 1), greater than every id ever taken in this directory. Never given twice."""
         with self._lock:
             ahead, self._ahead = self._ahead, None
-        return ahead if ahead is not None and ahead >= at_least else self._take_id(at_least)
+            # Not if a later one was given while this one was being taken: ids grow with the cuts.
+            good = ahead is not None and ahead >= at_least and ahead == self._last_id
+        return ahead if ahead is not None and good else self._take_id(at_least)
 
     def take_ahead(self) -> None:
         """The next id already, where nobody waits for storage: if it was slow the last time. What is written down and looked at is

@@ -146,6 +146,26 @@ def test_where_storage_is_slow_the_next_id_is_taken_ahead(files: Files, clock: M
     assert take(files, clock).take_id() == 12
 
 
+def test_an_id_taken_ahead_is_not_given_behind_a_later_one(files: Files, clock: ManualClock) -> None:
+    """While the lane takes one ahead, the job's thread takes the next: with several checkpoints under way both are at it."""
+    lease, given = take(files, clock), []
+
+    def slow(name: str, where: dict[str, Any]) -> None:
+        if name == "storage.replace":
+            clock.advance(50)
+        if name == "C1.id-taken" and where["checkpoint_id"] == 2:
+            given.append(lease.take_id())
+
+    faults.install(slow)
+    try:
+        assert lease.take_id() == 1
+        lease.take_ahead()
+        assert given == [3]
+        assert lease.take_id() == 4
+    finally:
+        faults.install(None)
+
+
 def test_an_id_whose_write_failed_is_not_given_again(
     files: Files, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
