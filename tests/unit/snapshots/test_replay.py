@@ -200,7 +200,7 @@ def test_what_is_behind_a_checkpoint(tmp_path: Path) -> None:
 
 def test_of_a_job_whose_state_waits_on_the_host(tmp_path: Path) -> None:
     """The replay keeps away from where the driver's state waits, which may be running again."""
-    more = {"tidegate.state.upload": "behind", "tidegate.state.local-dir": f"{tmp_path}/local"}
+    more: dict[str, Any] = {"tidegate.state.upload": "behind", "tidegate.state.local-dir": f"{tmp_path}/local"}
     job = fail(tmp_path, **more)
     failed = FailedRound.read(Files(str(job)))
     spool = failed.spec.settings.spool
