@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from databases import PASSWORD
-from server import Server, binary
+from redis_servers import client_of, redis_server, url_of
+from server import Server
 
 from tidegate.common.errors import (
     ArgumentTypeError,
@@ -25,33 +25,6 @@ from tidegate.connectors.redis_sink import RedisSink
 from tidegate.operators.sink import CommitterContext, SinkGuarantee
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
-
-
-def redis_server() -> Server:
-    program = binary("redis-server", "redis-server")
-
-    def command(server: Server) -> list[str]:
-        options = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
-        return [
-            program,
-            "--port",
-            str(server.port),
-            *options,
-            "--requirepass",
-            PASSWORD,
-            "--dir",
-            str(server.directory),
-        ]
-
-    return Server("redis", command, answers=lambda s: client_of(s).ping())
-
-
-def url_of(server: Server, password: str = PASSWORD) -> str:
-    return f"redis://:{password}@127.0.0.1:{server.port}/0"
-
-
-def client_of(server: Server) -> Any:
-    return redis.from_url(url_of(server))
 
 
 @pytest.fixture(scope="module")
