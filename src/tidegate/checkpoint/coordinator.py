@@ -21,6 +21,7 @@ from tidegate.checkpoint.history import (
     HistoryEntry,
     blank_entry,
     entry_of,
+    output_of,
 )
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus
@@ -176,7 +177,8 @@ class CheckpointCoordinator:
         self._failures.completed()
         pending.figures.stored(completed.sizes)
         pending.figures.passed("complete", self._now())
-        self.history.remember(self._entry(pending, CheckpointStatus.COMPLETED, round=completed.metadata.round))
+        round, output = completed.metadata.round, output_of(completed.metadata)
+        self.history.remember(self._entry(pending, CheckpointStatus.COMPLETED, round=round, output=output))
 
     def not_stored(self, pending: PendingCheckpoint, error: StorageError) -> None:
         """Step 7 failed: aborted and counted, ``CheckpointError`` when once too often. The round stays accepted and what it
@@ -274,6 +276,7 @@ class CheckpointCoordinator:
         status: CheckpointStatus,
         *,
         round: int = 0,
+        output: int | None = None,
         reason: str = "",
         message: str = "",
     ) -> HistoryEntry:
@@ -294,6 +297,7 @@ class CheckpointCoordinator:
             in_flight_bytes=figures.in_flight_bytes,
             in_flight_records=figures.in_flight_records,
             behind=figures.behind,
+            output=output,
             steps_ms=dict(figures.steps_ms),
             operators=dict(figures.operators),
         )

@@ -312,6 +312,19 @@ def verified_copy(source: Files, path: str, target: Files, name: str, *, size: i
         writer.close()
 
 
+def verify_content(source: Files, path: str, *, size: int, hash: str) -> None:
+    """Read a file in pieces. ``CorruptFileError`` if it is not what was written."""
+    expected, digest, found = f"{size} bytes, xxh3-128 {hash}", xxhash.xxh3_128(), 0
+    with source.open_stream(path, expected) as stream:
+        while data := _piece(source, path, stream):
+            digest.update(data)
+            found += len(data)
+    if (found, digest.hexdigest()) != (size, hash):
+        raise corrupt(
+            source.location(path), expected, f"{found} bytes, xxh3-128 {digest.hexdigest()}", purpose=source.purpose
+        )
+
+
 def _piece(source: Files, path: str, stream: BinaryIO) -> bytes:
     with _storage_errors("read", source.location(path), source.purpose):
         return stream.read(_PIECE)

@@ -544,6 +544,13 @@ START_ANEW = _option(
     "Let a job begin with empty state though it was cancelled before, its checkpoints deleted, and its output is there. "
     "It never skips a checkpoint that is kept.",
 )
+RESTORE_PREVIOUS = _option(
+    "tidegate.restore-previous",
+    BOOL,
+    False,
+    "If the latest checkpoint is damaged, go on from the one before, when the job is started. Every file of it is read first. "
+    "Refused if output of the damaged one has, or may have, been committed.",
+)
 REQUIRE = _option(
     "tidegate.require-guarantee",
     choice(["exactly-once", "at-least-once", "at-most-once"]),

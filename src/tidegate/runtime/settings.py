@@ -35,6 +35,7 @@ class JobSettings:
     """The job owns the snapshot it starts from."""
     ignore_unclaimed_state: bool
     start_anew: bool
+    restore_previous: bool
     required_guarantee: str | None
     lease_timeout_ms: int
     commit_attempts: int
@@ -98,6 +99,7 @@ class JobSettings:
             claims=get(options.RECOVERY_CLAIM) == "CLAIM",
             ignore_unclaimed_state=get(options.RECOVERY_IGNORE_UNCLAIMED),
             start_anew=get(options.START_ANEW),
+            restore_previous=get(options.RESTORE_PREVIOUS),
             required_guarantee=get(options.REQUIRE),
             lease_timeout_ms=get(options.LEASE_TIMEOUT),
             commit_attempts=get(options.COMMIT_ATTEMPTS),
