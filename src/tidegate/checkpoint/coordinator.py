@@ -120,6 +120,13 @@ class CheckpointCoordinator:
         expected = self._trigger.expected(self._now())
         return min(at_most, max(at_least, expected)) + self._policy.aligned_timeout_ms
 
+    def take_ahead(self) -> None:
+        """The id of the next step 1, if storage is slow. That it fails is told when the id is needed."""
+        try:
+            self._lease.take_ahead()
+        except StorageError as error:
+            logger.warning("no id taken ahead: %s", error)
+
     def is_expired(self, pending: PendingCheckpoint) -> bool:
         return pending.is_expired(self._now())
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
-from tidegate.common.files import Files
 from tidegate.graph.plan import Chain, ChainNode
 from tidegate.operators import registry
 from tidegate.operators.codegen import Loop
@@ -48,7 +47,7 @@ class Subtask:
         tagging: Collection[int],
     ) -> None:
         self.chain, self.index, self.settings = chain, index, settings
-        self.files = Files(settings.root)
+        self.files = settings.state_files()
         self.rewrites = rewrites if settings.inline else Rewrites()
         self.channels = [(e, s) for e in chain.inputs for s in range(senders[e.source])]
         self.packers = {e.id: Packer(e.record_type) for e in chain.inputs}

@@ -51,6 +51,9 @@ class JobSettings:
     state_backend: str
     stores: StoreOptions
     merges: MergePolicy
+    upload: str
+    """When state files are stored: ``auto``, ``with-round`` or ``behind``."""
+    transfer_threads: int
     cache_bytes: int
     chunk_records: int
     object_reuse: bool
@@ -113,6 +116,8 @@ class JobSettings:
             state_backend=get(options.STATE_BACKEND),
             merges=MergePolicy.of(get),
             stores=StoreOptions(get(options.MAP_SIZE), RocksdbOptions.of(get)),
+            upload=get(options.UPLOAD),
+            transfer_threads=get(options.TRANSFER_THREADS),
             cache_bytes=get(options.CACHE_SIZE),
             chunk_records=get(options.CHUNK_RECORDS),
             object_reuse=get(options.OBJECT_REUSE),
