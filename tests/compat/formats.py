@@ -22,11 +22,13 @@ from tidegate.checkpoint.lease_records import AttemptStatus, Claim, LiveRecord, 
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.checkpoint.owner import Owner
 from tidegate.common.files import Files
-from tidegate.state import segments
+from tidegate.state import in_flight, segments
+from tidegate.state.in_flight import InFlightLog, InFlightPart
 from tidegate.state.layout import STATE, TIMERS
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
 from tidegate.state.snapshot import (
     GENERATOR,
+    IN_FLIGHT,
     KEYED,
     SPLITS,
     WRITER,
@@ -92,6 +94,30 @@ def _metadata() -> CheckpointMetadata:
             operator("out", sink, committables=[msgspec.msgpack.encode({"file": "a"})]),
         ],
     )
+
+
+def _in_flight() -> CheckpointMetadata:
+    """Records in flight in front of a keyed operator, with a clip and a second turn, and of two splits of a source."""
+    first = StateFile("shared/0013-0-41-ab-0.in-flight", 321, "22" * 16, "ab-41", KeyGroupRange(0, 0), 5)
+    keyed = InFlightLog(
+        (first,), 40, 300, 2, 7, 1600, 1690, ("00ff/0/",), groups=KeyGroupRange(3, 9), clipped=True, pinned=True
+    )
+    splits = [InFlightLog((first,), 3, 30, split="s-0"), InFlightLog((first,), 4, 40, split="s-1", ends=True)]
+    parts = {
+        "totals": InFlightPart((keyed, msgspec.structs.replace(keyed, turn=1))),
+        "numbers": InFlightPart(tuple(splits)),
+    }
+    operators = [
+        OperatorState(
+            uid_hash=f"{len(name):032x}",
+            name=name,
+            parallelism=1,
+            max_parallelism=128,
+            subtasks=[OperatorSnapshot({IN_FLIGHT: part})],
+        )
+        for name, part in parts.items()
+    ]
+    return msgspec.structs.replace(_metadata(), operators=operators)
 
 
 def _stored_parts() -> CheckpointMetadata:
@@ -185,6 +211,26 @@ def _read_segment(data: bytes) -> list[tuple[int, list[Any]]]:
         return [(batch.table, batch.flat) for batch in segments.read(files, ref)]
 
 
+_KEPT = [
+    in_flight.KeptRow("00ff/0/", 1600, 2, b"\x92\x01\x02", b"\x92\x05\x06", None),
+    in_flight.KeptRow("00ff/0/late", 1700, 1, b"\x91\xa1a", None, b"\x91\x07"),
+]
+
+
+def _write_kept(rows: list[in_flight.KeptRow]) -> bytes:
+    with tempfile.TemporaryDirectory() as directory:
+        files = Files(directory)
+        in_flight.write(files, "shared/x", "v", rows)
+        return files.read_bytes("shared/x")
+
+
+def _read_kept(data: bytes) -> list[in_flight.KeptRow]:
+    with tempfile.TemporaryDirectory() as directory:
+        files = Files(directory)
+        handle = files.write("x", data)
+        return in_flight.read(files, StateFile("x", handle.size, handle.hash, "v", GROUPS))
+
+
 FORMATS = [
     Format(
         "metadata",
@@ -200,6 +246,14 @@ FORMATS = [
         metadata.encode_metadata,
         lambda data: metadata.decode_metadata("golden", data),
     ),
+    Format(
+        "metadata-in-flight",
+        metadata.WITH_RECORDS,
+        _in_flight(),
+        metadata.encode_metadata,
+        lambda data: metadata.decode_metadata("golden", data),
+    ),
+    Format("in-flight", in_flight.FORMAT, _KEPT, _write_kept, _read_kept),
     _record("lease-claim", Claim(3, "n" * 8, "f" * 32, Owner("host", 4711, "99", "boot"), 1_700_000_000_000, 30_000)),
     _record("lease-restored", RestoredRecord(RestorePoint(7, 3, "s3://other/chk-7"))),
     _record(
