@@ -174,14 +174,6 @@ class ChannelBacklog(_Backlog):
         self.end = min((r.log.end for r in self.readers if r.log.turn == last), default=MIN_WATERMARK)
         """Event time behind all that waits."""
 
-    @property
-    def is_mixed(self) -> bool:
-        """Behind a rescale logs of several subtasks are one subtask's now. Of records with keys nobody can tell, and the event time
-        of each log is known. But if time is told from the records themselves, in this chain, those of one log would make those of
-        the others late."""
-        unkeyed = [reader.log.turn for reader in self.readers if reader.log.groups is None]
-        return len(unkeyed) > len(set(unkeyed))
-
     def next(self) -> LogReader | None:
         """The log whose turn it is, and of several the one whose event time is behind."""
         waiting = [reader for reader in self.readers if reader.waits]

@@ -75,8 +75,6 @@ class ChannelFeed:
         head.above.watermark, head.above.idle = current, False
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
-        while self._backlog.is_mixed and (waiting := self._backlog.next()) is not None:
-            yield partial(self._work_off_mixed, waiting)  # all of it, before event time goes on
         while (waiting := self._backlog.next()) is not None and not self._is_over:
             yield partial(self._work_off, waiting)
         for row in rows:
@@ -88,29 +86,22 @@ class ChannelFeed:
 
     def _work_off(self, reader: LogReader) -> None:
         """The next chunk of what waits, or as much of it as there is time for."""
-        self._pass(self._backlog.watermark)
-        self._process_row(reader, self._pace)
-        if not self._backlog.waits:
-            self._pass(self._backlog.end)
-
-    def _work_off_mixed(self, reader: LogReader) -> None:
-        self._process_row(reader, None)
-        self._subtask.cut(everything=False)
-        if not self._backlog.waits:
-            self._pass(self._backlog.end)
-
-    def _process_row(self, reader: LogReader, pace: Pace | None) -> None:
         subtask, row = self._subtask, reader.row
+        self._pass(self._backlog.watermark)
         edge = subtask.edges[row.channel]
         values, keys, times = unpacked(subtask.packers[edge], row.values, row.keys, row.times)
         numbers = chosen(reader, keys, subtask.chain.head.operator.max_parallelism)
         if numbers is None:
-            reader.took(self._process(edge, values, keys, times, pace, reader.taken))
+            reader.took(self._process(edge, values, keys, times, self._pace, reader.taken))
         else:
             records = values.rows() if isinstance(values, ColumnBatch) else values
             values, keys = [records[n] for n in numbers], [keys[n] for n in numbers] if keys is not None else None
-            taken = self._process(edge, values, keys, None if times is None else [times[n] for n in numbers], pace)
+            taken = self._process(
+                edge, values, keys, None if times is None else [times[n] for n in numbers], self._pace
+            )
             reader.took(numbers[taken] if taken < len(numbers) else row.records)
+        if not self._backlog.waits:
+            self._pass(self._backlog.end)
 
     def _receive(self, row: Row) -> None:
         marks = self._input.watermarks

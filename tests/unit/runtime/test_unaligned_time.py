@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 from slow_jobs import UNALIGNED, Slow, SlowJob, Time
-from test_unaligned import crash_behind
 
 from tidegate.common.time import Duration
-from tidegate.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
+from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.datastream import ProcessFunction, StreamExecutionEnvironment
 from tidegate.testing.sources import At, ScriptedSource
 
@@ -58,30 +57,3 @@ def test_a_source_that_is_not_asked_is_not_idle(settings: dict[str, Any], tmp_pa
     job = SlowJob(tmp_path, build)
     job.run(**settings)
     assert [seen for seen in Time.seen if isinstance(seen, tuple)] == []
-
-
-def timed_behind_a_shuffle(env: StreamExecutionEnvironment) -> Any:
-    """Time is told from records that several subtasks had in flight."""
-    numbers = source(env, "numbers", 100_000, WatermarkStrategy.no_watermarks(), list(range(900)))
-    timed = (
-        numbers.rebalance()
-        .map(Slow())
-        .assign_timestamps_and_watermarks(
-            WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Itself())
-        )
-    )
-    return timed.process(Late())
-
-
-class Itself(TimestampAssigner):
-    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
-        return int(value)
-
-
-@pytest.mark.parametrize("parallelism", [1, 2])
-def test_what_several_subtasks_had_in_flight_is_not_late_in_one(parallelism: int, tmp_path: Path) -> None:
-    job = SlowJob(tmp_path, timed_behind_a_shuffle)
-    crash_behind(job, 3, **{"parallelism.default": 3})
-    job.run(parallelism, **UNALIGNED)
-    assert [seen for seen in Time.seen if isinstance(seen, tuple)] == []
-    assert job.written() == list(range(900))
