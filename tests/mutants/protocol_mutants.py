@@ -129,7 +129,7 @@ MUTANTS = [
         "runtime/attempt_checkpoints.py",
         "        needed = progress.paths() | self._lane.paths() | self._savepoints.paths()",
         "        needed = progress.paths() | self._savepoints.paths()",
-        "concurrent",
+        "held",
     ),
     Mutant(
         "sweep files that the restored checkpoint refers to",
@@ -253,6 +253,6 @@ MUTANTS = [
         "runtime/checkpoint_lane.py",
         "            self._broken = True\n",
         "",
-        "repeats",
+        "round sinks",
     ),
 ]

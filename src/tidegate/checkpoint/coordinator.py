@@ -21,6 +21,7 @@ from tidegate.checkpoint.history import (
     HistoryEntry,
     blank_entry,
     entry_of,
+    output_of,
 )
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus
@@ -100,6 +101,13 @@ class CheckpointCoordinator:
         faults.point("C1.triggered", checkpoint_id=checkpoint_id)
         return pending
 
+    def take_ahead(self) -> None:
+        """The id of the next step 1, if storage is slow. That it fails is told when the id is needed."""
+        try:
+            self._lease.take_ahead()
+        except StorageError as error:
+            logger.warning("no id taken ahead: %s", error)
+
     def is_expired(self, pending: PendingCheckpoint) -> bool:
         return pending.is_expired(self._now())
 
@@ -169,7 +177,8 @@ class CheckpointCoordinator:
         self._failures.completed()
         pending.figures.stored(completed.sizes)
         pending.figures.passed("complete", self._now())
-        self.history.remember(self._entry(pending, CheckpointStatus.COMPLETED, round=completed.metadata.round))
+        round, output = completed.metadata.round, output_of(completed.metadata)
+        self.history.remember(self._entry(pending, CheckpointStatus.COMPLETED, round=round, output=output))
 
     def not_stored(self, pending: PendingCheckpoint, error: StorageError) -> None:
         """Step 7 failed: aborted and counted, ``CheckpointError`` when once too often. The round stays accepted and what it
@@ -267,6 +276,7 @@ class CheckpointCoordinator:
         status: CheckpointStatus,
         *,
         round: int = 0,
+        output: int | None = None,
         reason: str = "",
         message: str = "",
     ) -> HistoryEntry:
@@ -287,6 +297,7 @@ class CheckpointCoordinator:
             in_flight_bytes=figures.in_flight_bytes,
             in_flight_records=figures.in_flight_records,
             behind=figures.behind,
+            output=output,
             steps_ms=dict(figures.steps_ms),
             operators=dict(figures.operators),
         )

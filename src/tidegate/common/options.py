@@ -446,6 +446,13 @@ ROCKSDB_THREADS = _option(
     "Threads that write and merge files in the background.",
     check=_between(1, 256),
 )
+TRANSFER_THREADS = _option(
+    "state.backend.rocksdb.checkpoint.transfer.thread.num",
+    INT,
+    4,
+    "State files that a checkpoint stores at once, with any backend, where they wait for it (tidegate.state.upload).",
+    check=_between(1, 256),
+)
 ROCKSDB_PREDEFINED = _option(
     "state.backend.rocksdb.predefined-options",
     choice(["DEFAULT", "SPINNING_DISK_OPTIMIZED", "SPINNING_DISK_OPTIMIZED_HIGH_MEM", "FLASH_SSD_OPTIMIZED"]),
@@ -537,6 +544,13 @@ START_ANEW = _option(
     "Let a job begin with empty state though it was cancelled before, its checkpoints deleted, and its output is there. "
     "It never skips a checkpoint that is kept.",
 )
+RESTORE_PREVIOUS = _option(
+    "tidegate.restore-previous",
+    BOOL,
+    False,
+    "If the latest checkpoint is damaged, go on from the one before, when the job is started. Every file of it is read first. "
+    "Refused if output of the damaged one has, or may have, been committed.",
+)
 REQUIRE = _option(
     "tidegate.require-guarantee",
     choice(["exactly-once", "at-least-once", "at-most-once"]),
@@ -566,6 +580,14 @@ LOCAL_DIR = _option(
     None,
     "Home of the local stores; io.tmp.dirs if not set.",
     "state.backend.local-dir",
+)
+UPLOAD = _option(
+    "tidegate.state.upload",
+    choice(["auto", "with-round", "behind"]),
+    "auto",
+    "When state files are stored: with their round, which then waits for storage; or behind it, with the checkpoint, from the "
+    "home of local stores. The second needs tasks and driver on one host (a local master). auto: behind there if storage is "
+    "remote (s3, hdfs ...), else with the round.",
 )
 MAP_SIZE = _option(
     "tidegate.state.map-size", MEMORY, 64 << 30, "Most one local store may grow to.", check=_at_least(1 << 20, " bytes")

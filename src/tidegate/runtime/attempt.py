@@ -242,7 +242,8 @@ class Attempt:
 
     def _ask_for_savepoint(self, command: SavepointCommand) -> None:
         if self._checkpoints.closed:
-            return command.fail(RefusedError("A savepoint could not be taken.", found=CLOSED))
+            rule, cure = "A savepoint that was asked for could not be taken.", "set it to true"
+            return command.fail(RefusedError(rule, found=CLOSED, cure=cure))
         if self._savepoints.ask(command):
             if self._sources is not None:  # planned, and not begun: as good as not planned
                 self._planner.discard()

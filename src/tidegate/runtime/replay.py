@@ -77,7 +77,7 @@ class LocalRounds:
     """Levels in one process, one subtask after the other. ``failed``: it has come to a failure, and ``stopped`` was told."""
 
     def __init__(self, spec: JobSpec, directory: str, stopped: Stopped) -> None:
-        own = {"root": directory, "local_root": f"{directory}/local", "inline": False, "replays": True}
+        own = {"root": directory, "local_root": f"{directory}/local", "spool": None, "inline": False, "replays": True}
         self._spec = replace(spec, settings=replace(spec.settings, **own))  # type: ignore[arg-type]
         self._job = _WatchedJob(self._spec, self._on_failure)
         self._stopped, self.failed = stopped, False

@@ -18,10 +18,11 @@ from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import Lineage, read_lineage
 from tidegate.checkpoint.locate import Located, locate_own
 from tidegate.checkpoint.misfits import Misfit, named
+from tidegate.checkpoint.previous import offering_previous
 from tidegate.checkpoint.recovery import Recovery, decide, origin_of
 from tidegate.checkpoint.savepoint import Ending, NewSavepoint, discard_unfinished
 from tidegate.common.clock import Clock
-from tidegate.common.errors import FencedError, RestoreError
+from tidegate.common.errors import CorruptFileError, FencedError, RestoreError
 from tidegate.common.files import Files
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program
@@ -104,10 +105,10 @@ class Restoring:
         files, settings = self._job.files, self._job.settings
         path = settings.recovery_path
         if not path or not first:
-            return decide(files, lease)
+            return decide(files, lease, previous=first and settings.restore_previous)
         if not Files(path).root.startswith(files.root + "/"):
             self._refuse_beside_own(read_lineage(files, below=lease.token), path)
-        recovery = decide(files, lease, path, claim=settings.claims)
+        recovery = decide(files, lease, path, claim=settings.claims, previous=settings.restore_previous)
         if recovery.claimed and recovery.located is not None and recovery.located.directory:
             refuse_if_held(recovery.located.root, self._job.clock, self._job.liveness)
         return recovery
@@ -131,7 +132,12 @@ class Restoring:
     # -- what is restored ------------------------------------------------------------------------------------------------
 
     def _check(self, claimed: Claimed, recovery: Recovery, first: bool) -> Checked:
-        graph, progress, positions, misfits = read_restored(self._job, recovery.located)
+        try:
+            graph, progress, positions, misfits = read_restored(self._job, recovery.located)
+        except CorruptFileError as damage:
+            if recovery.begins:
+                raise
+            raise offering_previous(damage, self._job.files, recovery.lineage) from damage
         refused: list[Misfit] = []
         # The planner refuses what cannot be read, before Spark starts.
         planner = self._new_planner(claimed.lease, graph, positions, refused)

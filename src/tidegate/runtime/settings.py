@@ -35,6 +35,7 @@ class JobSettings:
     """The job owns the snapshot it starts from."""
     ignore_unclaimed_state: bool
     start_anew: bool
+    restore_previous: bool
     required_guarantee: str | None
     lease_timeout_ms: int
     commit_attempts: int
@@ -47,6 +48,9 @@ class JobSettings:
     state_backend: str
     stores: StoreOptions
     merges: MergePolicy
+    upload: str
+    """When state files are stored: ``auto``, ``with-round`` or ``behind``."""
+    transfer_threads: int
     cache_bytes: int
     chunk_records: int
     object_reuse: bool
@@ -95,6 +99,7 @@ class JobSettings:
             claims=get(options.RECOVERY_CLAIM) == "CLAIM",
             ignore_unclaimed_state=get(options.RECOVERY_IGNORE_UNCLAIMED),
             start_anew=get(options.START_ANEW),
+            restore_previous=get(options.RESTORE_PREVIOUS),
             required_guarantee=get(options.REQUIRE),
             lease_timeout_ms=get(options.LEASE_TIMEOUT),
             commit_attempts=get(options.COMMIT_ATTEMPTS),
@@ -106,6 +111,8 @@ class JobSettings:
             state_backend=get(options.STATE_BACKEND),
             merges=MergePolicy.of(get),
             stores=StoreOptions(get(options.MAP_SIZE), RocksdbOptions.of(get)),
+            upload=get(options.UPLOAD),
+            transfer_threads=get(options.TRANSFER_THREADS),
             cache_bytes=get(options.CACHE_SIZE),
             chunk_records=get(options.CHUNK_RECORDS),
             object_reuse=get(options.OBJECT_REUSE),

@@ -31,6 +31,7 @@ INCREMENTAL, CHANGELOG = "execution.checkpointing.incremental", "state.changelog
 STORED: dict[str, dict[str, Any]] = {
     "incremental": {INCREMENTAL: True},
     "full": {INCREMENTAL: False},
+    "behind": {INCREMENTAL: True, "tidegate.state.upload": "behind"},
     "changelog": {CHANGELOG: True, "state.changelog.periodic-materialize.interval": 150},
 }
 STATES: dict[str, dict[str, Any]] = {
