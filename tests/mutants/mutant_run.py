@@ -109,6 +109,13 @@ def cases(first: str) -> Iterator[Any]:
         kinds = (torn(seed, rerun=0.15) for seed in range(60))
     elif first == "tries":
         kinds = (torn(seed, rerun_whole=0.3, die=0.1) for seed in range(60))
+    elif first == "in flight":
+        crashes = tuple(Fault(life, "C7.subsumed", 1, Kind.CRASH) for life in range(2))
+        rescaled = itertools.product(range(4), SCENARIOS)
+        kinds = itertools.chain(
+            (Case(scenario, seed, crashes, parallelism=(1, 3, 2), unaligned=1) for seed, scenario in rescaled),
+            (replace(random_case(seed), unaligned=1, concurrent=1, repeats=0) for seed in range(60)),
+        )
     elif first == "repeats":
         kinds = itertools.chain(at_points(Kind.CRASH, 1), at_points(Kind.ERROR, 1))
     else:

@@ -146,6 +146,8 @@ def entry_of(metadata: CheckpointMetadata, metadata_bytes: int = 0) -> HistoryEn
         duration_ms=metadata.complete_ms - metadata.trigger_ms,
         round=metadata.round,
         size=sizes.size,
+        in_flight_bytes=metadata.in_flight_bytes,
+        in_flight_records=metadata.in_flight_records,
         output=output_of(metadata),
         operators={
             uid: OperatorFigures(name=name, size=size) for uid, (name, size, _) in sizes.operators.items() if size

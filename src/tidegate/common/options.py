@@ -93,8 +93,6 @@ def _job_id(value: str) -> str | None:
     return None if fits else "must be 1 to 64 letters, digits, '_', '.' or '-', because it names a directory"
 
 
-_UNALIGNED = "it is of unaligned checkpoints, which this version does not take"
-
 # -- program and execution --------------------------------------------------------------------------
 
 PARALLELISM = _option(
@@ -264,19 +262,31 @@ UNALIGNED = _option(
     "execution.checkpointing.unaligned.enabled",
     BOOL,
     False,
-    "In-flight data as part of the checkpoint: refused in this version.",
+    "A checkpoint need not wait for the records in front of it: what subtasks have received and not processed is a part of it. "
+    "Needs EXACTLY_ONCE and one concurrent checkpoint.",
     "execution.checkpointing.unaligned",
 )
 FORCE_UNALIGNED = _option(
-    "execution.checkpointing.unaligned.forced", BOOL, False, "Unaligned also where it is not advised.", note=_UNALIGNED
+    "execution.checkpointing.unaligned.forced",
+    BOOL,
+    False,
+    "With unaligned checkpoints: also records of forward and rescale connections, and those that a custom partitioner has spread, "
+    "may be in flight. Such a checkpoint restores with the same parallelism only. What is broadcast never is in flight.",
 )
 ALIGNED_TIMEOUT = _option(
     "execution.checkpointing.aligned-checkpoint-timeout",
     DURATION,
     0,
-    "When an aligned checkpoint turns unaligned; 0: unaligned from the start.",
+    "With unaligned checkpoints: how long after it is due a checkpoint waits for the records in front of it; then it turns "
+    "unaligned. 0: it is from the start.",
     "execution.checkpointing.alignment-timeout",
-    note=_UNALIGNED,
+    check=_at_least(0),
+)
+IGNORED_IN_FLIGHT = _option(
+    "execution.checkpointing.recover-without-channel-state.checkpoint-id",
+    INT,
+    -1,
+    "If the checkpoint with this id is restored, its records in flight are dropped. -1: of none.",
 )
 INCREMENTAL = _option(
     "execution.checkpointing.incremental",

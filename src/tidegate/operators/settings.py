@@ -48,6 +48,8 @@ class Settings:
     """The token of the job attempt: it grows from attempt to attempt."""
     publishes_rounds: bool = False
     """What sinks prepare is committed with its round, and not with a checkpoint (at-least-once)."""
+    force_unaligned: bool = False
+    """Records that a partitioner of the user's has spread may wait in a checkpoint too."""
     replays: bool = False
     """A round is run again to be looked at (``runtime/replay.py``): no sink is touched."""
     now_ms: Callable[[], int] = _system_now_ms

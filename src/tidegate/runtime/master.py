@@ -433,6 +433,7 @@ class JobMaster:
             parameters=dict(settings.parameters),
             cached_files={file.name: file.path for file in Dependencies.of(self._program.configuration).cached_files},
             object_reuse=settings.object_reuse,
+            force_unaligned=settings.force_unaligned,
             inline=settings.inline_functions,
             batch_mode=settings.batch_mode,
             watermark_interval_ms=settings.watermark_interval_ms,

@@ -64,13 +64,13 @@ def replay(failed: FailedRound, directory: str, stopped: Stopped) -> bool:
 
 
 def moved(plan: RoundPlan, there: Callable[[StateFile], StateFile]) -> RoundPlan:
-    """The plan for subtasks that write elsewhere than where their files are."""
+    """The plan for subtasks that write elsewhere than where their files are, and have time to process all of it."""
 
     def task(one: TaskPlan) -> TaskPlan:
         snapshots = {n: snapshot.with_files(there) for n, snapshot in one.snapshots.items()}
         return replace(one, snapshots=snapshots, compact={}, replaced={})
 
-    return RoundPlan(plan.context, [[task(one) for one in level] for level in plan.tasks])
+    return RoundPlan(replace(plan.context, deadline_ms=None), [[task(one) for one in level] for level in plan.tasks])
 
 
 class LocalRounds:

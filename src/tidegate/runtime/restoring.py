@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from tidegate.common.files import Files
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program
 from tidegate.operators.source import SourceContext
-from tidegate.runtime import rehearsal
+from tidegate.runtime import in_flight, rehearsal
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.life_cycle import Act, Checked, Claimed, FinishedBefore, Heartbeat, Restored
 from tidegate.runtime.planner import SourcePlanner
@@ -54,8 +54,9 @@ class Submission:
     liveness: Liveness
     claims: set[str] = field(default_factory=set)
 
-    def graph(self, restored_max: Mapping[str, int]) -> JobGraph:
-        return build(self.program, self.settings.parallelism, self.settings.max_parallelism, restored_max)
+    def graph(self, restored_max: Mapping[str, int], heads: Collection[str] = ()) -> JobGraph:
+        settings = self.settings
+        return build(self.program, settings.parallelism, settings.max_parallelism, restored_max, heads)
 
 
 class Restoring:
@@ -293,8 +294,9 @@ def read_restored(job: Submission, located: Located | None) -> Read:
     if located is None:
         graph = job.graph({})
         return Read(graph, Progress(graph), {})
-    metadata = located.metadata
-    graph = job.graph({o.uid_hash: o.max_parallelism for o in metadata.operators})
+    metadata = in_flight.restored(located.metadata, located.address, job.settings)
+    heads = {o.uid_hash for o in metadata.operators if o.in_flight()}
+    graph = job.graph({o.uid_hash: o.max_parallelism for o in metadata.operators}, heads)
     located.check_files()
     matched = match_operators(
         metadata,
@@ -302,6 +304,7 @@ def read_restored(job: Submission, located: Located | None) -> Read:
         where=located.address,
         allow_non_restored_state=job.settings.ignore_unclaimed_state,
     )
+    in_flight.check_channels(graph, matched.states, located.address)
     root = "" if located.root.root == job.files.root else located.root.root
     progress = Progress.restored(graph, matched.states, root=root)
     positions = {o.id: matched.states[o.uid_hash].source for o in graph.operators if o.uid_hash in matched.states}

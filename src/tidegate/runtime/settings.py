@@ -34,6 +34,9 @@ class JobSettings:
     claims: bool
     """The job owns the snapshot it starts from."""
     ignore_unclaimed_state: bool
+    ignored_in_flight_of: int
+    """The checkpoint whose records in flight are dropped if it is restored; below 0: none."""
+    force_unaligned: bool
     start_anew: bool
     restore_previous: bool
     required_guarantee: str | None
@@ -98,6 +101,8 @@ class JobSettings:
             recovery_path=get(options.RECOVERY_PATH),
             claims=get(options.RECOVERY_CLAIM) == "CLAIM",
             ignore_unclaimed_state=get(options.RECOVERY_IGNORE_UNCLAIMED),
+            ignored_in_flight_of=get(options.IGNORED_IN_FLIGHT),
+            force_unaligned=get(options.FORCE_UNALIGNED),
             start_anew=get(options.START_ANEW),
             restore_previous=get(options.RESTORE_PREVIOUS),
             required_guarantee=get(options.REQUIRE),

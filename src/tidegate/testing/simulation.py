@@ -99,6 +99,8 @@ class Simulation:
         self.concurrent = self.settings.get(options.CHECKPOINT_CONCURRENT.key, 1) > 1
         observer = RepeatingObserver if self.repeats else OutputObserver
         self.observers = [observer(output) for output in scenario.outputs(self.place)]
+        for seen in self.observers:
+            seen.unaligned = bool(self.settings.get(options.UNALIGNED.key))
 
     def new_life(self, planned: Iterable[Fault] = (), parallelism: int = 2) -> Life:
         life = Life(self, len(self.lives), planned, parallelism)
