@@ -9,7 +9,8 @@ from databases import PASSWORD
 from server import Server, binary
 
 
-def redis_server() -> Server:
+def redis_server(*more: str) -> Server:
+    """``more``: options, behind ours."""
     program = binary("redis-server", "redis-server")
 
     def command(server: Server) -> list[str]:
@@ -23,6 +24,7 @@ def redis_server() -> Server:
             PASSWORD,
             "--dir",
             str(server.directory),
+            *more,
         ]
 
     return Server("redis", command, answers=lambda s: client_of(s).ping())
