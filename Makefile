@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers crash soak mutants s3 test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
+.PHONY: setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers crash soak mutants s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
 
 setup: $(VENV)/.setup-done
 
@@ -59,6 +59,11 @@ soak: setup
 s3: setup
 	$(BIN)/uv pip install --quiet --python $(BIN)/python "moto[server]>=5.1" "s3fs>=2025.3"
 	$(BIN)/python -m pytest -m slow tests/servers/test_s3_storage.py
+
+# The same on HDFS, Hadoop's mini cluster: one jar comes from Maven Central the first time (56 MB), the others from pyspark.
+hdfs: setup
+	$(BIN)/uv pip install --quiet --python $(BIN)/python "hdfs-native>=0.14"
+	$(BIN)/python -m pytest -m slow tests/servers/test_hdfs_storage.py
 
 # Mutants of the protocol, each run against the simulated fault tests: all must be caught. Or one: make mutants MUTANT="ignore the lease".
 mutants: setup

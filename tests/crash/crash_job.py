@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,10 +44,13 @@ def key_of(number: int) -> str:
 
 class Counter(KeyedProcessFunction):
     def open(self, runtime_context: Any) -> None:
+        self.seconds = float(os.environ.get("CRASH_JOB_SLOW_MS", "0")) / 1000
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
         self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.LONG()))
 
     def process_element(self, value: Order, ctx: KeyedProcessFunction.Context) -> Any:
+        if self.seconds:
+            time.sleep(self.seconds)
         count = (self.count.value() or 0) + 1
         self.count.update(count)
         self.total.update((self.total.value() or 0) + value.number)

@@ -57,6 +57,9 @@ class TestKafkaSource(SourceContract):
 class TestKafkaSink(SinkContract):
     """Each test directory has a topic of its own."""
 
+    test_killed_at_any_point_of_an_attempt = pytest.mark.slow(SinkContract.test_killed_at_any_point_of_an_attempt)
+    test_killed_at_any_point_of_a_restore = pytest.mark.slow(SinkContract.test_killed_at_any_point_of_a_restore)
+
     @pytest.fixture(autouse=True)
     def _servers(self, broker: Broker, topics: Topics) -> None:
         self.servers, self.topics = broker.bootstrap_servers, topics

@@ -5,6 +5,7 @@ Each runs in a process of its own, whose imports give the patched source. Some o
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -13,6 +14,7 @@ import logging
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -76,11 +78,17 @@ def cases(first: str) -> Iterator[Any]:
         every = [cases_of(scenario, kind, repeats) for scenario in SCENARIOS]
         return (case for row in itertools.zip_longest(*every) for case in row if case is not None)
 
-    def merging(concurrent: int) -> Iterator[Any]:
+    def merging(concurrent: int, repeats: int = 0) -> Iterator[Any]:
         for seed, crash in itertools.product(range(20), (200, 400)):
             faults = (Fault(0, "*", crash, Kind.CRASH), Fault(1, "*", crash + 100, Kind.CRASH))
             for scenario in ("states", "keyed_count"):
-                yield Case(scenario, seed, faults, concurrent=concurrent, interval=10, fan_in=2)
+                yield Case(scenario, seed, faults, concurrent=concurrent, interval=10, fan_in=2, repeats=repeats)
+
+    def beside_rounds() -> Iterator[Any]:
+        """A program with a sink that publishes with every round, beside one that waits."""
+        for seed, passing in itertools.product(range(9, 30), range(9, 19, 2)):
+            fault = Fault(1, "K3.ledger.before-commit", passing, Kind.ERROR)
+            yield functools.partial(not_published, seed, fault)
 
     def torn(seed: int, **chances: float) -> Any:
         return replace(random_case(seed), chances=Chances(**chances), faults=())
@@ -89,6 +97,10 @@ def cases(first: str) -> Iterator[Any]:
         kinds: Iterator[Any] = at_points(Kind.CRASH if first == "crashes" else Kind.ERROR)
     elif first == "concurrent":
         kinds = merging(3)
+    elif first == "held":
+        kinds = merging(3, repeats=1)
+    elif first == "round sinks":
+        kinds = beside_rounds()
     elif first == "merges":
         kinds = merging(1)
     elif first == "paused":
@@ -97,12 +109,27 @@ def cases(first: str) -> Iterator[Any]:
         kinds = (torn(seed, rerun=0.15) for seed in range(60))
     elif first == "tries":
         kinds = (torn(seed, rerun_whole=0.3, die=0.1) for seed in range(60))
+    elif first == "in flight":
+        crashes = tuple(Fault(life, "C7.subsumed", 1, Kind.CRASH) for life in range(2))
+        rescaled = itertools.product(range(4), SCENARIOS)
+        kinds = itertools.chain(
+            (Case(scenario, seed, crashes, parallelism=(1, 3, 2), unaligned=1) for seed, scenario in rescaled),
+            (replace(random_case(seed), unaligned=1, concurrent=1, repeats=0) for seed in range(60)),
+        )
     elif first == "repeats":
         kinds = itertools.chain(at_points(Kind.CRASH, 1), at_points(Kind.ERROR, 1))
     else:
         kinds = iter(())
     assert second_life
     return itertools.chain(itertools.islice(kinds, MOST_CASES), (random_case(seed) for seed in range(150)))
+
+
+def not_published(seed: int, fault: Any) -> str | None:
+    from test_round_sinks import ONCE, lost_or_unknown
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
+        problem = lost_or_unknown(root, seed, fault, **ONCE)
+    return f"a sink of rounds, seed {seed}, {fault}\n{problem}" if problem else None
 
 
 def run_one(name: str) -> int:
@@ -117,7 +144,7 @@ def run_one(name: str) -> int:
         from cases import fails
 
         for count, case in enumerate(cases(mutant.cases), start=1):
-            problem = fails(case)
+            problem = case() if callable(case) else fails(case)
             if problem is not None:
                 print(f"{count}\t{_said(problem)}\t{case}")
                 return 0

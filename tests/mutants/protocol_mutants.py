@@ -129,7 +129,7 @@ MUTANTS = [
         "runtime/attempt_checkpoints.py",
         "        needed = progress.paths() | self._lane.paths() | self._savepoints.paths()",
         "        needed = progress.paths() | self._savepoints.paths()",
-        "concurrent",
+        "held",
     ),
     Mutant(
         "sweep files that the restored checkpoint refers to",
@@ -253,6 +253,70 @@ MUTANTS = [
         "runtime/checkpoint_lane.py",
         "            self._broken = True\n",
         "",
-        "repeats",
+        "round sinks",
+    ),
+    Mutant(
+        "drop in-flight data",
+        "operators/backlog.py",
+        """            left = [self._left(reader, writer, whole) for reader in self.readers if reader.waits]
+            return InFlightPart(tuple(self._logs(left, writer)))
+""",
+        "            return None\n",
+        "in flight",
+    ),
+    Mutant(
+        "drop what was in flight before a round that keeps more",
+        "operators/backlog.py",
+        "            return [*(log for log in left if log.turn < turn), _joined(last[0], added)]\n",
+        "            return [*(log for log in left if log.turn < turn), added]\n",
+        "in flight",
+    ),
+    Mutant(
+        "process in-flight records again that are through",
+        "operators/backlog.py",
+        "            first=self._number,\n            taken=self.taken,\n",
+        "",
+        "in flight",
+    ),
+    Mutant(
+        "end a subtask while records wait for it",
+        "operators/feeds.py",
+        "        if self._backlog.waits:\n            return EndOfInput.AHEAD\n",
+        "",
+        "in flight",
+    ),
+    Mutant(
+        "end a job while records are in flight",
+        "runtime/attempt.py",
+        " and self._checkpoints.all_saved and not self.progress.in_flight_records\n",
+        " and self._checkpoints.all_saved\n",
+        "in flight",
+    ),
+    Mutant(
+        "delete files of in-flight data",
+        "state/snapshot.py",
+        "        return [file for part in self.parts.values() if not isinstance(part, ListPart) for file in part.files]\n",
+        "        return [f for p in self.parts.values() if isinstance(p, KeyedPart | StoredPart) for f in p.files]\n",
+        "in flight",
+    ),
+    Mutant(
+        "process new records before those in flight",
+        "operators/feeds.py",
+        "        while (waiting := self._backlog.next()) is not None and not self._is_over:\n"
+        "            yield partial(self._work_off, waiting)\n"
+        "        for row in rows:\n"
+        "            yield partial(self._receive, row)\n",
+        "        for row in rows:\n"
+        "            yield partial(self._receive, row)\n"
+        "        while (waiting := self._backlog.next()) is not None and not self._is_over:\n"
+        "            yield partial(self._work_off, waiting)\n",
+        "in flight",
+    ),
+    Mutant(
+        "give in-flight records to every subtask behind a rescale",
+        "state/in_flight.py",
+        "                    clipped = log.clipped or common != log.groups\n",
+        "                    clipped = False\n",
+        "in flight",
     ),
 ]

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from databases import PASSWORD
-from server import Server, binary
+from redis_servers import client_of, redis_server, url_of
+from server import Server
 
+from tidegate.common import faults
 from tidegate.common.errors import (
     ArgumentTypeError,
     CommitError,
@@ -25,33 +26,6 @@ from tidegate.connectors.redis_sink import RedisSink
 from tidegate.operators.sink import CommitterContext, SinkGuarantee
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
-
-
-def redis_server() -> Server:
-    program = binary("redis-server", "redis-server")
-
-    def command(server: Server) -> list[str]:
-        options = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "yes", "--appendfsync", "always"]
-        return [
-            program,
-            "--port",
-            str(server.port),
-            *options,
-            "--requirepass",
-            PASSWORD,
-            "--dir",
-            str(server.directory),
-        ]
-
-    return Server("redis", command, answers=lambda s: client_of(s).ping())
-
-
-def url_of(server: Server, password: str = PASSWORD) -> str:
-    return f"redis://:{password}@127.0.0.1:{server.port}/0"
-
-
-def client_of(server: Server) -> Any:
-    return redis.from_url(url_of(server))
 
 
 @pytest.fixture(scope="module")
@@ -242,3 +216,87 @@ def test_values_that_redis_has_no_form_for(server: Server, tmp_path: Path, value
     counts = SinkRun(RedisSink.increments(url_of(server), str, by=lambda n: value), str(tmp_path / "s"), lambda n: n)
     with pytest.raises(ArgumentTypeError, match="takes whole numbers"):
         counts.attempt(1)
+
+
+# -- what the server keeps ---------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_may_forget_is_warned_about_and_one_that_evicts_is_refused(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    RedisSink.keys(url_of(server), str, str).validate()
+    assert "may forget" not in caplog.text
+    with redis_server("--appendfsync", "everysec") as own, client_of(own) as client:
+        sink = RedisSink.keys(url_of(own), str, str)
+        sink.validate()
+        assert "appendonly is yes, appendfsync is everysec" in caplog.text
+        client.config_set("maxmemory", "50mb")
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        with pytest.raises(ConfigurationError, match="must not evict what a sink has written") as refused:
+            sink.validate()
+        assert "maxmemory 52428800, maxmemory-policy allkeys-lru" in str(refused.value)
+        RedisSink.keys(url_of(own), str, str, at_once=True).validate()
+        client.config_set("maxmemory-policy", "volatile-lru")
+        sink.validate()
+
+
+def test_a_server_that_does_not_tell_its_settings(caplog: pytest.LogCaptureFixture) -> None:
+    with redis_server("--rename-command", "CONFIG", "") as own:
+        RedisSink.keys(url_of(own), str, str).validate()
+        assert "does not tell its settings" in caplog.text
+
+
+def test_a_server_without_room_fails_the_commit_and_takes_it_later(tmp_path: Path) -> None:
+    """Its disk is its memory: a real limit of a real server. Nothing of the part is there, and nothing is counted twice."""
+    with redis_server("--maxmemory", "3mb") as own, client_of(own) as client:
+        sink = RedisSink.increments(url_of(own), lambda n: f"c{n}" if n else "c" * 4_000_000)
+        run = SinkRun(sink, str(tmp_path / "s"), lambda n: n, 1)
+        run.accept(run.attempt(5, checkpoint=True), 5)
+        run.complete()
+        with pytest.raises(RetryableCommitError, match="must be written to Redis") as full:
+            run.committer.commit(list(run.pending))
+        assert "maxmemory" in str(full.value) and client.get("c1") is None
+        client.config_set("maxmemory", "0")
+        run.commit()
+        run.restore()
+        assert [int(client.get(f"c{n}")) for n in range(1, 5)] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("point", ["K3.redis.before-commit", "K3.redis.committed"])
+def test_the_server_is_killed_at_a_point_and_comes_back(tmp_path: Path, point: str) -> None:
+    with redis_server() as own:
+        run, killed = counting(own, tmp_path), list[str]()
+
+        def hook(name: str, where: dict[str, Any]) -> None:
+            if name == point and not killed:
+                killed.append(name)
+                own.kill()
+
+        run.accept(run.attempt(9, checkpoint=True), 9)
+        run.complete()
+        faults.install(hook)
+        try:
+            with pytest.raises(RetryableCommitError):
+                run.commit()
+        finally:
+            faults.install(None)
+        own.start()
+        run.commit()
+        run.restore()
+        with client_of(own) as client:
+            assert killed and [int(client.get(f"c{n}")) for n in range(3)] == [3, 3, 3]
+
+
+def test_the_server_is_killed_while_tasks_write_at_once(tmp_path: Path) -> None:
+    """The round fails, and is run again when the server is back: each value overwrites what is there."""
+    with redis_server() as own:
+        sink = RedisSink.keys(url_of(own), lambda n: f"k{n % 3}", lambda n: n, at_once=True)
+        run = SinkRun(sink, str(tmp_path), lambda n: n, 1)
+        run.step(6)
+        own.kill()
+        with pytest.raises(ServiceError, match="a server that answers"):
+            run.attempt(6)
+        own.start()
+        run.step(6)
+        with client_of(own) as client:
+            assert client.mget("k0", "k1", "k2") == [b"9", b"10", b"11"]

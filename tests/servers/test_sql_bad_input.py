@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import databases
+import pymysql
 import pytest
 from psycopg import errors
 from sql_cases import Target
@@ -24,6 +25,7 @@ from tidegate.common.errors import (
 )
 from tidegate.common.types import Row
 from tidegate.connectors.delivery import DeliveryGuarantee
+from tidegate.connectors.mysql.failures import translated as of_mysql
 from tidegate.connectors.postgresql.failures import translated
 from tidegate.connectors.sql.sink import SqlSink
 from tidegate.datastream.connectors.postgresql import Table
@@ -73,6 +75,21 @@ def test_a_value_of_the_wrong_type_is_named_with_column_and_key(target: Target, 
     assert "no 'amount' in" in refused(sink, tmp_path / "d", {"id": 1})
     assert "is a tuple, a list, a Row or a dict" in refused(sink, tmp_path / "e", 5)
     assert target.rows(table) == []
+
+
+def test_a_text_that_is_too_long_is_refused_and_never_cut(target: Target, tmp_path: Path) -> None:
+    """An upsert of PostgreSQL casts what it is sent, and a cast to a length would cut."""
+    for number, column in enumerate(("varchar(3)", "char(3)")):
+        for key in ((), ("id",)):
+            table = target.new_table(f"id int PRIMARY KEY, label {column}")
+            sink = target.sink(Table(table, ["id", "label"], key))
+            message = refused(sink, tmp_path / f"{number}{len(key)}", (1, "abc"), (2, "abcd"))
+            assert "A value does not fit its column" in message
+            assert target.rows(table) == []
+            run = run_of(sink, tmp_path / f"fits{number}{len(key)}", [(1, "abc")])
+            run.step(1, checkpoint=True)
+            run.committer.close()
+            assert target.rows(table) == [(1, "abc")]
 
 
 def test_types_go_there_and_back(target: Target, tmp_path: Path) -> None:
@@ -199,6 +216,8 @@ def test_what_a_full_disk_means() -> None:
     full = errors.DiskFull("could not extend file: No space left on device")
     problem = translated(full, "there")
     assert type(problem) is ServiceError and "no space left" in str(problem) and problem.restart_helps
+    there = of_mysql(pymysql.err.OperationalError(1114, "The table 't' is full"), "there")
+    assert type(there) is ServiceError and "no space left" in str(there) and there.restart_helps
 
 
 # -- tasks that are late -------------------------------------------------------------------------------------------------

@@ -24,6 +24,10 @@ class DatabaseContract(SinkContract):
     def _target(self, request: pytest.FixtureRequest) -> None:
         self.target, self.made = Target(request.getfixturevalue(self.server)), dict[str, str]()
 
+    # Workers that die at each point are in test_sql_crashes.py too, and for every day.
+    test_killed_at_any_point_of_an_attempt = pytest.mark.slow(SinkContract.test_killed_at_any_point_of_an_attempt)
+    test_killed_at_any_point_of_a_restore = pytest.mark.slow(SinkContract.test_killed_at_any_point_of_a_restore)
+
     def table(self, directory: Path) -> str:
         if str(directory) not in self.made:
             columns = "id bigint, label varchar(200)" + (", PRIMARY KEY (id)" if self.key else "")

@@ -68,7 +68,8 @@ def _misfits(state: OperatorState, operator: ProgramOperator) -> Iterator[Misfit
     def misfit(found: str, cure: str) -> Misfit:
         return Misfit(operator.uid_hash, f"{named(operator.name, operator.uid, operator.uid_hash)} {found}", cure)
 
-    if state.keyed_files() and state.max_parallelism != operator.max_parallelism:
+    by_key = state.keyed_files() or any(part.has_keys for part in state.in_flight())
+    if by_key and state.max_parallelism != operator.max_parallelism:
         old, new = state.max_parallelism, operator.max_parallelism
         yield misfit(f"is stored with maximum parallelism {old} and now has {new}", CURE_OF_MAXIMUM)
     if state.keyed_files() and state.key_type != operator.key_type:
@@ -88,6 +89,9 @@ def _describe(state: OperatorState) -> str:
         parts.append(f"states: {', '.join(names)}")
     if state.source is not None:
         parts.append("source positions")
+    waiting = sum(part.records for part in state.in_flight())
+    if waiting:
+        parts.append(f"{waiting:,} records in flight")
     writers = state.values(WRITER)
     if writers:
         parts.append(f"{len(writers)} writer states")

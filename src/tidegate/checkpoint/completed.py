@@ -20,7 +20,7 @@ from tidegate.checkpoint.metadata import CheckpointMetadata, decode_metadata, en
 from tidegate.checkpoint.pending import CompletedCheckpoint
 from tidegate.common import faults
 from tidegate.common.errors import CorruptFileError, RestoreError, StorageError
-from tidegate.common.files import Files
+from tidegate.common.files import FileHandle, Files
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +71,8 @@ class CompletedCheckpoints:
         self._lease.check()
         self._attempted.add(point.checkpoint_id)
         self._references[point.checkpoint_id] = metadata.paths()
+        own = [FileHandle(file.path, file.size, file.hash) for file in metadata.state_files() if not file.root]
+        self._files.upload(own)
         self._publish(metadata_path(point.checkpoint_id), content)
         faults.point("C6.published", checkpoint_id=point.checkpoint_id)
         self._write_down([*self._retained, point][-self._number :])

@@ -21,6 +21,7 @@ from tidegate.checkpoint.history import (
     HistoryEntry,
     blank_entry,
     entry_of,
+    output_of,
 )
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus
@@ -85,6 +86,7 @@ class CheckpointCoordinator:
         """Step 1: take the next id. None if storage failed: counted, ``CheckpointError`` when once too often."""
         faults.point("C1.before-trigger", job_id=self.job_id)
         trigger_ms, began = self._clock.now_ms(), self._now()
+        aligned_until = self._aligned_until(at_most=began)
         self._trigger.started(began)
         try:
             checkpoint_id = self._lease.take_id(at_least=self.history.highest_id + 1)
@@ -93,12 +95,37 @@ class CheckpointCoordinator:
             self.abort(lost, CheckpointFailureReason.TRIGGER_FAILED, str(error))
             return None
         pending = PendingCheckpoint(checkpoint_id, trigger_ms, self._deadline(), frozenset(expected), kind)
+        pending.aligned_until = aligned_until
         pending.figures.begins(began)
         pending.figures.passed("trigger", self._now())
         self._pending[checkpoint_id] = pending
         self._log(checkpoint_id, "step 1 triggered, %d subtasks to acknowledge", len(pending.expected))
         faults.point("C1.triggered", checkpoint_id=checkpoint_id)
         return pending
+
+    def aligned_ms(self, pending: PendingCheckpoint | None) -> float | None:
+        """How long subtasks of the round that begins now may take input; None: until they have all of it.
+
+        Every round is bounded, not only that of a checkpoint: a long one may be running when the next checkpoint becomes due. It is
+        cut at the same moment at which that checkpoint turns unaligned, and the round that carries it begins at once. So
+        a checkpoint is there soon after the timeout, counted from when it was due.
+        """
+        if not self._policy.unaligned:
+            return None
+        until = pending.aligned_until if pending is not None else self._aligned_until(at_least=self._now())
+        return max(0.0, until - self._now())
+
+    def _aligned_until(self, *, at_least: float = 0.0, at_most: float = float("inf")) -> float:
+        """When the next checkpoint turns unaligned. One that is asked for may be early, and one whose turn has not come late."""
+        expected = self._trigger.expected(self._now())
+        return min(at_most, max(at_least, expected)) + self._policy.aligned_timeout_ms
+
+    def take_ahead(self) -> None:
+        """The id of the next step 1, if storage is slow. That it fails is told when the id is needed."""
+        try:
+            self._lease.take_ahead()
+        except StorageError as error:
+            logger.warning("no id taken ahead: %s", error)
 
     def is_expired(self, pending: PendingCheckpoint) -> bool:
         return pending.is_expired(self._now())
@@ -169,7 +196,8 @@ class CheckpointCoordinator:
         self._failures.completed()
         pending.figures.stored(completed.sizes)
         pending.figures.passed("complete", self._now())
-        self.history.remember(self._entry(pending, CheckpointStatus.COMPLETED, round=completed.metadata.round))
+        round, output = completed.metadata.round, output_of(completed.metadata)
+        self.history.remember(self._entry(pending, CheckpointStatus.COMPLETED, round=round, output=output))
 
     def not_stored(self, pending: PendingCheckpoint, error: StorageError) -> None:
         """Step 7 failed: aborted and counted, ``CheckpointError`` when once too often. The round stays accepted and what it
@@ -267,6 +295,7 @@ class CheckpointCoordinator:
         status: CheckpointStatus,
         *,
         round: int = 0,
+        output: int | None = None,
         reason: str = "",
         message: str = "",
     ) -> HistoryEntry:
@@ -287,6 +316,7 @@ class CheckpointCoordinator:
             in_flight_bytes=figures.in_flight_bytes,
             in_flight_records=figures.in_flight_records,
             behind=figures.behind,
+            output=output,
             steps_ms=dict(figures.steps_ms),
             operators=dict(figures.operators),
         )

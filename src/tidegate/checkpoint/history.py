@@ -59,6 +59,8 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     in_flight_bytes: int = 0
     in_flight_records: int = 0
     behind: int | None = None
+    output: int | None = None
+    """Committables it holds, for step 8 to commit; None: not known."""
     steps_ms: dict[str, float] = {}
     operators: dict[str, OperatorFigures] = {}
     """By uid hash."""
@@ -144,10 +146,18 @@ def entry_of(metadata: CheckpointMetadata, metadata_bytes: int = 0) -> HistoryEn
         duration_ms=metadata.complete_ms - metadata.trigger_ms,
         round=metadata.round,
         size=sizes.size,
+        in_flight_bytes=metadata.in_flight_bytes,
+        in_flight_records=metadata.in_flight_records,
+        output=output_of(metadata),
         operators={
             uid: OperatorFigures(name=name, size=size) for uid, (name, size, _) in sizes.operators.items() if size
         },
     )
+
+
+def output_of(metadata: CheckpointMetadata) -> int:
+    """How many committables step 8 has to commit."""
+    return sum(len(operator.committables) for operator in metadata.operators)
 
 
 def blank_entry(checkpoint_id: int, status: CheckpointStatus, reason: str = "") -> HistoryEntry:

@@ -30,7 +30,8 @@ sees the other:
 So a checkpoint costs these calls of storage, in this order: the live record with its id, one look for a newer claim (1);
 one look, the metadata, the live record with the list, one look (7); none of ours (8); the metadata and the directory of each
 checkpoint that goes, and every file (9); and at last, when nobody waits, one look and the history, which a newer attempt may
-be writing by then. ``tests/unit/runtime/test_protocol_calls.py`` counts them.
+be writing by then. Where storage was slow the first two follow it, for the next checkpoint (``take_ahead``).
+``tests/unit/runtime/test_protocol_calls.py`` counts them.
 
 ``tests/unit/checkpoint/test_interleavings.py`` pauses and kills attempts at every fault point in this room and in
 ``Files``.
@@ -72,6 +73,7 @@ from tidegate.common.ids import new_token
 logger = logging.getLogger(__name__)
 
 Liveness = Callable[[Owner], bool | None]
+_SLOW_S = 0.02
 
 
 class Lease:
@@ -84,6 +86,8 @@ class Lease:
         self._live = live
         self._last_id = live.last_id
         self._lock = threading.Lock()
+        self._ahead: int | None = None
+        self._is_slow = False
 
     @property
     def renew_every_ms(self) -> int:
@@ -121,11 +125,28 @@ class Lease:
     def take_id(self, at_least: int = 1) -> int:
         """The next checkpoint id (step 1), greater than every id ever taken in this directory. Never given twice."""
         with self._lock:
-            self._last_id = max(self._last_id + 1, at_least)  # even if the write fails: it may have arrived
-        self._write_live(last_id=self._last_id)
-        faults.point("C1.id-taken", token=self.token, checkpoint_id=self._last_id)
+            ahead, self._ahead = self._ahead, None
+            # Not if a later one was given while this one was being taken: ids grow with the cuts.
+            good = ahead is not None and ahead >= at_least and ahead == self._last_id
+        return ahead if ahead is not None and good else self._take_id(at_least)
+
+    def take_ahead(self) -> None:
+        """The next id already, where nobody waits for storage: if it was slow the last time. What is written down and looked at is
+        as good later: whoever claims meanwhile has read it."""
+        if self._is_slow and self._ahead is None:
+            taken = self._take_id(1)
+            with self._lock:
+                self._ahead = taken
+
+    def _take_id(self, at_least: int) -> int:
+        started = self._clock.monotonic()
+        with self._lock:
+            self._last_id = taken = max(self._last_id + 1, at_least)  # even if the write fails: it may have arrived
+        self._write_live(last_id=taken)
+        faults.point("C1.id-taken", token=self.token, checkpoint_id=taken)
         self.check()
-        return self._last_id
+        self._is_slow = self._clock.monotonic() - started > _SLOW_S
+        return taken
 
     def record_restored(
         self,
@@ -199,6 +220,7 @@ class Lease:
     def _write_live(self, **changes: Any) -> None:
         with self._lock:
             now = self._clock.now_ms()
+            changes["last_id"] = max(changes.get("last_id", 0), self._live.last_id)  # two threads may take one at once
             live = msgspec.structs.replace(self._live, heartbeat_ms=now, **changes)
             self.files.replace(live_path(self.token), encode(live))
             self._live = live

@@ -17,7 +17,7 @@ from tidegate.checkpoint.lease_records import (
     restored_path,
 )
 from tidegate.checkpoint.metadata import decode_metadata, metadata_path
-from tidegate.common.errors import RestoreError, StorageError
+from tidegate.common.errors import CorruptFileError, RestoreError, StorageError
 from tidegate.common.files import Files
 
 logger = logging.getLogger(__name__)
@@ -45,8 +45,9 @@ class Lineage(msgspec.Struct, frozen=True):
     claimed: str = ""
 
 
-def read_lineage(files: Files, *, below: int | None = None) -> Lineage:
-    """The lineage of a job's directory as attempts with tokens less than ``below`` (None: all) have left it.
+def read_lineage(files: Files, *, below: int | None = None, damaged: bool = False) -> Lineage:
+    """The lineage of a job's directory as attempts with tokens less than ``below`` (None: all) have left it. ``damaged``: with
+    checkpoints that cannot be read, and may be of the attempt.
 
     An attempt that claimed and did not record what it restored has done nothing, so the one before it decides. Damaged
     records raise ``CorruptFileError``: guessing could fall behind what was committed.
@@ -55,12 +56,12 @@ def read_lineage(files: Files, *, below: int | None = None) -> Lineage:
     for token in range(newest, 0, -1):
         restored = read_record(files, restored_path(token), RestoredRecord)
         if restored is not None:
-            return _lineage_of(files, token, restored)
+            return _lineage_of(files, token, restored, damaged)
     _refuse_unexplained(files)
     return Lineage()
 
 
-def _lineage_of(files: Files, token: int, restored: RestoredRecord) -> Lineage:
+def _lineage_of(files: Files, token: int, restored: RestoredRecord, damaged: bool) -> Lineage:
     live = read_record(files, live_path(token), LiveRecord)
     if live is None:
         raise RestoreError(
@@ -82,22 +83,31 @@ def _lineage_of(files: Files, token: int, restored: RestoredRecord) -> Lineage:
     )
     if live.discarded:
         return known
-    retained = [*live.retained, *_unrecorded(files, token, live)]
+    retained = [*live.retained, *_unrecorded(files, token, live, damaged)]
     latest = retained[-1] if retained else restored.point
     committed = max([known.committed, *(point.checkpoint_id for point in retained)])
     return msgspec.structs.replace(known, latest=latest, retained=retained, committed=committed)
 
 
-def _unrecorded(files: Files, token: int, live: LiveRecord) -> list[RestorePoint]:
+def _unrecorded(files: Files, token: int, live: LiveRecord, damaged: bool) -> list[RestorePoint]:
     """Checkpoints published and not yet written down when the attempt ended: every id it took is asked for."""
     known = max((point.checkpoint_id for point in live.retained), default=0)
     found = []
     for checkpoint_id in range(max(known + 1, live.first_id), live.last_id + 1):
         path = metadata_path(checkpoint_id)
         content = files.read_if_exists(path)
-        if content is not None and decode_metadata(files.location(path), content).token == token:
+        if content is not None and _is_of(token, files.location(path), content, damaged):
             found.append(RestorePoint(checkpoint_id, token))
     return found
+
+
+def _is_of(token: int, location: str, content: bytes, damaged: bool) -> bool:
+    try:
+        return decode_metadata(location, content).token == token
+    except CorruptFileError:
+        if not damaged:
+            raise
+        return True
 
 
 def _refuse_unexplained(files: Files) -> None:

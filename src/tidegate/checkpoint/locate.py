@@ -9,7 +9,7 @@ from tidegate.checkpoint.lease_records import DIRECTORY, RestorePoint
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.metadata import FILE_NAME, SAVEPOINT, CheckpointMetadata, metadata_path, read_metadata
 from tidegate.common.errors import CorruptFileError, RestoreError
-from tidegate.common.files import Files
+from tidegate.common.files import Files, verify_content
 
 _CURE = "give a savepoint, a chk-<n> directory, or the _metadata file of either"
 
@@ -26,6 +26,12 @@ class Located:
     @property
     def address(self) -> str:
         return self.root.location(self.directory)
+
+    def verify_files(self) -> None:
+        """Raise ``CorruptFileError`` if a state file is not what was written. Reads all of them."""
+        self.check_files()
+        for file in self.metadata.state_files():
+            verify_content(self.root, file.path, size=file.size, hash=file.hash)
 
     def check_files(self) -> None:
         """Raise ``CorruptFileError`` naming every state file that is missing or has another size. Reads no content."""

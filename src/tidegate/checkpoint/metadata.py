@@ -1,6 +1,7 @@
 """What a checkpoint is on storage: the structs of ``_metadata``, version 2, and their codec.
 
-Version 1 was never released: its keyed state was laid out by another key hash."""
+Version 1 was never released: its keyed state was laid out by another key hash. Version 3 has records in flight, and is otherwise
+the same: a checkpoint without them is still written as version 2."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ import msgspec
 from tidegate.checkpoint.envelope import seal, unseal
 from tidegate.common.errors import InternalError
 from tidegate.common.files import Files
+from tidegate.state.in_flight import InFlightPart
 from tidegate.state.refs import StateFile, StateSchema
 from tidegate.state.snapshot import OperatorSnapshot, merged_schemas
 
 MAGIC = "tidegate-metadata"
-VERSION = 2
+VERSION, WITH_RECORDS = 2, 3
 FILE_NAME = "_metadata"
 
 CHECKPOINT, SAVEPOINT = "checkpoint", "savepoint"
@@ -53,6 +55,10 @@ class OperatorState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def state_files(self) -> list[StateFile]:
         return [file for snapshot in self.subtasks for file in snapshot.files()]
 
+    def in_flight(self) -> list[InFlightPart]:
+        """What waits in front of its subtasks."""
+        return [snapshot.in_flight for snapshot in self.subtasks if snapshot.in_flight is not None]
+
     def keyed_files(self) -> list[StateFile]:
         return [file for snapshot in self.subtasks if snapshot.keyed is not None for file in snapshot.keyed.files]
 
@@ -83,6 +89,20 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
         files = (file for operator in self.operators for file in operator.state_files())
         return list({file.path: file for file in files}.values())
 
+    @property
+    def is_unaligned(self) -> bool:
+        """Whether there are records in flight in it."""
+        return any(operator.in_flight() for operator in self.operators)
+
+    @property
+    def in_flight_records(self) -> int:
+        """Received and not processed at the cut."""
+        return sum(part.records for operator in self.operators for part in operator.in_flight())
+
+    @property
+    def in_flight_bytes(self) -> int:
+        return sum(part.bytes for operator in self.operators for part in operator.in_flight())
+
     def paths(self) -> set[str]:
         return {file.path for file in self.state_files()}
 
@@ -96,12 +116,12 @@ def encode_metadata(metadata: CheckpointMetadata) -> bytes:
                 where=f"checkpoint {metadata.checkpoint_id}",
                 found=f"{file.path} in {file.root}",
             )
-    return seal(MAGIC, VERSION, metadata)
+    return seal(MAGIC, WITH_RECORDS if metadata.is_unaligned else VERSION, metadata)
 
 
 def decode_metadata(location: str, content: bytes) -> CheckpointMetadata:
     """The other way; ``location`` is for the errors, which are ``CorruptFileError`` and ``RestoreError``."""
-    return unseal(location, content, MAGIC, {2: _read_version_2})
+    return unseal(location, content, MAGIC, {VERSION: _read_version_2, WITH_RECORDS: _read_version_2})
 
 
 def metadata_path(checkpoint_id: int) -> str:

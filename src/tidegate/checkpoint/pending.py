@@ -33,6 +33,8 @@ class PendingCheckpoint:
     expected: frozenset[SubtaskId]
     kind: str = CHECKPOINT
     over: bool = False
+    aligned_until: float = 0.0
+    """When it turns unaligned, if it may; on the same clock as ``deadline``."""
     figures: CheckpointFigures = field(default_factory=CheckpointFigures)
     _missing: set[SubtaskId] = field(init=False)
 

@@ -40,6 +40,9 @@ class CheckpointPolicy:
     """Of a subtask of an operator, where checkpoints are kept in memory."""
     at_least_once: bool = False
     """Output is committed with its round, and does not wait for a checkpoint."""
+    unaligned: bool = False
+    """Records in flight may be part of a checkpoint, after so long: ``aligned_timeout_ms``."""
+    aligned_timeout_ms: int = options.ALIGNED_TIMEOUT.default
     after_finish: bool = True
     """Checkpoints are taken also when sources have ended, and a last one when all have."""
 
@@ -50,6 +53,7 @@ class CheckpointPolicy:
         _at_least("max-concurrent-checkpoints", self.max_concurrent, 1)
         _at_least("tolerable-failed-checkpoints", self.tolerable_failures, 0)
         _at_least("num-retained", self.retained, 1)
+        _at_least("aligned-checkpoint-timeout", self.aligned_timeout_ms, 0, " ms")
 
     @property
     def concurrency(self) -> int:
@@ -83,6 +87,8 @@ _KEYS = {
     "max_concurrent": "max-concurrent-checkpoints",
     "tolerable_failures": "tolerable-failed-checkpoints",
     "retained": "num-retained",
+    "unaligned": "unaligned.enabled",
+    "aligned_timeout_ms": "aligned-checkpoint-timeout",
 }
 
 

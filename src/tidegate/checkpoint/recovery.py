@@ -11,6 +11,7 @@ from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
 from tidegate.checkpoint.lineage import Lineage, all_completed, read_lineage
 from tidegate.checkpoint.locate import Located, locate_exactly, locate_own
 from tidegate.checkpoint.metadata import FILE_NAME
+from tidegate.checkpoint.previous import newest_undamaged, offering_previous
 from tidegate.checkpoint.savepoint import Ending
 from tidegate.common import faults
 from tidegate.common.errors import CorruptFileError, RestoreError
@@ -105,23 +106,26 @@ def origin_of(path: str) -> str:
     return Files(path).root.removesuffix(f"/{FILE_NAME}")
 
 
-def decide(files: Files, lease: Lease, path: str | None = None, *, claim: bool = False) -> Recovery:
+def decide(
+    files: Files, lease: Lease, path: str | None = None, *, claim: bool = False, previous: bool = False
+) -> Recovery:
     """What the attempt with this lease restores. Reads only: asked twice, it gives the same.
 
     Without a path: the latest completed checkpoint by lineage, or empty state. ``path``
     (``execution.state-recovery.path``): that checkpoint; then whatever is in the job's directory is protected, so
     going back by mistake loses nothing. A path counts once: a driver that is started again with the same one goes on
-    with what has come of it, because that may be committed. ``claim``: the job owns what the path names.
+    with what has come of it, because that may be committed. ``claim``: the job owns what the path names. ``previous``: a checkpoint
+    that is damaged may be passed over (``previous.py``).
     """
     faults.point("C8.deciding", token=lease.token)
     try:
-        return _decide(files, lease, path, claim)
+        return _decide(files, lease, path, claim, previous)
     except (CorruptFileError, RestoreError):
         lease.check()  # a newer attempt may have tidied up meanwhile: then that is the reason
         raise
 
 
-def _decide(files: Files, lease: Lease, path: str | None, claim: bool) -> Recovery:
+def _decide(files: Files, lease: Lease, path: str | None, claim: bool, previous: bool) -> Recovery:
     origin = origin_of(path) if path else ""
     if origin:
         before = _lineage_if_readable(files, lease)
@@ -129,8 +133,11 @@ def _decide(files: Files, lease: Lease, path: str | None, claim: bool) -> Recove
         if before.origin != origin or not goes_on:
             return _explicit(files, before, locate_exactly(origin), origin, claim)
         logger.warning("job %s began from %s before and goes on with what came of it", lease.claim.job_id, origin)
-    lineage = read_lineage(files, below=lease.token)
-    located = None if lineage.latest is None else locate_own(files, lineage.latest)
+    lineage = read_lineage(files, below=lease.token, damaged=True)
+    if previous:
+        lineage, located = newest_undamaged(files, lineage)
+    else:
+        located = _latest(files, lineage)
     if located is not None and lineage.latest is not None:
         _refuse_other_job(located, lease, lineage.latest)
     return Recovery(
@@ -142,6 +149,14 @@ def _decide(files: Files, lease: Lease, path: str | None, claim: bool) -> Recove
         lineage.origin,
         claimed=lineage.claimed,
     )
+
+
+def _latest(files: Files, lineage: Lineage) -> Located | None:
+    """An older one is never taken instead: this one may have been committed."""
+    try:
+        return None if lineage.latest is None else locate_own(files, lineage.latest)
+    except CorruptFileError as damage:
+        raise offering_previous(damage, files, lineage) from damage
 
 
 def _explicit(files: Files, lineage: Lineage, located: Located, origin: str, claim: bool) -> Recovery:

@@ -187,6 +187,7 @@ class NewSavepoint:
             known,
             status=CheckpointStatus.FAILED,
             size=0,
+            output=None,
             operators={},
             reason=CheckpointFailureReason.SAVEPOINT_FAILED.name,
             message=str(error),

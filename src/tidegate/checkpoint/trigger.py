@@ -30,6 +30,12 @@ class CheckpointTrigger:
             return None
         return max(self._interval_over, self._pause_over)
 
+    def expected(self, now_ms: float) -> float:
+        """When the next one will be due. One that is under way and late may take long: nothing is to be hurried for its sake."""
+        policy = self._policy
+        room = now_ms + max(policy.min_pause_ms, policy.interval_ms / 2) if self._under_way else self._pause_over
+        return max(self._interval_over, room)
+
     def started(self, now_ms: float) -> None:
         """Count a checkpoint in, triggered by time or by request."""
         self._under_way += 1

@@ -27,6 +27,7 @@ from tidegate.common.ids import new_job_id, stable_hash
 from tidegate.common.type_texts import parse_type
 from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, schema_of
 from tidegate.state.entries import StateWriter, scan, write_groups
+from tidegate.state.in_flight import InFlightPart
 from tidegate.state.key_groups import range_for
 from tidegate.state.key_types import key_identity
 from tidegate.state.layout import STATE, state_name
@@ -291,6 +292,8 @@ class _Editing:
                     parts[name] = msgspec.structs.replace(part, files=tuple(map(self._copy, part.files)))
             elif isinstance(part, KeyedPart):
                 parts[name] = self._kept_keyed(part, gone)
+            elif isinstance(part, InFlightPart):
+                parts[name] = part.with_files(self._copy)
             else:
                 parts[name] = part
         return OperatorSnapshot(parts, snapshot.watermark, snapshot.idle)

@@ -28,6 +28,7 @@ from tidegate.common.options import (
     RECOVERY_PATH,
     REGISTRY,
     REQUIRE,
+    RESTORE_PREVIOUS,
     SPELLINGS,
     TARGET,
 )
@@ -89,6 +90,9 @@ def run(
         bool, typer.Option("-n", "--allow-non-restored-state", "--allowNonRestoredState", help="Skip unknown state.")
     ] = False,
     claim_mode: Annotated[str | None, typer.Option("--claim-mode", help="no_claim or claim.")] = None,
+    restore_previous: Annotated[
+        bool, typer.Option("--restore-previous", help="Pass over a damaged checkpoint whose output is not committed.")
+    ] = False,
     master: Annotated[str | None, typer.Option("--master", help="Spark master, for example local[4].")] = None,
     entry: Annotated[
         str | None, typer.Option("-c", "--entry", metavar="FUNCTION", help="Call this function of the file.")
@@ -117,6 +121,7 @@ def run(
         RECOVERY_PATH.key: from_savepoint,
         RECOVERY_IGNORE_UNCLAIMED.key: True if allow_non_restored_state else None,
         RECOVERY_CLAIM.key: claim_mode,
+        RESTORE_PREVIOUS.key: True if restore_previous else None,
         REQUIRE.key: require,
         "spark.master": master,
     }

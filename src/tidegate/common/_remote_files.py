@@ -15,7 +15,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _as_os_errors(method: Callable[P, R]) -> Callable[P, R]:
+def as_os_errors(method: Callable[P, R]) -> Callable[P, R]:
     """Client libraries raise errors of their own (botocore ...): callers handle OSError only."""
 
     @functools.wraps(method)
@@ -42,11 +42,11 @@ class RemoteStream:
         self._written = temporary_name(path) if aside and not system.is_object_store else path
         self._file: Any = system.open_new(self._written)
 
-    @_as_os_errors
+    @as_os_errors
     def write(self, data: bytes) -> None:
         self._file.write(data)
 
-    @_as_os_errors
+    @as_os_errors
     def finish(self) -> None:
         """Durable when this returns. ``FileExistsError`` if there is another file of this name."""
         try:
@@ -59,7 +59,7 @@ class RemoteStream:
                 self.discard()
             raise
 
-    @_as_os_errors
+    @as_os_errors
     def discard(self) -> None:
         with contextlib.suppress(Exception):  # not every client has both
             self._file.discard()
@@ -70,16 +70,16 @@ class RemoteStream:
 class RemoteFileSystem:
     """All paths are full addresses. Raises OSError.
 
-    ``publish`` is exclusive where the file system can create exclusively (S3 by a conditional put, memory) or its move
-    refuses an existing target (HDFS). Elsewhere two publishers at the same moment are not told apart. Object
-    stores show a file only when all of it is there.
+    ``publish`` is exclusive where the file system can create exclusively (S3 by a conditional put, memory). Elsewhere two
+    publishers at the same moment are not told apart. Object stores show a file only when all of it is there. HDFS has a class of
+    its own (``_hdfs_files.py``).
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, **options: str) -> None:
         import fsspec
 
         try:
-            self._fs: Any = fsspec.core.url_to_fs(root)[0]
+            self._fs: Any = fsspec.core.url_to_fs(root, **options)[0]
         except (ImportError, ValueError) as error:
             raise ConfigurationError(
                 "The file system of a storage directory must be known to fsspec.",
@@ -90,7 +90,7 @@ class RemoteFileSystem:
         self._known_directories: set[str] = set()
         self.is_object_store = root.partition("://")[0] in _OBJECT_STORES
 
-    @_as_os_errors
+    @as_os_errors
     def create(self, path: str, data: bytes) -> None:
         self._make_parent(path)
         self._create_exclusively(path, data)
@@ -98,18 +98,18 @@ class RemoteFileSystem:
     def create_stream(self, path: str, aside: bool) -> RemoteStream:
         return RemoteStream(self, path, aside)
 
-    @_as_os_errors
+    @as_os_errors
     def open_new(self, path: str) -> Any:
         self._make_parent(path)
         if self.exists(path):
             raise FileExistsError(path)
         return self._fs.open(path, "wb")
 
-    @_as_os_errors
+    @as_os_errors
     def open_stream(self, path: str) -> BinaryIO:
         return cast(BinaryIO, self._fs.open(path, "rb"))
 
-    @_as_os_errors
+    @as_os_errors
     def publish(self, path: str, data: bytes) -> None:
         self._make_parent(path)
         if self.exists(path):  # for clients that ignore the exclusive mode
@@ -118,53 +118,53 @@ class RemoteFileSystem:
         self._create_exclusively(path, data)
         faults.point("storage.publish.after-link", path=path)
 
-    @_as_os_errors
+    @as_os_errors
     def replace(self, path: str, data: bytes) -> None:
         self._make_parent(path)
         faults.point("storage.replace.before-rename", path=path)
         self._fs.pipe_file(path, data)
 
-    @_as_os_errors
+    @as_os_errors
     def rename(self, source: str, target: str) -> None:
         if self.exists(target):
             raise FileExistsError(target)
         self._make_parent(target)
         self._fs.mv(source, target)
 
-    @_as_os_errors
+    @as_os_errors
     def make_directory(self, path: str) -> None:
         self._fs.makedirs(path, exist_ok=True)
 
-    @_as_os_errors
+    @as_os_errors
     def delete(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(path)
 
-    @_as_os_errors
+    @as_os_errors
     def delete_tree(self, path: str) -> None:
         self._known_directories.clear()
         with contextlib.suppress(FileNotFoundError):
             self._fs.rm(path, recursive=True)
 
-    @_as_os_errors
+    @as_os_errors
     def read(self, path: str) -> bytes:
         return bytes(self._fs.cat_file(path))
 
-    @_as_os_errors
+    @as_os_errors
     def exists(self, path: str) -> bool:
         self._fs.invalidate_cache()
         return bool(self._fs.exists(path))
 
-    @_as_os_errors
+    @as_os_errors
     def size(self, path: str) -> int:
         self._fs.invalidate_cache()
         return int(self._fs.size(path))
 
-    @_as_os_errors
+    @as_os_errors
     def is_directory(self, path: str) -> bool:
         return bool(self._fs.isdir(path))
 
-    @_as_os_errors
+    @as_os_errors
     def find(self, path: str, hidden: bool) -> Iterator[tuple[str, int]]:
         self._fs.invalidate_cache()
         found = self._fs.find(path, detail=True) if self._fs.exists(path) else {}
@@ -174,13 +174,13 @@ class RemoteFileSystem:
             [(name, size) for name, size in below.items() if hidden or not any(map(is_hidden, name.split("/")))]
         )
 
-    @_as_os_errors
+    @as_os_errors
     def walk(self, path: str) -> Iterator[str]:
         self._fs.invalidate_cache()
         prefix = self._fs._strip_protocol(path).rstrip("/") + "/"
         return iter([name.removeprefix(prefix) for name in self._fs.find(path)])
 
-    @_as_os_errors
+    @as_os_errors
     def names(self, path: str) -> list[str]:
         self._fs.invalidate_cache()
         try:

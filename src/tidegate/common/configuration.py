@@ -258,16 +258,17 @@ def effective(configuration: Configuration) -> dict[str, Any]:
 
 def _check_unaligned(result: dict[str, Any]) -> None:
     mode, concurrent = result[CHECKPOINT_MODE.key], result[CHECKPOINT_CONCURRENT.key]
-    if mode != "EXACTLY_ONCE" or concurrent != 1:
+    if mode != "EXACTLY_ONCE":
         raise ConfigurationError(
-            "Unaligned checkpoints need exactly-once mode and one concurrent checkpoint",
+            "Unaligned checkpoints need exactly-once mode: at-least-once never waits for records, so there is nothing to gain",
             where=f"'{UNALIGNED.key}'",
-            found=f"mode {mode}, {concurrent} concurrent",
-            cure=f"set '{CHECKPOINT_MODE.key}' to EXACTLY_ONCE and '{CHECKPOINT_CONCURRENT.key}' to 1",
+            found=f"'{CHECKPOINT_MODE.key}' is {mode}",
+            cure=f"set '{CHECKPOINT_MODE.key}' to EXACTLY_ONCE, or leave '{UNALIGNED.key}' out",
         )
-    raise ConfigurationError(
-        "Checkpoints are aligned in this version: a checkpoint waits for the records in front of it",
-        where=f"'{UNALIGNED.key}'",
-        found="true",
-        cure="leave it out; smaller rounds (tidegate.round.max-records) make a checkpoint wait for less",
-    )
+    if concurrent != 1:
+        raise ConfigurationError(
+            "Unaligned checkpoints are taken one at a time: each has the records in flight of its own moment",
+            where=f"'{UNALIGNED.key}'",
+            found=f"'{CHECKPOINT_CONCURRENT.key}' is {concurrent}",
+            cure=f"set '{CHECKPOINT_CONCURRENT.key}' to 1, or leave '{UNALIGNED.key}' out",
+        )

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, Protocol
 
 import msgspec
 import xxhash
 
-from tidegate.common import faults
+from tidegate.common import _hdfs_files, faults
 from tidegate.common._local_files import LocalFileSystem
 from tidegate.common._remote_files import RemoteFileSystem
 from tidegate.common.errors import ConfigurationError, CorruptFileError, InternalError, StorageError
@@ -22,6 +23,7 @@ from tidegate.common.ids import new_token
 
 CHECKPOINT_STORAGE = "checkpoint storage"
 _PIECE = 4 << 20
+_JAVA_STACK = re.compile(r"(?:\n|\\n)(?:\t|\\t)at ")  # servers in Java send theirs with the message
 Paths = list[str]
 FileSystem = LocalFileSystem | RemoteFileSystem
 
@@ -105,8 +107,7 @@ class Files:
 
     def __init__(self, root: str, purpose: str = CHECKPOINT_STORAGE) -> None:
         self.root, self.purpose = _normalized(root), purpose
-        remote = "://" in self.root
-        self._system: FileSystem = RemoteFileSystem(self.root) if remote else LocalFileSystem(self.root)
+        self._system: FileSystem = _system(self.root)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Files, (self.root, self.purpose)
@@ -147,6 +148,9 @@ class Files:
         with _storage_errors("write", full, self.purpose):
             faults.point("storage.write", path=full, size=0)
             return FileWriter(path, full, self.purpose, self._system.create_stream(full, aside))
+
+    def upload(self, handles: Collection[FileHandle]) -> None:
+        """Step 7, before the metadata: state files that wait on this host (``spooled_files.py``). Here none does."""
 
     def publish(self, path: str, data: bytes) -> None:
         """Create a file atomically with its whole content; ``FileExistsError`` if it is there. Never visible in part.
@@ -308,6 +312,19 @@ def verified_copy(source: Files, path: str, target: Files, name: str, *, size: i
         writer.close()
 
 
+def verify_content(source: Files, path: str, *, size: int, hash: str) -> None:
+    """Read a file in pieces. ``CorruptFileError`` if it is not what was written."""
+    expected, digest, found = f"{size} bytes, xxh3-128 {hash}", xxhash.xxh3_128(), 0
+    with source.open_stream(path, expected) as stream:
+        while data := _piece(source, path, stream):
+            digest.update(data)
+            found += len(data)
+    if (found, digest.hexdigest()) != (size, hash):
+        raise corrupt(
+            source.location(path), expected, f"{found} bytes, xxh3-128 {digest.hexdigest()}", purpose=source.purpose
+        )
+
+
 def _piece(source: Files, path: str, stream: BinaryIO) -> bytes:
     with _storage_errors("read", source.location(path), source.purpose):
         return stream.read(_PIECE)
@@ -360,7 +377,7 @@ def _storage_error(action: str, location: str, purpose: str, error: OSError) -> 
     if error.errno:
         found = f"{errno.errorcode.get(error.errno, error.errno)}: {os.strerror(error.errno)}"
     else:
-        found = f"{type(error).__name__}: {error}"
+        found = f"{type(error).__name__}: {_JAVA_STACK.split(str(error))[0]}"
     cures = {
         errno.ENOSPC: "free some space, or "
         + (
@@ -374,6 +391,13 @@ def _storage_error(action: str, location: str, purpose: str, error: OSError) -> 
     cure = cures.get(error.errno or 0, "check that the storage is there, reachable and healthy")
     rule = f"{purpose[0].upper()}{purpose[1:]} must be able to {action}."
     return StorageError(rule, where=location, found=found, cure=cure)
+
+
+def _system(root: str) -> FileSystem:
+    protocol, remote, _ = root.partition("://")
+    if not remote:
+        return LocalFileSystem(root)
+    return _hdfs_files.HdfsFileSystem(root) if protocol in _hdfs_files.PROTOCOLS else RemoteFileSystem(root)
 
 
 def _normalized(root: str) -> str:

@@ -93,8 +93,6 @@ def _job_id(value: str) -> str | None:
     return None if fits else "must be 1 to 64 letters, digits, '_', '.' or '-', because it names a directory"
 
 
-_UNALIGNED = "it is of unaligned checkpoints, which this version does not take"
-
 # -- program and execution --------------------------------------------------------------------------
 
 PARALLELISM = _option(
@@ -265,19 +263,31 @@ UNALIGNED = _option(
     "execution.checkpointing.unaligned.enabled",
     BOOL,
     False,
-    "In-flight data as part of the checkpoint: refused in this version.",
+    "A checkpoint need not wait for the records in front of it: what subtasks have received and not processed is a part of it. "
+    "Needs EXACTLY_ONCE and one concurrent checkpoint.",
     "execution.checkpointing.unaligned",
 )
 FORCE_UNALIGNED = _option(
-    "execution.checkpointing.unaligned.forced", BOOL, False, "Unaligned also where it is not advised.", note=_UNALIGNED
+    "execution.checkpointing.unaligned.forced",
+    BOOL,
+    False,
+    "With unaligned checkpoints: also records of forward and rescale connections, and those that a custom partitioner has spread, "
+    "may be in flight. Such a checkpoint restores with the same parallelism only. What is broadcast never is in flight.",
 )
 ALIGNED_TIMEOUT = _option(
     "execution.checkpointing.aligned-checkpoint-timeout",
     DURATION,
     0,
-    "When an aligned checkpoint turns unaligned; 0: unaligned from the start.",
+    "With unaligned checkpoints: how long after it is due a checkpoint waits for the records in front of it; then it turns "
+    "unaligned. 0: it is from the start.",
     "execution.checkpointing.alignment-timeout",
-    note=_UNALIGNED,
+    check=_at_least(0),
+)
+IGNORED_IN_FLIGHT = _option(
+    "execution.checkpointing.recover-without-channel-state.checkpoint-id",
+    INT,
+    -1,
+    "If the checkpoint with this id is restored, its records in flight are dropped. -1: of none.",
 )
 INCREMENTAL = _option(
     "execution.checkpointing.incremental",
@@ -447,6 +457,13 @@ ROCKSDB_THREADS = _option(
     "Threads that write and merge files in the background.",
     check=_between(1, 256),
 )
+TRANSFER_THREADS = _option(
+    "state.backend.rocksdb.checkpoint.transfer.thread.num",
+    INT,
+    4,
+    "State files that a checkpoint stores at once, with any backend, where they wait for it (tidegate.state.upload).",
+    check=_between(1, 256),
+)
 ROCKSDB_PREDEFINED = _option(
     "state.backend.rocksdb.predefined-options",
     choice(["DEFAULT", "SPINNING_DISK_OPTIMIZED", "SPINNING_DISK_OPTIMIZED_HIGH_MEM", "FLASH_SSD_OPTIMIZED"]),
@@ -538,6 +555,13 @@ START_ANEW = _option(
     "Let a job begin with empty state though it was cancelled before, its checkpoints deleted, and its output is there. "
     "It never skips a checkpoint that is kept.",
 )
+RESTORE_PREVIOUS = _option(
+    "tidegate.restore-previous",
+    BOOL,
+    False,
+    "If the latest checkpoint is damaged, go on from the one before, when the job is started. Every file of it is read first. "
+    "Refused if output of the damaged one has, or may have, been committed.",
+)
 REQUIRE = _option(
     "tidegate.require-guarantee",
     choice(["exactly-once", "at-least-once", "at-most-once"]),
@@ -567,6 +591,14 @@ LOCAL_DIR = _option(
     None,
     "Home of the local stores; io.tmp.dirs if not set.",
     "state.backend.local-dir",
+)
+UPLOAD = _option(
+    "tidegate.state.upload",
+    choice(["auto", "with-round", "behind"]),
+    "auto",
+    "When state files are stored: with their round, which then waits for storage; or behind it, with the checkpoint, from the "
+    "home of local stores. The second needs tasks and driver on one host (a local master). auto: behind there if storage is "
+    "remote (s3, hdfs ...), else with the round.",
 )
 MAP_SIZE = _option(
     "tidegate.state.map-size", MEMORY, 64 << 30, "Most one local store may grow to.", check=_at_least(1 << 20, " bytes")

@@ -97,6 +97,12 @@ class _GeneratorEnumerator(SplitEnumerator):
         self._count, self._rate, self._parallelism = count, rate, parallelism
         self._next, self._splits = next_index, splits
         self._since: tuple[int, int] | None = None
+        self._left: int | None = None
+
+    @property
+    def behind(self) -> int | None:
+        """What could have been made by now; one without an end and without a rate is never done."""
+        return self._left
 
     def plan(self, limit: int, now_ms: int) -> SourcePlan:
         available = self._due(now_ms)
@@ -104,6 +110,7 @@ class _GeneratorEnumerator(SplitEnumerator):
             available = min(available, self._count)
         start, end = self._next, int(max(self._next, min(available, self._next + max(1, limit))))
         self._next = end
+        self._left = None if math.isinf(available) else int(max(0, available - end))
         finished = self._count is not None and end >= self._count
         wake_up = self._due_at(end) if not finished and end >= available else None
         intervals = self._intervals(start, end, finished)

@@ -73,6 +73,7 @@ class HybridSourceBuilder:
         return self
 
     def build(self) -> HybridSource:
+        """The source. Those added to the builder later are not part of it."""
         return HybridSource(self._sources)
 
 

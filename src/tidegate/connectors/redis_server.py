@@ -46,13 +46,21 @@ class RedisServer:
             ) from error
         return redis
 
+    def settings(self, client: Any) -> dict[str, str] | None:
+        """What decides whether it keeps what it confirms. None: it does not say (a hosted server, a user without the right)."""
+        names = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy")
+        try:
+            return {name: value for asked in names for name, value in client.config_get(asked).items()}
+        except self._library().exceptions.ResponseError:
+            return None
+
     def is_away(self, error: BaseException) -> bool:
         """Whether trying again may help. A wrong password is a kind of connection error there."""
         kinds = self._library().exceptions
         if isinstance(error, kinds.AuthenticationError | kinds.AuthorizationError):
             return False
         away = (kinds.ConnectionError, kinds.TimeoutError, kinds.BusyLoadingError, kinds.ReadOnlyError, OSError)
-        return isinstance(error, away) or "OOM" in str(error)
+        return isinstance(error, (*away, kinds.OutOfMemoryError)) or "OOM" in str(error)
 
     def problem(self, error: BaseException) -> TidegateError:
         """No message of the client's shows a password, and none of ours."""

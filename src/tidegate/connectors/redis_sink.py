@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
@@ -12,7 +13,14 @@ import msgspec
 
 from tidegate.common import faults
 from tidegate.common.arguments import wrong
-from tidegate.common.errors import ArgumentTypeError, CommitError, OutputLostError, ProgramError, RetryableCommitError
+from tidegate.common.errors import (
+    ArgumentTypeError,
+    CommitError,
+    ConfigurationError,
+    OutputLostError,
+    ProgramError,
+    RetryableCommitError,
+)
 from tidegate.common.files import FileHandle, Files
 from tidegate.connectors.directory_mark import mark_for, mark_of
 from tidegate.connectors.redis_server import RedisServer
@@ -26,6 +34,8 @@ from tidegate.operators.sink import (
     SinkWriter,
     WriterContext,
 )
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -123,8 +133,34 @@ class RedisSink(Sink):
         try:
             with self.server.client() as client:
                 client.ping()
+                settings = self.server.settings(client)
         except Exception as error:
             raise self.server.problem(error) from error
+        self._check_kept(settings)
+
+    def _check_kept(self, settings: dict[str, str] | None) -> None:
+        """What the server may forget. A server that evicts by itself may drop a version, and increments then count again."""
+        if settings is None:
+            log.warning(
+                "%s does not tell its settings (CONFIG GET): see docs/redis.md for those that it needs", self.server
+            )
+            return
+        policy = settings.get("maxmemory-policy", "noeviction")
+        if settings.get("maxmemory", "0") != "0" and policy.startswith("allkeys") and not self.at_once:
+            raise ConfigurationError(
+                "A Redis server must not evict what a sink has written: rows, or the version that guards them",
+                where=str(self.server),
+                found=f"maxmemory {settings['maxmemory']}, maxmemory-policy {policy}",
+                cure="CONFIG SET maxmemory-policy noeviction (or volatile-lru, which leaves keys without a time of life alone)",
+            )
+        kept = settings.get("appendonly"), settings.get("appendfsync")
+        if kept != ("yes", "always"):
+            log.warning(
+                "%s may forget what it has confirmed when it crashes: appendonly is %s, appendfsync is %s; "
+                "'yes' and 'always' keep it",
+                self.server,
+                *kept,
+            )
 
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
         return _RedisWriter(self, context)

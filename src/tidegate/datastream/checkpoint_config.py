@@ -18,6 +18,7 @@ from tidegate.common.options import (
     CHECKPOINT_TIMEOUT,
     CHECKPOINT_TOLERABLE,
     FORCE_UNALIGNED,
+    IGNORED_IN_FLIGHT,
     MAX_STATE_SIZE,
     UNALIGNED,
     Option,
@@ -139,7 +140,7 @@ class CheckpointConfig:
         return bool(self._configuration.read(UNALIGNED))
 
     def enable_unaligned_checkpoints(self, enabled: bool = True) -> CheckpointConfig:
-        """A job that has it is refused: checkpoints are aligned in this version."""
+        """A checkpoint need not wait for the records in front of it: those are a part of it."""
         return self._set(UNALIGNED, enabled)
 
     def disable_unaligned_checkpoints(self) -> CheckpointConfig:
@@ -147,7 +148,7 @@ class CheckpointConfig:
         return self.enable_unaligned_checkpoints(False)
 
     def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
-        """Kept, with a notice: checkpoints stay aligned in this version."""
+        """How long a checkpoint waits for the records in front of it before it turns unaligned; 0: not at all."""
         return self._set(ALIGNED_TIMEOUT, millis_of("set_aligned_checkpoint_timeout", alignment_timeout))
 
     def get_aligned_checkpoint_timeout(self) -> Duration:
@@ -163,12 +164,20 @@ class CheckpointConfig:
         return self.get_aligned_checkpoint_timeout()
 
     def set_force_unaligned_checkpoints(self, force_unaligned_checkpoints: bool = True) -> CheckpointConfig:
-        """Kept, with a notice: checkpoints stay aligned in this version."""
+        """Also records of forward, rescale and custom connections may be in flight; it restores with the same parallelism only."""
         return self._set(FORCE_UNALIGNED, force_unaligned_checkpoints)
 
     def is_force_unaligned_checkpoints(self) -> bool:
         """As set by ``set_force_unaligned_checkpoints``."""
         return bool(self._configuration.read(FORCE_UNALIGNED))
+
+    def set_checkpoint_id_of_ignored_in_flight_data(self, checkpoint_id: int) -> CheckpointConfig:
+        """If the checkpoint with this id is restored, the records that were in flight in it are dropped."""
+        return self._set(IGNORED_IN_FLIGHT, checkpoint_id)
+
+    def get_checkpoint_id_of_ignored_in_flight_data(self) -> int:
+        """The checkpoint whose records in flight are dropped; -1: of none."""
+        return int(self._configuration.read(IGNORED_IN_FLIGHT))
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
         """The directory of checkpoints (PyFlink 1.x; the key is ``execution.checkpointing.dir``)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -54,7 +54,8 @@ def _unpickled_operator(values: dict[str, Any], spec: OperatorSpec | bytes) -> O
 @dataclass(frozen=True)
 class Edge:
     """Records of ``source`` (operator id; its side output ``tag`` or its main output) that leave their chain for another.
-    ``record_type``: as declared, or None. ``input``: which of the target's inputs they are."""
+    ``record_type``: as declared, or None. ``input``: which of the target's inputs they are. ``name``: the same in every run of
+    the program."""
 
     id: int
     source: int
@@ -63,6 +64,7 @@ class Edge:
     partitioning: Partitioning
     record_type: Any = None
     input: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,26 @@ class Chain:
     def name(self) -> str:
         return " -> ".join(operator.name for operator in self.operators)
 
+    @property
+    def has_keys(self) -> bool:
+        """Records come with keys."""
+        return any(edge.partitioning.has_key for edge in self.inputs)
+
+    def may_keep(self, edge: Edge, *, forced: bool) -> bool:
+        """Whether records of an input may be part of a checkpoint before they are processed. Not what is broadcast: all subtasks
+        must have seen the same of it. Not what has no key where others have one. Not what is ``pinned``, unless ``forced``."""
+        if edge.partitioning.ship is Ship.BROADCAST or (self.pins(edge) and not forced):
+            return False
+        return edge.partitioning.has_key or not self.has_keys
+
+    @staticmethod
+    def pins(edge: Edge) -> bool:
+        """Whether records of an input belong to their subtask at this parallelism: a function of the user's has spread them, or
+        they come from one subtask, where what follows them comes too. At another one nobody knows whose they are, and what follows
+        would overtake them."""
+        ship = edge.partitioning.ship
+        return ship is Ship.CUSTOM or (ship in (Ship.FORWARD, Ship.RESCALE) and not edge.partitioning.has_key)
+
 
 @dataclass(frozen=True)
 class JobGraph:
@@ -148,14 +170,22 @@ class JobGraph:
         return next(operator for operator in self.operators if operator.id == operator_id)
 
 
-def build(program: Program, parallelism: int, max_parallelism: int | None, restored_max: Mapping[str, int]) -> JobGraph:
-    """``restored_max``: maximum parallelism per uid hash found in a checkpoint; it holds where the program sets none."""
+def build(
+    program: Program,
+    parallelism: int,
+    max_parallelism: int | None,
+    restored_max: Mapping[str, int],
+    heads: Collection[str] = (),
+) -> JobGraph:
+    """``restored_max``: maximum parallelism per uid hash found in a checkpoint; it holds where the program sets none. ``heads``:
+    uid hashes of operators that must begin a chain, because records wait in front of them."""
     if not program.transformations:
         raise ProgramError("A job needs at least one operator", cure="add a source and a sink before calling execute()")
     refuse_untimed(program)
     operators = _resolve(program, parallelism, max_parallelism, restored_max)
     inputs = {t.id: [_resolve_input(i, t, operators) for i in t.inputs] for t in program.transformations}
     chained = _chained_inputs(program, operators, inputs)
+    chained = {n: only for n, only in chained.items() if operators[n].uid_hash not in heads}
     return _assemble(program, operators, inputs, chained)
 
 
@@ -262,7 +292,8 @@ def _assemble(
             for i in inputs[t.id]:
                 assert i.partitioning is not None
                 declared = operators[i.upstream].output_type if i.tag is None else None
-                edges.append(Edge(len(edges), i.upstream, i.tag, t.id, i.partitioning, declared, i.index))
+                name = f"{operators[i.upstream].uid_hash}/{i.index}/{i.tag or ''}"
+                edges.append(Edge(len(edges), i.upstream, i.tag, t.id, i.partitioning, declared, i.index, name))
     heads = [t.id for t in program.transformations if t.id not in chained]
     nodes = _nodes(operators, chained, edges)
     chain_of = {node.operator.id: n for n, head in enumerate(heads) for node in nodes[head].walk()}

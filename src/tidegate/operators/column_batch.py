@@ -85,6 +85,10 @@ class ColumnBatch:
         fields = tuple(column.item(index) for column in self.columns)
         return fields if self.width else fields[0]
 
+    def part(self, start: int, end: int) -> ColumnBatch:
+        """Some of the records."""
+        return ColumnBatch([column[start:end] for column in self.columns], self.width, self.key_field)
+
     def lists(self) -> list[list[Any]]:
         return [column.tolist() for column in self.columns]
 
@@ -122,6 +126,18 @@ def unpack(data: bytes) -> ColumnBatch:
             texts = data[start:position]
             columns.append(text_column(_decode_texts(texts) if code == _TEXTS else pickle.loads(texts)))
     return ColumnBatch(columns, width)
+
+
+def packed_length(data: bytes) -> int:
+    """The number of records of a packed batch, without unpacking it."""
+    position = 3 + max(data[2], 1)
+    return int.from_bytes(data[position : position + 4], "little")
+
+
+def widened(batch: ColumnBatch) -> ColumnBatch:
+    """With ints of 64 bits again, for arithmetic."""
+    columns = [column.astype(np.int64) if column.dtype.kind == INT else column for column in batch.columns]
+    return ColumnBatch(columns, batch.width, batch.key_field)
 
 
 def _packed(column: Column) -> tuple[int, bytes]:

@@ -116,6 +116,10 @@ class GeneratorStrategy(Strategy):
     def _timed_out(self, generator: Any, now_ms: int) -> bool:
         return super().is_idle(generator, now_ms)
 
+    def held(self, generator: Any, now_ms: int) -> Any:
+        generator.active_ms = now_ms
+        return generator
+
     def is_idle(self, generator: Any, now_ms: int) -> bool:
         return generator.idle or self._timed_out(generator, now_ms)
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.common.errors import StateAccessError
-from tidegate.common.files import Files
 from tidegate.graph.plan import Operator
 from tidegate.operators.blame import user_error
 from tidegate.operators.functions import CheckpointedFunction
@@ -23,7 +22,7 @@ class OwnState:
         self._keyed_store = keyed_store
         self._where = f"operator '{operator.name}'"
         self._is_initialized = False
-        self.states = OperatorStates(Files(site.settings.root), operator.name)
+        self.states = OperatorStates(site.settings.state_files(), operator.name)
 
     def fits(self, snapshot: OperatorSnapshot) -> bool:
         return self._function is None or self.states.fits(snapshot)

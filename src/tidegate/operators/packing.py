@@ -96,6 +96,20 @@ class Packer:
         return values.rows() if isinstance(values, ColumnBatch) else values
 
 
+def length_of(data: bytes) -> int:
+    """The number of values or keys that were packed, in most cases without unpacking them."""
+    first = data[0]
+    if first == _ENCODED_KEYS[0]:
+        return length_of(data[1:7])
+    if first == column_batch.MARK:
+        return column_batch.packed_length(data)
+    if 0x90 <= first <= 0x9F:  # msgpack's arrays: of up to 15 items, of 16 and of 32 bits
+        return first & 0x0F
+    if first in (0xDC, 0xDD):
+        return int.from_bytes(data[1 : 3 if first == 0xDC else 5], "big")
+    return len(pickle.loads(data))
+
+
 _PYTHON = {**dict.fromkeys(INTEGER_BITS, int), "DOUBLE": float, "BOOLEAN": bool, "STRING": str}
 """Declared types that columns can have."""
 _PLAIN = frozenset(["BYTE", "SHORT", "INT", "LONG", "BOOLEAN", "DOUBLE", "FLOAT", "STRING"])

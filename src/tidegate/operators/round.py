@@ -16,7 +16,7 @@ from tidegate.operators.feeds import SenderFailed
 from tidegate.operators.operator import EndOfInput, OperatorRound, StreamOperator
 from tidegate.operators.rows import ACK, MAX_WATERMARK, Ack, Barrier, RoundContext, Row, TaskPlan
 from tidegate.state.materialize import rebuilds
-from tidegate.state.snapshot import EMPTY
+from tidegate.state.snapshot import EMPTY, IN_FLIGHT
 
 if TYPE_CHECKING:
     from tidegate.operators.subtask import Subtask
@@ -176,6 +176,7 @@ class SubtaskRound:
         for operator in operators:
             if operator not in sinks:
                 self._take_snapshot(operator)
+        self._keep_in_flight()
         faults.point("T2.after-segment", **self._where)
         for sink in sinks:
             self._take_snapshot(sink)
@@ -184,11 +185,22 @@ class SubtaskRound:
         self.ack.metrics = {operator_id: changes for operator_id, changes in measured.items() if changes}
         self.ack.declined = next((operator.declined for operator in operators if operator.declined), None)
 
+    def _keep_in_flight(self) -> None:
+        """What the subtask has not come to is as much a part of the round as its state: durable before the ack, and named in it
+        whatever fails behind this, so that a round that is discarded leaves no file."""
+        head, index = self._subtask.head.operator, self._subtask.index
+        name = f"{head.uid_hash[:12]}-{index}-{self._round.context.round}-{self.ack.token}"
+        part = self._feed.in_flight(f"shared/{name}")
+        if part is not None:
+            self.ack.in_flight_records, self.ack.in_flight_bytes = part.records, part.bytes
+            self.ack.snapshots[head.id] = self.ack.snapshots.get(head.id, EMPTY).with_parts({IN_FLIGHT: part})
+
     def _take_snapshot(self, operator: StreamOperator) -> None:
         started = time.perf_counter()
         if operator.operator.spec.is_sink:
             self.ack.committables[operator.id] = operator.prepare_commit() or []
-        self.ack.snapshots[operator.id] = operator.snapshot()
+        waiting = self.ack.snapshots.get(operator.id, EMPTY).parts
+        self.ack.snapshots[operator.id] = operator.snapshot().with_parts(waiting)
         self.ack.snapshot_seconds[operator.id] = time.perf_counter() - started
 
     def _barriers(self) -> Iterator[Row]:

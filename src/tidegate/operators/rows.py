@@ -56,7 +56,8 @@ class Generator(NamedTuple):
 class RoundContext:
     """The part of the plan all subtasks of a round share. ``checkpoint_id``: of the checkpoint or savepoint the round carries.
     ``savepoint``: it carries one. ``statuses``: per operator the status of each of its subtasks. ``rehearsal``: nothing is read,
-    functions only open, to see whether they declare their states as these are stored."""
+    functions only open, to see whether they declare their states as these are stored. ``deadline_ms``: past it subtasks take no
+    more input, and keep what they have; None: they take all of it."""
 
     round: int
     version: str
@@ -67,6 +68,7 @@ class RoundContext:
     statuses: dict[int, list[Status]] = field(default_factory=dict)
     savepoint: bool = False
     rehearsal: bool = False
+    deadline_ms: int | None = None
 
 
 class TaskRun(NamedTuple):
@@ -94,6 +96,8 @@ class TaskPlan:
     """Paths of files that merges have lately taken out of an operator's list."""
     intervals: list[SplitInterval] = field(default_factory=list)
     source_finished: bool = False
+    source_held: bool = False
+    """The source was not asked for more: that nothing comes says nothing about its splits."""
     run: TaskRun = FIRST_RUN
     """Told by the engine where the task runs; the driver's plan does not know it."""
 

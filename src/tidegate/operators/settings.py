@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tidegate.common import options
+from tidegate.common.files import Files
+from tidegate.common.spooled_files import SpooledFiles
 from tidegate.state.stores import DEFAULTS, StoreOptions
 
 NO_LEASE = 0
@@ -24,6 +26,9 @@ class Settings:
     job_id: str
     root: str
     local_root: str
+    spool: str | None = None
+    """Where state files wait for their checkpoint, on the host that tasks and driver share; None: they are stored with their
+    round."""
     chunk_records: int = options.CHUNK_RECORDS.default
     state_backend: str = options.STATE_BACKEND.default
     stores: StoreOptions = DEFAULTS
@@ -43,6 +48,12 @@ class Settings:
     """The token of the job attempt: it grows from attempt to attempt."""
     publishes_rounds: bool = False
     """What sinks prepare is committed with its round, and not with a checkpoint (at-least-once)."""
+    force_unaligned: bool = False
+    """Records that a partitioner of the user's has spread may wait in a checkpoint too."""
     replays: bool = False
     """A round is run again to be looked at (``runtime/replay.py``): no sink is touched."""
     now_ms: Callable[[], int] = _system_now_ms
+
+    def state_files(self) -> Files:
+        """Where tasks write and read state files."""
+        return SpooledFiles(self.root, self.spool) if self.spool else Files(self.root)

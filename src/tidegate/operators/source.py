@@ -47,12 +47,14 @@ class SourcePlan:
     ``backlog``: more could be read right now, the limit held it back. ``wake_up_ms``: when nothing (more) is available, the wall
     clock time at which planning again makes sense; None: only the end of input or new outside data changes anything.
     ``finished``: with these intervals the whole (bounded) source is read. An empty plan with ``finished`` is legal.
+    ``held``: the planner's word: the enumerator was not asked, because what it has would only wait.
     """
 
     intervals: list[SplitInterval] = field(default_factory=list)
     backlog: bool = False
     wake_up_ms: int | None = None
     finished: bool = False
+    held: bool = False
 
 
 class SplitEnumerator(ABC):

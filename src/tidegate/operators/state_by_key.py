@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tidegate.common.errors import StorageError
-from tidegate.common.files import Files
 from tidegate.graph.plan import Operator
 from tidegate.operators.operator import OperatorRound, Site
 from tidegate.state.backend import KeyedBackend
@@ -30,7 +29,7 @@ class StateByKey:
             max_parallelism=operator.max_parallelism,
             key_type=operator.keyed.key_type,
             local_path=store_path(settings.local_root, settings.job_id, operator.uid_hash, site.index),
-            files=Files(settings.root),
+            files=settings.state_files(),
             open_store=opener(settings.state_backend, settings.stores),
             cache_bytes=settings.cache_bytes,
         )

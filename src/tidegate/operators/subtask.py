@@ -25,6 +25,7 @@ from tidegate.operators.rows import Ack, RoundContext, Row, TaskPlan
 from tidegate.operators.settings import Settings
 from tidegate.operators.sorted_feed import KeyedBatchFeed
 from tidegate.operators.watermarks import Domain
+from tidegate.state.key_groups import range_for
 from tidegate.state.snapshot import EMPTY
 
 
@@ -46,10 +47,18 @@ class Subtask:
         tagging: Collection[int],
     ) -> None:
         self.chain, self.index, self.settings = chain, index, settings
+        self.files = settings.state_files()
         self.rewrites = rewrites if settings.inline else Rewrites()
         self.channels = [(e, s) for e in chain.inputs for s in range(senders[e.source])]
         self.packers = {e.id: Packer(e.record_type) for e in chain.inputs}
         self.inputs = {e.id: e.input for e in chain.inputs}
+        self.edges = {e.name: e.id for e in chain.inputs}
+        self.kept = {e.id: e.name for e in chain.inputs if chain.may_keep(e, forced=settings.force_unaligned)}
+        """Edges whose records may wait for a later round."""
+        head = chain.head.operator
+        self.groups = range_for(index, chain.parallelism, head.max_parallelism) if chain.has_keys else None
+        self.pinned = frozenset(e.name for e in chain.inputs if chain.pins(e))
+        """Of these, those whose records cannot go to another subtask."""
         self.outputs = {
             e.id: EdgeOutput(e, index, chain.parallelism, targets[e.id], settings.chunk_records)
             for node in chain.head.walk()

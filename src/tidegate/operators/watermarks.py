@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -99,6 +99,10 @@ class Strategy:
             return MIN_WATERMARK
         return max(MIN_WATERMARK, int(generator.greatest) - self.delay)
 
+    def held(self, generator: Any, now_ms: int) -> Any:
+        """It as if a record had just been seen."""
+        return Generator(generator.greatest, now_ms)
+
     def is_idle(self, generator: Any, now_ms: int) -> bool:
         return self.idleness_ms is not None and bool(now_ms - generator.active_ms >= self.idleness_ms)
 
@@ -108,11 +112,14 @@ class Strategy:
 
 
 class SplitWatermarks:
-    """The watermark of a source subtask: the least over its active splits that are not idle."""
+    """The watermark of a source subtask: the least over its active splits that are not idle. ``held``: nobody has looked whether
+    there is more of them, so the time until they are idle begins anew."""
 
-    def __init__(self, strategy: Strategy, splits: dict[str, Any]) -> None:
-        self.strategy = strategy
+    def __init__(self, strategy: Strategy, splits: dict[str, Any], *, held: bool = False) -> None:
+        self.strategy, self._held = strategy, held
         self.splits = dict(splits)
+        self.waiting: Collection[str] = ()
+        """Splits of which records wait to be processed: they are not idle, however long that takes."""
 
     def start(self, split: str, now_ms: int) -> None:
         if split not in self.splits:
@@ -141,9 +148,12 @@ class SplitWatermarks:
         """``before``: the watermark so far, which never falls. No active split, or all idle: the subtask is idle."""
         if not self.strategy.emits:
             return Status(before, False)
-        active = [g for g in self.splits.values() if not self.strategy.is_idle(g, now_ms)]
+        if self._held:
+            self.splits = {split: self.strategy.held(g, now_ms) for split, g in self.splits.items()}
+        idle, waiting = self.strategy.is_idle, self.waiting
+        active = [g for split, g in self.splits.items() if not idle(g, now_ms) or split in waiting]
         if not active:
-            return Status(before, True)
+            return Status(before, not self.waiting)  # those that are read in turn may not have begun
         return Status(max(before, min(self.strategy.watermark(g) for g in active)), False)
 
     def next_look_ms(self, now_ms: int) -> int | None:

@@ -38,7 +38,7 @@ from tidegate.runtime.inbox import Event, Inbox, LaneBroken, Lanes, LeaseLost, R
 from tidegate.runtime.life_cycle import Restored
 from tidegate.runtime.merging import MergePolicy, Merging
 from tidegate.runtime.notifications import is_notified
-from tidegate.runtime.progress import written_paths
+from tidegate.runtime.progress import rounds_behind, written_paths
 from tidegate.runtime.round_lane import RoundLane, RunningRound
 from tidegate.runtime.savepoint_lane import SavepointCopied, SavepointEnded, SavepointLane
 from tidegate.runtime.savepoints import AttemptSavepoints, PendingSavepoint
@@ -79,6 +79,7 @@ class Attempt:
         self._recorder, self._listeners = recorder, listeners
         self.round = first_round
         self.statistics: deque[RoundStatistics] = deque(maxlen=_KEPT_STATISTICS)
+        self._planner.rounds_behind = 1.0 if self.progress.in_flight_records else 0.0
         self._rounds = RoundLane(lanes, engine, clock)
         threads = restored.place.threads
         self._lane = CheckpointLane(lanes, restored.committers, restored.coordinator, clock, threads)
@@ -192,13 +193,14 @@ class Attempt:
             return self._finish()
         if savepoints.last_is_cut:
             return
-        if self._planner.finished and self._checkpoints.all_saved and not (savepoints.stopping or savepoints.waiting):
+        if self._has_ended and not (savepoints.stopping or savepoints.waiting):
             return self._finish()
         rest_ms = self._rest_ms()
         if rest_ms > 0:
             return self._be_woken(rest_ms)
         now = self._clock.now_ms()
-        sources = self._sources = self._sources or self._planner.plan(now, self.progress.snapshots)
+        room_ms = self._checkpoints.aligned_ms()
+        sources = self._sources = self._sources or self._planner.plan(now, self.progress.snapshots, room_ms)
         state = self._state(sources)
         hold_ms = self._checkpoints.hold_ms(**state)
         if hold_ms > 0:
@@ -213,13 +215,18 @@ class Attempt:
             ]  # storage gave no id for the last checkpoint: it is asked again, after a pause
             self._wait(sources, now)
 
+    @property
+    def _has_ended(self) -> bool:
+        """All sources have told their end, all they gave is processed, and a checkpoint has it."""
+        return self._planner.finished and self._checkpoints.all_saved and not self.progress.in_flight_records
+
     def _rest_ms(self) -> float:
         """How long the next round waits, because nobody could see what it does. Where all output becomes visible with checkpoints,
         rounds between them only share out the work. If there is little of it, each costs more (a Spark job, and of every sink a
         transaction or a file) than it takes off the round of the checkpoint, and that one is quicker alone."""
         if self._sources is not None or not (self._planner.rest_ms and self._committers.all_wait):
             return 0.0
-        if self._savepoints.waiting or self._savepoints.stopping:
+        if self._savepoints.waiting or self._savepoints.stopping or self.progress.in_flight_records:
             return 0.0
         rest_ms = self._planner.rest_ms - (self._clock.monotonic() - self._began) * 1000
         wake_up = self.progress.next_wake_up_ms
@@ -242,7 +249,8 @@ class Attempt:
 
     def _ask_for_savepoint(self, command: SavepointCommand) -> None:
         if self._checkpoints.closed:
-            return command.fail(RefusedError("A savepoint could not be taken.", found=CLOSED))
+            rule, cure = "A savepoint that was asked for could not be taken.", "set it to true"
+            return command.fail(RefusedError(rule, found=CLOSED, cure=cure))
         if self._savepoints.ask(command):
             if self._sources is not None:  # planned, and not begun: as good as not planned
                 self._planner.discard()
@@ -272,10 +280,12 @@ class Attempt:
         """What decides whether the next round should carry a checkpoint. The last one does, though nothing may be new."""
         self._checkpoints.unsaved |= self._savepoints.stopping
         self._checkpoints.source_has_ended = self._planner.some_finished
-        news = self._checkpoints.unsaved or any(plan.intervals for plan in sources.values())
+        waiting = bool(self.progress.in_flight_records)
+        news = self._checkpoints.unsaved or waiting or any(plan.intervals for plan in sources.values())
+        ended = all(plan.finished for plan in sources.values()) and not waiting
         return {
             "wanted": news or self.progress.keeps_writers,  # which may want to roll their parts though nothing new came
-            "ending": self._savepoints.stopping or all(plan.finished for plan in sources.values()),
+            "ending": self._savepoints.stopping or ended,
             "half_round_ms": self.statistics[-1].seconds * 500 if self.statistics else 0.0,
         }
 
@@ -286,6 +296,7 @@ class Attempt:
         wake_up = self.progress.next_wake_up_ms
         return (
             pending is not None
+            or self.progress.in_flight_records > 0
             or any(plan.intervals for plan in sources.values())
             or (all(plan.finished for plan in sources.values()) and not self._planner.finished)
             or (wake_up is not None and wake_up <= now)
@@ -368,9 +379,15 @@ class Attempt:
             aborted=tuple(self._checkpoints.aborted),
             statuses=self.progress.statuses(),
             savepoint=savepoint is not None,
+            deadline_ms=self._round_deadline(pending, savepoint),
         )
         merge = self._merging.of_round(now, checkpoint=pending is not None)
         return self.progress.plan(context, sources, merge)
+
+    def _round_deadline(self, pending: PendingCheckpoint | None, savepoint: PendingSavepoint | None) -> int | None:
+        """A savepoint is aligned: the user may restore it anywhere, and a job that ends with one leaves nothing behind."""
+        aligned_ms = self._checkpoints.aligned_ms(pending) if savepoint is None else None
+        return None if aligned_ms is None else self._clock.now_ms() + int(aligned_ms)
 
     def _round_ended(self, event: RoundEnded) -> None:
         running, cut_off = self._rounds.ended()
@@ -425,7 +442,7 @@ class Attempt:
     def _accept(self, event: RoundEnded, running: RunningRound) -> None:
         before, context = self.progress, running.plan.context
         accepted, prepared = before.accept(event.acks)
-        self._planner.accept(busy_seconds(event.acks, accepted.graph))
+        self._planner.accept(busy_seconds(event.acks, accepted.graph), rounds_behind(event.acks))
         self._checkpoints.round_accepted(context, before, accepted)
         waits = functools.partial(self._committers.waits_for_checkpoint, checkpointing=self._checkpoints.enabled)
         later = {sink: items for sink, items in prepared.items() if waits(sink)}

@@ -140,6 +140,10 @@ class AttemptCheckpoints:
         history = self._coordinator.history.highest_id if self._coordinator is not None else 0
         return self._lease.take_id(at_least=history + 1)
 
+    def aligned_ms(self, pending: PendingCheckpoint | None = None) -> float | None:
+        """So long subtasks of a round that begins now take input; None: until they have all of it."""
+        return None if self._coordinator is None or self.closed else self._coordinator.aligned_ms(pending)
+
     # -- the round that carries one --------------------------------------------------------------------------------------
 
     def round_begins(self, pending: PendingCheckpoint | None) -> float | None:
@@ -199,7 +203,11 @@ class AttemptCheckpoints:
             return False
         properties = ending.properties() if ending is not None else {}
         metadata = self._coordinator.cut(
-            pending, operators, round=round, finished=planner.finished, properties=properties
+            pending,
+            operators,
+            round=round,
+            finished=planner.finished and not progress.in_flight_records,
+            properties=properties,
         )
         savepoint = NewSavepoint.of(ending, self._lease.files, metadata) if ending is not None else None
         self._lane.checkpoint(Cut(pending, metadata, progress.committables, Counter(self._confirmed), savepoint))

@@ -6,6 +6,9 @@ on the state that r has left, though n is not stored yet.
 - *A crash, now or later,* restores n-1 or n, whichever is complete. Both are consistent cuts, and nothing of r+1 is in either:
   what n holds was fixed at its cut (``Cut``), since progress never changes. What r+1 and later rounds have written is
   invisible, has names of its own and is swept.
+- *State files* of round r are on storage already, or wait on the host that tasks and driver share (``common/spooled_files.py``).
+  Then step 7 begins with storing those that n refers to, and its metadata comes only behind them: if one cannot be stored, n is
+  not stored. Nobody else stores any, so none comes late. A spool that is lost is as a worker's memory that is lost.
 - *Committables* stay in the progress until they are confirmed. So n+1 holds those of n too if n is not committed at its cut,
   and a step 7 that failed has nothing to give back: what n covered waits in front of what came later, and goes into n+1. It is
   never aborted, because the metadata of n may yet appear (C5). The lane remembers what it has confirmed and does not commit it
@@ -344,6 +347,7 @@ class CheckpointLane:
         self._coordinator.completed.subsume(in_use, released)
         yield None
         self._coordinator.write_history()
+        self._coordinator.take_ahead()
         yield Through(self._clock.monotonic() - started, cut)
 
     def _record(self) -> Work:

@@ -18,6 +18,11 @@ class RoundPlan:
 
 
 class Engine(Protocol):
+    @property
+    def one_host(self) -> bool:
+        """Whether all tasks run on the driver's host, and see its files."""
+        ...
+
     def start(self, spec: JobSpec) -> None:
         """A new attempt of the job: ship the program. Called again after every restart."""
         ...

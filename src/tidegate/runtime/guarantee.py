@@ -168,8 +168,11 @@ def _of_path(source: Operator, sink: Operator | None, policy: CheckpointPolicy, 
     at_once = policy.at_least_once
     written: Sink | None = None if sink is None else sink.spec.sink
     kind = SinkGuarantee.TWO_PHASE_COMMIT if written is None else _kept(written, at_once)
-    loses, repeats = not read.can_replay, kind in _REPEATS
-    reappears = kind is SinkGuarantee.IDEMPOTENT
+    # What is committed with its round comes again if it is read again; what a sink itself repeats, with every task tried again.
+    itself = written is not None and _kept(written) in _REPEATS
+    loses, repeats = not read.can_replay, itself or (kind in _REPEATS and read.can_replay)
+    # What waits for its checkpoint is never behind what a reader has seen.
+    reappears = kind is SinkGuarantee.IDEMPOTENT and written is not None and not written.marks_checkpoints
     name = "" if sink is None else _sink_name(sink)
     if kind is SinkGuarantee.BEST_EFFORT:
         assert written is not None
@@ -207,8 +210,10 @@ _OTHER_MODE = "execution.checkpointing.mode: EXACTLY_ONCE"
 
 
 def _kept(sink: Sink, at_once: bool = False) -> SinkGuarantee:
-    """A transaction for each round is no better than none: a failure reads rounds again that were committed."""
-    committed = sink.guarantee is SinkGuarantee.TWO_PHASE_COMMIT
+    """A transaction for each round is no better than none: a failure reads rounds again that were committed. Nor is a sink that
+    overwrites what it wrote under the id of a checkpoint: other rounds have other ids."""
+    by_checkpoint = sink.guarantee is SinkGuarantee.IDEMPOTENT and sink.marks_checkpoints
+    committed = sink.guarantee is SinkGuarantee.TWO_PHASE_COMMIT or by_checkpoint
     return SinkGuarantee.NONE if committed and (at_once or sink.publication is Publication.ROUND) else sink.guarantee
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -26,7 +24,6 @@ from tidegate.common.errors import (
     LeaseError,
     RoundError,
 )
-from tidegate.common.files import Files
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.plan import Operator
@@ -40,6 +37,7 @@ from tidegate.runtime.failed_round import FailedRound, forget
 from tidegate.runtime.generated_ids import GeneratedIds
 from tidegate.runtime.guarantee import check_required, guarantee_of
 from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
+from tidegate.runtime.job_files import job_files
 from tidegate.runtime.lanes import ThreadedLanes
 from tidegate.runtime.life_cycle import Checked, FinishedBefore, Restored
 from tidegate.runtime.prometheus import PrometheusServer
@@ -89,13 +87,15 @@ class JobMaster:
         # Without checkpoints a run leaves nothing and restores nothing of its own: a directory and names no other run has,
         # so that its end can delete them whatever else has been done under the same job id.
         run_id = self.job_id if settings.checkpoints is not None else f"{self.job_id}-{new_token()}"
+        local_root = local_root or choose_root(settings.local_dir)
+        files, self._spool = job_files(settings, run_id, local_root, one_host=engine.one_host)
         self._job = Submission(
             program=program,
             settings=settings,
             job_id=self.job_id,
             run_id=run_id,
-            files=Files(_job_directory(settings, run_id)),
-            local_root=local_root or choose_root(settings.local_dir),
+            files=files,
+            local_root=local_root,
             clock=self._clock,
             liveness=liveness,
         )
@@ -425,6 +425,7 @@ class JobMaster:
             job_id=self._job.run_id,
             root=self._job.files.root,
             local_root=self._job.local_root,
+            spool=self._spool,
             chunk_records=settings.chunk_records,
             state_backend=settings.state_backend,
             stores=settings.stores,
@@ -432,6 +433,7 @@ class JobMaster:
             parameters=dict(settings.parameters),
             cached_files={file.name: file.path for file in Dependencies.of(self._program.configuration).cached_files},
             object_reuse=settings.object_reuse,
+            force_unaligned=settings.force_unaligned,
             inline=settings.inline_functions,
             batch_mode=settings.batch_mode,
             watermark_interval_ms=settings.watermark_interval_ms,
@@ -501,25 +503,3 @@ def _how_to_go_on(savepoint: str) -> str:
         key = "execution.state-recovery.path"
         return f"It was stopped with a savepoint: to go on, start it with {key}={savepoint} (tidegate run -s)"
     return "To run it anew, give it another tidegate.job-id"
-
-
-def _job_directory(settings: JobSettings, run_id: str) -> str:
-    base = settings.checkpoint_dir
-    if base:
-        return f"{base.rstrip('/')}/{run_id}"
-    return tempfile.mkdtemp(prefix="tidegate-job-", dir=_memory() if settings.in_memory else None)
-
-
-def _memory() -> str:
-    """Where files lie in the memory of this host: its tasks reach them, and they end with the host at the latest."""
-    if not os.access(_SHARED_MEMORY, os.W_OK):
-        raise ConfigurationError(
-            "Checkpoints in memory need a file system in memory",
-            where="execution.checkpointing.storage: jobmanager",
-            found=f"{_SHARED_MEMORY} cannot be written",
-            cure="set execution.checkpointing.dir, or execution.checkpointing.storage: filesystem",
-        )
-    return _SHARED_MEMORY
-
-
-_SHARED_MEMORY = "/dev/shm"

@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 
 Snapshots = Mapping[tuple[int, int], OperatorSnapshot]
 _LEAST_LIMIT, _MOST_LIMIT = 256, 1 << 40
+_LEAST_SHARE = 1 / 16
+"""Of its limit a source is asked for at least so much, in a round that is to be short: if it gave nothing nobody would know whether
+there is anything new."""
 _LITTLE = 0.25
 """The part of the target time below which a round has had little to do."""
 
@@ -63,6 +66,9 @@ class SourcePlanner:
         self.rest_ms = 0
         """How long after its start the round that was accepted last may be followed by nothing: it had next to nothing to do, and
         all sources had given what they had. 0: the next one begins at once."""
+        self.rounds_behind = 0.0
+        """So many rounds it would take to work off what subtasks have received and not processed."""
+        self._share = 1.0
         self._place = place
         self._alignment = Alignment(operators)
         self._sources: list[_PlannedSource] = []
@@ -91,12 +97,16 @@ class SourcePlanner:
             return source.create_enumerator(operator.parallelism, restored)
         return source.create_enumerator_in(self._place(operator), operator.parallelism, restored)
 
-    def plan(self, now_ms: int, snapshots: Snapshots = MappingProxyType({})) -> dict[int, SourcePlan]:
-        """Operator id -> what its subtasks read in this round. ``snapshots``: what the accepted rounds have come to."""
+    def plan(
+        self, now_ms: int, snapshots: Snapshots = MappingProxyType({}), room_ms: float | None = None
+    ) -> dict[int, SourcePlan]:
+        """Operator id -> what its subtasks read in this round. ``snapshots``: what the accepted rounds have come to. ``room_ms``:
+        so long subtasks take input, if that is bounded."""
         if self._whole:
             return self._plan_whole(now_ms)
         if not self._reads:
             return self._plan_nothing()
+        self._share = self._admitted(room_ms)
         self._alignment.observe(snapshots, {s.operator.id for s in self._sources if s.finished}, now_ms)
         for s in self._sources:
             if not s.is_before:
@@ -105,11 +115,21 @@ class SourcePlanner:
             s.is_before = not s.plan.intervals and not s.plan.finished
         return {s.operator.id: s.plan for s in self._sources if s.plan is not None}
 
+    def _admitted(self, room_ms: float | None) -> float:
+        """The part of their limits that sources are asked for: what would only wait stays where it is."""
+        if self.rounds_behind >= 1:
+            return 0.0
+        share = 1.0 if room_ms is None else min(1.0, max(_LEAST_SHARE, room_ms / self._target_ms))
+        return share * (1 - self.rounds_behind)
+
     def _next(self, s: _PlannedSource, now_ms: int) -> SourcePlan:
         """A source that has told its end is not asked again, however long others, or the last checkpoint, take."""
         if s.finished:
             return SourcePlan(finished=True)
-        return self._aligned(s, now_ms) if s.operator.id in self._alignment else s.enumerator.plan(s.limit, now_ms)
+        if self._share == 0:
+            return SourcePlan(backlog=True, held=True)
+        limit = s.limit if self._share == 1 else min(s.limit, max(_LEAST_LIMIT, int(s.limit * self._share)))
+        return self._aligned(s, limit, now_ms) if s.operator.id in self._alignment else s.enumerator.plan(limit, now_ms)
 
     def _plan_nothing(self) -> dict[int, SourcePlan]:
         for s in self._sources:
@@ -142,39 +162,43 @@ class SourcePlanner:
             return plans
         return {operator_id: SourcePlan(wake_up_ms=plan.wake_up_ms) for operator_id, plan in plans.items()}
 
-    def _aligned(self, s: _PlannedSource, now_ms: int) -> SourcePlan:
+    def _aligned(self, s: _PlannedSource, limit: int, now_ms: int) -> SourcePlan:
         alignment, operator_id = self._alignment, s.operator.id
         if s.enumerator.can_hold:
             s.enumerator.hold(alignment.held(operator_id))
         elif alignment.is_held(operator_id):
             return SourcePlan(wake_up_ms=alignment.next_look_ms(operator_id))
-        plan = s.enumerator.plan(alignment.limit(operator_id, s.limit), now_ms)
+        plan = s.enumerator.plan(alignment.limit(operator_id, limit), now_ms)
         alignment.planned(operator_id, plan.intervals)
         return plan
 
-    def accept(self, seconds: float) -> None:
-        """The round is part of history; the next one is sized by how long this one took."""
-        idle = not any(s.plan is None or s.plan.backlog or s.plan.finished for s in self._sources)
+    def accept(self, seconds: float, behind: float = 0.0) -> None:
+        """The round is part of history; the next one is sized by how long this one took, or would have if it had come to its end:
+        ``behind`` is how often as long as it did."""
+        self.rounds_behind = behind
+        idle = not behind and not any(s.plan is None or s.plan.backlog or s.plan.finished for s in self._sources)
         self.rest_ms = self._target_ms if idle and seconds * 1000 <= self._target_ms * _LITTLE else 0
         for s in self._sources:
             assert s.plan is not None
             s.finished = s.finished or s.plan.finished
             if self._whole:
                 s.plan = SourcePlan(finished=s.finished)
-            if s.plan.backlog or (seconds * 1000 > 2 * self._target_ms and self._was_large(s)):
-                s.limit = self._adapted(s, seconds)
+            long = seconds * (1 + behind) * 1000 > 2 * self._target_ms and self._was_large(s)
+            if long or (s.plan.backlog and self._share >= 0.5):  # a short round says little about a long one
+                s.limit = self._adapted(s, seconds * (1 + behind))
 
-    @staticmethod
-    def _was_large(s: _PlannedSource) -> bool:
+    def _was_large(self, s: _PlannedSource) -> bool:
         """A source that keeps up gives what has come. If few records took long, a machine was busy: the limit is not to blame, and
         with a smaller one the source would fall behind."""
         assert s.plan is not None
-        return sum(interval.units for interval in s.plan.intervals) * 2 >= s.limit
+        given = sum(interval.units for interval in s.plan.intervals)
+        return given > 0 and given * 2 >= s.limit * self._share
 
     def _adapted(self, s: _PlannedSource, seconds: float) -> int:
         """Towards the target: quickly up, because a start begins small; slowly down, because one slow round says little. A source
         may give less than the limit and have more (it is throttled, say): what it gave is what took the time."""
-        factor = min(8.0, max(0.5, self._target_ms / max(1.0, seconds * 1000)))
+        least = 1 / 64 if self.rounds_behind else 0.5  # a round that was cut short has shown how slow the job is
+        factor = min(8.0, max(least, self._target_ms / max(1.0, seconds * 1000)))
         assert s.plan is not None
         given = sum(interval.units for interval in s.plan.intervals)
         limit = max(_LEAST_LIMIT, int(min(s.limit, given or s.limit) * factor))

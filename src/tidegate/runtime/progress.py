@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,8 +17,10 @@ from tidegate.operators.source import SourcePlan
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.merging import Merge
 from tidegate.state import compaction
+from tidegate.state.in_flight import InFlightLog, InFlightPart
 from tidegate.state.snapshot import (
     EMPTY,
+    IN_FLIGHT,
     SPLITS,
     WRITER,
     ListPart,
@@ -74,6 +77,12 @@ class Progress:
         # which timers wait in the files the first round tells
         return Progress(graph, snapshots, committables, wake_ups)
 
+    @cached_property
+    def in_flight_records(self) -> int:
+        """Received by subtasks and not processed: they come first in the next round."""
+        waiting = [snapshot.in_flight for snapshot in self.snapshots.values()]
+        return sum(max(1, part.records) for part in waiting if part is not None)
+
     # -- planning ----------------------------------------------------------------------------------------------------
 
     def plan(self, context: RoundContext, sources: Mapping[int, SourcePlan], merge: Merge = Merge.TIERS) -> RoundPlan:
@@ -97,21 +106,27 @@ class Progress:
         return Status(snapshot.watermark, snapshot.idle)
 
     def _with_moved_splits(self, sources: Mapping[int, SourcePlan]) -> Mapping[Place, OperatorSnapshot]:
-        """After a rescale the enumerator gives splits to other subtasks: their watermark generators go with them."""
+        """After a rescale the enumerator gives splits to other subtasks: their watermark generators go with them, and what waits of
+        them. While it gives none of a split, the generator goes to where something waits."""
         moved = dict(self.snapshots)
         for operator_id, plan in sources.items():
             places = [place for place in self.snapshots if place[0] == operator_id]
             held = {place: {item[0]: item for item in moved[place].values(SPLITS)} for place in places}
+            logs = {place: _logs_by_split(moved[place]) for place in places}
+            readers = {split: place for place in places for split in logs[place]}
+            readers |= {interval.split: (operator_id, interval.subtask) for interval in plan.intervals}
             changed = set()
-            for interval in plan.intervals:
-                place = (operator_id, interval.subtask)
-                owners = [other for other in places if other != place and interval.split in held[other]]
-                for owner in owners:
-                    held.setdefault(place, {})[interval.split] = held[owner].pop(interval.split)
-                    changed |= {owner, place}
+            for split, place in readers.items():
+                for kept in (held, logs):  # type: dict[Place, dict[str, Any]]
+                    owners = [other for other in places if other != place and split in kept[other]]
+                    for owner in owners:
+                        kept.setdefault(place, {})[split] = kept[owner].pop(split)
+                        changed |= {owner, place}
             for place in changed:
-                part = ListPart.of(Redistribution.EVEN_SPLIT, held[place].values())
-                moved[place] = moved.get(place, EMPTY).with_part(SPLITS, part)
+                part = ListPart.of(Redistribution.EVEN_SPLIT, held.get(place, {}).values())
+                waiting = InFlightPart(tuple(logs.get(place, {}).values()))
+                without = moved.get(place, EMPTY).with_part(SPLITS, part).without(IN_FLIGHT)
+                moved[place] = without.with_part(IN_FLIGHT, waiting) if waiting.logs else without
         return moved
 
     def _task(
@@ -132,6 +147,7 @@ class Progress:
             replaced={o: self.lately_replaced[o, subtask] for o in own if (o, subtask) in self.lately_replaced},
             intervals=[i for i in plan.intervals if i.subtask == subtask] if plan else [],
             source_finished=plan.finished if plan else False,
+            source_held=plan.held if plan else False,
         )
 
     @property
@@ -230,6 +246,19 @@ class Progress:
         for (operator_id, _), snapshot in self.snapshots.items():
             states.setdefault(operator_id, []).extend(snapshot.values(WRITER))
         return {operator_id: rows for operator_id, rows in states.items() if rows}
+
+
+def _logs_by_split(snapshot: OperatorSnapshot) -> dict[str, InFlightLog]:
+    return {log.split or "": log for log in snapshot.in_flight.logs} if snapshot.in_flight is not None else {}
+
+
+def rounds_behind(acks: Iterable[Ack]) -> float:
+    """So many rounds like this one it would take to work off what waits, where that is longest."""
+    return max((_left(ack) / max(1, ack.records_in) for ack in acks), default=0.0)
+
+
+def _left(ack: Ack) -> int:
+    return sum(part.records for snapshot in ack.snapshots.values() if (part := snapshot.in_flight) is not None)
 
 
 def written_paths(acks: Iterable[Ack]) -> set[str]:

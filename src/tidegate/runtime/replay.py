@@ -64,20 +64,20 @@ def replay(failed: FailedRound, directory: str, stopped: Stopped) -> bool:
 
 
 def moved(plan: RoundPlan, there: Callable[[StateFile], StateFile]) -> RoundPlan:
-    """The plan for subtasks that write elsewhere than where their files are."""
+    """The plan for subtasks that write elsewhere than where their files are, and have time to process all of it."""
 
     def task(one: TaskPlan) -> TaskPlan:
         snapshots = {n: snapshot.with_files(there) for n, snapshot in one.snapshots.items()}
         return replace(one, snapshots=snapshots, compact={}, replaced={})
 
-    return RoundPlan(plan.context, [[task(one) for one in level] for level in plan.tasks])
+    return RoundPlan(replace(plan.context, deadline_ms=None), [[task(one) for one in level] for level in plan.tasks])
 
 
 class LocalRounds:
     """Levels in one process, one subtask after the other. ``failed``: it has come to a failure, and ``stopped`` was told."""
 
     def __init__(self, spec: JobSpec, directory: str, stopped: Stopped) -> None:
-        own = {"root": directory, "local_root": f"{directory}/local", "inline": False, "replays": True}
+        own = {"root": directory, "local_root": f"{directory}/local", "spool": None, "inline": False, "replays": True}
         self._spec = replace(spec, settings=replace(spec.settings, **own))  # type: ignore[arg-type]
         self._job = _WatchedJob(self._spec, self._on_failure)
         self._stopped, self.failed = stopped, False

@@ -68,7 +68,8 @@ def replay_behind(program: Program, path: str, directory: str, stopped: Stopped,
         for done in range(most):
             number, now = number + 1, clock.now_ms()
             sources = planner.plan(now, progress.snapshots)
-            if not any(plan.intervals or plan.finished for plan in sources.values()):
+            news = any(plan.intervals or plan.finished for plan in sources.values())
+            if not news and not progress.in_flight_records:
                 return Behind(done, records, End.IDLE)
             context = RoundContext(number, f"replay-{number}", None, now, statuses=progress.statuses())
             acks: list[Ack] = [pickle.loads(ack) for ack in rounds.run(progress.plan(context, sources))]

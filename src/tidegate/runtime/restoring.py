@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,15 +18,16 @@ from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import Lineage, read_lineage
 from tidegate.checkpoint.locate import Located, locate_own
 from tidegate.checkpoint.misfits import Misfit, named
+from tidegate.checkpoint.previous import offering_previous
 from tidegate.checkpoint.recovery import Recovery, decide, origin_of
 from tidegate.checkpoint.savepoint import Ending, NewSavepoint, discard_unfinished
 from tidegate.common.clock import Clock
-from tidegate.common.errors import FencedError, RestoreError
+from tidegate.common.errors import CorruptFileError, FencedError, RestoreError
 from tidegate.common.files import Files
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program
 from tidegate.operators.source import SourceContext
-from tidegate.runtime import rehearsal
+from tidegate.runtime import in_flight, rehearsal
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.life_cycle import Act, Checked, Claimed, FinishedBefore, Heartbeat, Restored
 from tidegate.runtime.planner import SourcePlanner
@@ -53,8 +54,9 @@ class Submission:
     liveness: Liveness
     claims: set[str] = field(default_factory=set)
 
-    def graph(self, restored_max: Mapping[str, int]) -> JobGraph:
-        return build(self.program, self.settings.parallelism, self.settings.max_parallelism, restored_max)
+    def graph(self, restored_max: Mapping[str, int], heads: Collection[str] = ()) -> JobGraph:
+        settings = self.settings
+        return build(self.program, settings.parallelism, settings.max_parallelism, restored_max, heads)
 
 
 class Restoring:
@@ -104,10 +106,10 @@ class Restoring:
         files, settings = self._job.files, self._job.settings
         path = settings.recovery_path
         if not path or not first:
-            return decide(files, lease)
+            return decide(files, lease, previous=first and settings.restore_previous)
         if not Files(path).root.startswith(files.root + "/"):
             self._refuse_beside_own(read_lineage(files, below=lease.token), path)
-        recovery = decide(files, lease, path, claim=settings.claims)
+        recovery = decide(files, lease, path, claim=settings.claims, previous=settings.restore_previous)
         if recovery.claimed and recovery.located is not None and recovery.located.directory:
             refuse_if_held(recovery.located.root, self._job.clock, self._job.liveness)
         return recovery
@@ -131,7 +133,12 @@ class Restoring:
     # -- what is restored ------------------------------------------------------------------------------------------------
 
     def _check(self, claimed: Claimed, recovery: Recovery, first: bool) -> Checked:
-        graph, progress, positions, misfits = read_restored(self._job, recovery.located)
+        try:
+            graph, progress, positions, misfits = read_restored(self._job, recovery.located)
+        except CorruptFileError as damage:
+            if recovery.begins:
+                raise
+            raise offering_previous(damage, self._job.files, recovery.lineage) from damage
         refused: list[Misfit] = []
         # The planner refuses what cannot be read, before Spark starts.
         planner = self._new_planner(claimed.lease, graph, positions, refused)
@@ -286,8 +293,9 @@ def read_restored(job: Submission, located: Located | None) -> Read:
     if located is None:
         graph = job.graph({})
         return Read(graph, Progress(graph), {})
-    metadata = located.metadata
-    graph = job.graph({o.uid_hash: o.max_parallelism for o in metadata.operators})
+    metadata = in_flight.restored(located.metadata, located.address, job.settings)
+    heads = {o.uid_hash for o in metadata.operators if o.in_flight()}
+    graph = job.graph({o.uid_hash: o.max_parallelism for o in metadata.operators}, heads)
     located.check_files()
     matched = match_operators(
         metadata,
@@ -295,6 +303,7 @@ def read_restored(job: Submission, located: Located | None) -> Read:
         where=located.address,
         allow_non_restored_state=job.settings.ignore_unclaimed_state,
     )
+    in_flight.check_channels(graph, matched.states, located.address)
     root = "" if located.root.root == job.files.root else located.root.root
     progress = Progress.restored(graph, matched.states, root=root)
     positions = {o.id: matched.states[o.uid_hash].source for o in graph.operators if o.uid_hash in matched.states}

@@ -34,7 +34,11 @@ class JobSettings:
     claims: bool
     """The job owns the snapshot it starts from."""
     ignore_unclaimed_state: bool
+    ignored_in_flight_of: int
+    """The checkpoint whose records in flight are dropped if it is restored; below 0: none."""
+    force_unaligned: bool
     start_anew: bool
+    restore_previous: bool
     required_guarantee: str | None
     lease_timeout_ms: int
     commit_attempts: int
@@ -47,6 +51,9 @@ class JobSettings:
     state_backend: str
     stores: StoreOptions
     merges: MergePolicy
+    upload: str
+    """When state files are stored: ``auto``, ``with-round`` or ``behind``."""
+    transfer_threads: int
     cache_bytes: int
     chunk_records: int
     object_reuse: bool
@@ -94,7 +101,10 @@ class JobSettings:
             recovery_path=get(options.RECOVERY_PATH),
             claims=get(options.RECOVERY_CLAIM) == "CLAIM",
             ignore_unclaimed_state=get(options.RECOVERY_IGNORE_UNCLAIMED),
+            ignored_in_flight_of=get(options.IGNORED_IN_FLIGHT),
+            force_unaligned=get(options.FORCE_UNALIGNED),
             start_anew=get(options.START_ANEW),
+            restore_previous=get(options.RESTORE_PREVIOUS),
             required_guarantee=get(options.REQUIRE),
             lease_timeout_ms=get(options.LEASE_TIMEOUT),
             commit_attempts=get(options.COMMIT_ATTEMPTS),
@@ -106,6 +116,8 @@ class JobSettings:
             state_backend=get(options.STATE_BACKEND),
             merges=MergePolicy.of(get),
             stores=StoreOptions(get(options.MAP_SIZE), RocksdbOptions.of(get)),
+            upload=get(options.UPLOAD),
+            transfer_threads=get(options.TRANSFER_THREADS),
             cache_bytes=get(options.CACHE_SIZE),
             chunk_records=get(options.CHUNK_RECORDS),
             object_reuse=get(options.OBJECT_REUSE),

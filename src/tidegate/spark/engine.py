@@ -43,8 +43,13 @@ class SparkEngine:
     """
 
     def __init__(
-        self, open_context: Callable[[], SparkContext], ship: Callable[[SparkContext, JobSpec], WorkerSetup]
+        self,
+        open_context: Callable[[], SparkContext],
+        ship: Callable[[SparkContext, JobSpec], WorkerSetup],
+        *,
+        one_host: bool = False,
     ) -> None:
+        self.one_host = one_host
         self._open_context, self._ship = open_context, ship
         self._setup: WorkerSetup | None = None
         self._context: SparkContext | None = None

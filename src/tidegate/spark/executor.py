@@ -7,7 +7,7 @@ from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import Listener
 from tidegate.spark.engine import SparkEngine
-from tidegate.spark.session import check_settings, spark_context
+from tidegate.spark.session import check_settings, is_local, spark_context
 from tidegate.spark.shipping import ship
 
 
@@ -22,5 +22,6 @@ class SparkExecutor:
         engine = SparkEngine(
             lambda: spark_context(configuration),
             lambda context, spec: ship(context, configuration, spec.settings.job_id, program.name),
+            one_host=is_local(configuration),
         )
         return StartedJob(JobMaster(program, engine, listeners=listeners), listeners)

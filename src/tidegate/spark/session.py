@@ -95,6 +95,13 @@ def _check_memory_storage(configuration: Mapping[str, Any]) -> None:
         )
 
 
+def is_local(configuration: Mapping[str, Any]) -> bool:
+    """Whether tasks will run in processes of this host."""
+    active = SparkContext._active_spark_context
+    master = active.master if active is not None else configuration.get("spark.master")
+    return str(master or os.environ.get("TIDEGATE_MASTER") or "local").partition("[")[0] == "local"
+
+
 def start_ahead(configuration: Mapping[str, Any]) -> None:
     """Begin to start Spark with what is known before the program speaks. Whatever it changes, of settings or of its environment,
     costs a second start when it executes, and nothing else."""

@@ -14,11 +14,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from tidegate.common.watermarks import MIN_WATERMARK
+from tidegate.state import in_flight
+from tidegate.state.in_flight import InFlightPart
 from tidegate.state.key_groups import range_for
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
 
-KEYED, SPLITS, GENERATOR, WRITER = "keyed", "splits", "generator", "writer"
-"""Names of parts: keyed state and timers; watermark generators of splits; that of an assigner; states of a sink's writer."""
+KEYED, SPLITS, GENERATOR, WRITER, IN_FLIGHT = "keyed", "splits", "generator", "writer", "in-flight"
+"""Names of parts: keyed state and timers; watermark generators of splits; that of an assigner; states of a sink's writer; records
+that wait in front of the operator."""
 
 
 class Redistribution(Enum):
@@ -80,7 +83,7 @@ class StoredPart(msgspec.Struct, frozen=True, tag="stored", tag_field="part", om
     share: tuple[int, int] = (0, 1)
 
 
-Part = KeyedPart | ListPart | StoredPart
+Part = KeyedPart | ListPart | StoredPart | InFlightPart
 P = TypeVar("P", bound=KeyedPart | StoredPart)
 
 
@@ -96,22 +99,33 @@ class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         part = self.parts.get(KEYED)
         return part if isinstance(part, KeyedPart) else None
 
+    @property
+    def in_flight(self) -> InFlightPart | None:
+        part = self.parts.get(IN_FLIGHT)
+        return part if isinstance(part, InFlightPart) else None
+
     def values(self, name: str) -> list[Any]:
         """The items of a list part; none if there is no such part."""
         part = self.parts.get(name)
         return part.values() if isinstance(part, ListPart) else []
 
     def with_part(self, name: str, part: Part) -> OperatorSnapshot:
-        return OperatorSnapshot({**self.parts, name: part}, self.watermark, self.idle)
+        return self.with_parts({name: part})
+
+    def with_parts(self, parts: Mapping[str, Part]) -> OperatorSnapshot:
+        return OperatorSnapshot({**self.parts, **parts}, self.watermark, self.idle)
+
+    def without(self, *names: str) -> OperatorSnapshot:
+        """The same without some of its parts."""
+        parts = {name: part for name, part in self.parts.items() if name not in names}
+        return OperatorSnapshot(parts, self.watermark, self.idle)
 
     def files(self) -> list[StateFile]:
         return [file for part in self.parts.values() if not isinstance(part, ListPart) for file in part.files]
 
     def with_files(self, moved: Callable[[StateFile], StateFile]) -> OperatorSnapshot:
         """The same with other references to its files."""
-        parts = {
-            name: part if isinstance(part, ListPart) else _with_files(part, moved) for name, part in self.parts.items()
-        }
+        parts = {name: _moved_files(part, moved) for name, part in self.parts.items()}
         return OperatorSnapshot(parts, self.watermark, self.idle)
 
     def stored(self) -> dict[str, StoredPart]:
@@ -157,6 +171,9 @@ def redistribute(
     if KEYED in columns:
         held = [snapshot.keyed for snapshot in snapshots if snapshot.keyed is not None]
         columns[KEYED] = [_clipped(held, range_for(n, parallelism, max_parallelism), root) for n in range(parallelism)]
+    if IN_FLIGHT in columns:
+        waiting = [snapshot.in_flight for snapshot in snapshots]
+        columns[IN_FLIGHT] = [*in_flight.redistribute(waiting, parallelism, max_parallelism, root)]
     watermarks = _watermarks([snapshot.watermark for snapshot in snapshots], parallelism)
     return [
         OperatorSnapshot({name: part for name in names if (part := columns[name][n]) is not None}, watermarks[n])
@@ -208,6 +225,12 @@ def _redistributed_states(
 
 def _moved(part: StoredPart, root: str) -> StoredPart:
     return _with_files(part, lambda file: msgspec.structs.replace(file, root=root)) if root else part
+
+
+def _moved_files(part: Part, moved: Callable[[StateFile], StateFile]) -> Part:
+    if isinstance(part, ListPart):
+        return part
+    return part.with_files(moved) if isinstance(part, InFlightPart) else _with_files(part, moved)
 
 
 def _with_files(part: P, moved: Callable[[StateFile], StateFile]) -> P:

@@ -86,6 +86,9 @@ class Life:
         """Points where an operation failed since storage was last looked at."""
         self.left: set[str] = set()
         """Files that the sweep of the latest start was not allowed to delete."""
+        self.needed: set[str] = set()
+        self.unneeded: set[str] = set()
+        """State files that were needed at a step 9 of this life, and at the latest one no more."""
         self.pause_at = 0
         self._paused, self._go_on = threading.Semaphore(0), threading.Semaphore(0)
         self._thread: threading.Thread | None = None
@@ -230,6 +233,7 @@ class Life:
             history.settled = True
         elif name == "C7.subsumed":
             with unobserved():
+                self.simulation.check_subsumed(self)
                 self.simulation.check_made_up_for(self)
         elif name == "C8.recorded":
             history.settled = False
@@ -266,6 +270,8 @@ class _ObservedEngine(SimulatedEngine):
             return super().run(plan)
         if self._begins:
             self._begin()
+        with self._life.checking(), unobserved():
+            self._simulation.check_tidy(self._life)
         self._life.rounds += 1
         with self._life.checking():
             assert self._life.rounds <= MOST_ROUNDS, f"I9: {MOST_ROUNDS} rounds and no end"

@@ -61,6 +61,9 @@ class Output:
 class OutputObserver:
     """Looks at one output again and again; every look checks what must hold at any moment."""
 
+    unaligned = False
+    """What a checkpoint covers may still be in flight in it."""
+
     def __init__(self, output: Output) -> None:
         self.output = output
         self._seen: dict[str, list[Any]] = {}
@@ -77,7 +80,7 @@ class OutputObserver:
         assert not early, f"I5: {self.output.name}: visible before their checkpoint is complete: {early}"
         if self.output.every_checkpoint:
             wanted = {c for v in self.output.expected if (c := self.output.cause(v)) and covers(committed, c)}
-            missing = sorted(wanted - visible)
+            missing = [] if self.unaligned else sorted(wanted - visible)
             assert not missing, f"I5: {self.output.name}: committed and not visible: {missing}"
             extra = sorted(visible - wanted) if settled else []
             assert not extra, f"I5: {self.output.name}: a part of a checkpoint is visible: {extra}"
@@ -261,6 +264,8 @@ def check_state(directory: str, probe: StateProbe) -> None:
 
 def _check_state(located: Located, probe: StateProbe) -> None:
     operator = next(o for o in located.metadata.operators if o.uid == probe.uid)
+    if located.metadata.is_unaligned:  # what its sources have read is not all processed
+        return
     expected = probe.expected(coverage_of(located.metadata))
     with tempfile.TemporaryDirectory(dir="/dev/shm") as local:
         backend = KeyedBackend(

@@ -64,6 +64,8 @@ class SimulatedEngine:
     ``zombies``: a list to share with the engines of later drivers of the job, whose executors still run old tasks.
     """
 
+    one_host = True
+
     def __init__(
         self, seed: int, chances: Chances | None = None, workers: int = 3, zombies: list[Rows] | None = None
     ) -> None:

@@ -6,6 +6,7 @@ outside for the invariants I1 to I13 of FAULTS.md.
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.checkpoint.lease_records import RestoredRecord, read_record, restored_path
-from tidegate.checkpoint.locate import locate
+from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.locate import locate, locate_own
 from tidegate.checkpoint.metadata import read_metadata
 from tidegate.common import ids, options
 from tidegate.common.clock import ManualClock
@@ -93,9 +95,12 @@ class Simulation:
         """No other driver of this job is awake: then storage holds exactly what is referenced."""
         self.may_begin_anew = False
         """The job was cancelled and its checkpoints may be gone."""
-        repeats = self.settings.get(options.CHECKPOINT_MODE.key) == "AT_LEAST_ONCE"
-        observer = RepeatingObserver if repeats else OutputObserver
+        self.repeats = self.settings.get(options.CHECKPOINT_MODE.key) == "AT_LEAST_ONCE"
+        self.concurrent = self.settings.get(options.CHECKPOINT_CONCURRENT.key, 1) > 1
+        observer = RepeatingObserver if self.repeats else OutputObserver
         self.observers = [observer(output) for output in scenario.outputs(self.place)]
+        for seen in self.observers:
+            seen.unaligned = bool(self.settings.get(options.UNALIGNED.key))
 
     def new_life(self, planned: Iterable[Fault] = (), parallelism: int = 2) -> Life:
         life = Life(self, len(self.lives), planned, parallelism)
@@ -138,6 +143,10 @@ class Simulation:
             directory, _, name = location.removesuffix("/_metadata").rpartition("/")
             metadata = read_metadata(Files(directory), f"{name}/_metadata")
             self.history.coverage[metadata.checkpoint_id] = coverage_of(metadata)
+            if self.alone:
+                files = Files(directory)
+                gone = sorted(path for path in metadata.paths() if not files.exists(path))
+                assert not gone, f"I7: checkpoint {metadata.checkpoint_id} is published, and deleted are {gone}"
 
     def restored(self, token: int) -> int | None:
         """The checkpoint the attempt with this token says it restores; 0: one of another job."""
@@ -160,7 +169,48 @@ class Simulation:
                 "I13: nothing restored"
             )
             if not self.zombies:
+                self._check_aborted(life)
                 self._check_swept(life)
+
+    def _check_aborted(self, life: Life) -> None:
+        """I12 and K2, behind the start: what the restored checkpoint names is committed, so whatever else was prepared is gone. A
+        sink that keeps its files open over checkpoints has some."""
+        of_another_job = life.restored == 0  # which may have left something of its own
+        for observer in self.observers if not (life.failed_at or of_another_job) else ():
+            if observer.output.every_checkpoint:
+                left = observer.output.leftovers()
+                assert not left, f"K2: {observer.output.name}: prepared before the crash, and not aborted: {left}"
+
+    def check_tidy(self, life: Life) -> None:
+        """I12, before a round begins: what is prepared waits for a checkpoint, or is a writer's. Tasks that were tried again have
+        left nothing, nor has a round that was discarded. Not of sinks that keep files open, whose names nobody here knows."""
+        attempt = life.master._attempt
+        zombies = (
+            self.chances.zombie or self.chances.late
+        )  # what those leave behind the look is found at the next start
+        if attempt is None or not self.alone or zombies or any(fault.kind is Kind.ERROR for fault in life.fired):
+            return
+        progress = attempt.progress
+        waiting = repr((progress.committables, progress.writer_states()))
+        for observer in self.observers if not self.repeats else ():
+            if observer.output.every_checkpoint:
+                left = [name for name in observer.output.leftovers() if os.path.basename(name) not in waiting]
+                assert not left, f"I12: {observer.output.name}: prepared, and nobody waits for it: {left}"
+
+    def check_subsumed(self, life: Life) -> None:
+        """I8 behind step 9: a file that was needed once, and was needed no more at the last look, is gone."""
+        attempt = life.master._attempt
+        if attempt is None or not self.alone or self.concurrent or life.fired or life.at_round:
+            return
+        files = Files(self.place.job)
+        needed = attempt.progress.paths() | attempt._lane.paths()
+        for point in read_lineage(files).retained:
+            needed |= locate_own(files, point).metadata.paths()
+        there = set(files.list("shared"))
+        left = sorted(life.unneeded & there)
+        assert not left, f"I8: not needed any more, and not deleted by step 9: {left}"
+        life.needed |= needed
+        life.unneeded = (life.needed & there) - needed
 
     def _check_swept(self, life: Life) -> None:
         """I8 behind the sweep of a start. A delete that storage refused cannot have happened, and a job does not fail for

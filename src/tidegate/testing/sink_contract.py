@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ class SinkContract:
     """False: a checkpoint may keep records back (unfinished files) until the end of input."""
     survives_restart = True
     """False: what was published lives in the process (collect, print) and a recovered commit repeats it."""
+
+    sweeps_attempts = True
+    """False: a crash in the very moment in which an attempt begins may leave something outside that nobody finds."""
 
     seeds = 30
     """Random runs; fewer where each write asks a server."""
@@ -112,17 +116,49 @@ class SinkContract:
             run.step(4)
         run.accept(run.attempt(6, checkpoint=True), 6)
         run.complete()
-        crashed = crash_at(number)
-        try:
-            run.commit()
-        except Crash:
-            pass
-        finally:
-            faults.install(None)
+        fired = killed(number, run.commit)
         run.restore()
         run.step(5)
         self._check_end(run, directory, f"crash at point {number} of the commit")
-        return crashed()
+        return fired
+
+    def test_killed_at_any_point_of_an_attempt(self, tmp_path: Path) -> None:
+        """A worker dies while it writes or prepares; what it leaves is found, and nothing of it is seen."""
+        number, fired = 0, self.survives_restart
+        while fired:
+            directory = tmp_path / str(number)
+            directory.mkdir()
+            run = self._run(directory)
+            run.step(4, checkpoint=True)
+            run.step(3)
+            fired = killed(number, lambda run=run: run.attempt(6, checkpoint=True))  # type: ignore[misc]
+            run.restore()
+            run.step(5)
+            hint = f"crash at point {number} of an attempt"
+            if self.sweeps_attempts:
+                self._check_end(run, directory, hint)
+            else:
+                count = run.position
+                run.finish()
+                self._check(directory, count, hint)
+            number += 1
+
+    def test_killed_at_any_point_of_a_restore(self, tmp_path: Path) -> None:
+        """With a checkpoint that is not committed, and work of attempts that nobody will commit; then it is restored again."""
+        number, fired = 0, self.survives_restart
+        while fired:
+            directory = tmp_path / str(number)
+            directory.mkdir()
+            run = self._run(directory)
+            run.step(4, checkpoint=True)
+            run.accept(run.attempt(6, checkpoint=True), 6)
+            run.complete()
+            run.attempt(3, checkpoint=True)
+            fired = killed(number, run.restore)
+            run.restore()
+            run.step(5)
+            self._check_end(run, directory, f"crash at point {number} of a restore")
+            number += 1
 
     def test_two_attempts_of_a_round_do_not_meet(self, tmp_path: Path) -> None:
         run = self._run(tmp_path)
@@ -214,3 +250,15 @@ class SinkContract:
             run.now_ms += 120_000
         elif self.survives_restart:
             run.restore(dice.choice((1, 2, 3)))
+
+
+def killed(number: int, act: Callable[[], object]) -> bool:
+    """Crash at the n-th fault point that this passes; whether there was one."""
+    crashed = crash_at(number)
+    try:
+        act()
+    except Crash:
+        pass
+    finally:
+        faults.install(None)
+    return crashed()

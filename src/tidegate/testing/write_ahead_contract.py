@@ -14,7 +14,7 @@ import cloudpickle
 from tidegate.common import faults
 from tidegate.connectors.write_ahead import CheckpointCommitter, GenericWriteAheadSink
 from tidegate.operators.sink import CommitterContext
-from tidegate.testing.sink_contract import SinkContract
+from tidegate.testing.sink_contract import SinkContract, killed
 from tidegate.testing.sink_run import Crash
 
 _SENT = "K6.write-ahead.sent"
@@ -41,6 +41,25 @@ class WriteAheadContract(SinkContract):
             points += self._killed_at(directory, number)
             number += 1
         assert _SENT in points, "no value was ever sent"
+
+    def test_killed_at_any_point_of_a_restore(self, tmp_path: Path) -> None:
+        """Which sends, too: what is sent and not confirmed is sent again."""
+        number, fired = 0, True
+        while fired:
+            directory = tmp_path / str(number)
+            directory.mkdir()
+            run = self._run(directory)
+            run.accept(run.attempt(6, checkpoint=True), 6)
+            run.complete()
+            run.attempt(3, checkpoint=True)
+            fired = killed(number, run.restore)
+            run.restore()
+            found, expected = Counter(self.visible(directory)), Counter(map(self.value, range(6)))
+            assert not expected - found, f"crash at point {number} of a restore: lost {expected - found}"
+            assert set(found) == set(expected) and (self.repeats_in_the_gap or found == expected)
+            run.finish()
+            assert self.leftovers(directory) == []
+            number += 1
 
     def _killed_at(self, directory: Path, number: int) -> list[str]:
         """Crashes at the n-th point of the commit, and checks what is there behind the restore. Returns the name of the point."""

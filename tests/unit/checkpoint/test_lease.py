@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from tidegate.checkpoint.lease_records import (
 )
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.owner import Owner, is_alive, this_process
+from tidegate.common import faults
 from tidegate.common.clock import ManualClock
 from tidegate.common.errors import CorruptFileError, FencedError, InternalError, LeaseError, StorageError
 from tidegate.common.files import Files
@@ -115,6 +117,53 @@ def test_ids_grow_over_attempts_even_if_nothing_else_was_written(files: Files, c
     assert second.take_id(at_least=10) == 10
     files.make_directory("chk-20")
     assert take(files, clock).take_id() == 21
+
+
+def test_where_storage_is_slow_the_next_id_is_taken_ahead(files: Files, clock: ManualClock) -> None:
+    """Without a call of storage when it is needed; a crash in between costs a number, and gives none twice."""
+    lease, written = take(files, clock), []
+    lease.take_ahead()
+    assert lease.last_id == 0, "it has not been slow"
+
+    def slow(name: str, where: dict[str, Any]) -> None:
+        if name == "storage.replace":
+            written.append(name)
+            clock.advance(50)
+
+    faults.install(slow)
+    try:
+        assert (lease.take_id(), len(written)) == (1, 1)
+        lease.take_ahead()
+        lease.take_ahead()
+        assert (lease.last_id, len(written)) == (2, 2)
+        assert (lease.take_id(), len(written)) == (2, 2)
+        assert (lease.take_id(), len(written)) == (3, 3)
+        lease.take_ahead()
+        assert lease.take_id(at_least=10) == 10, "one that is too small is left out"
+        lease.take_ahead()
+    finally:
+        faults.install(None)
+    assert take(files, clock).take_id() == 12
+
+
+def test_an_id_taken_ahead_is_not_given_behind_a_later_one(files: Files, clock: ManualClock) -> None:
+    """While the lane takes one ahead, the job's thread takes the next: with several checkpoints under way both are at it."""
+    lease, given = take(files, clock), []
+
+    def slow(name: str, where: dict[str, Any]) -> None:
+        if name == "storage.replace":
+            clock.advance(50)
+        if name == "C1.id-taken" and where["checkpoint_id"] == 2:
+            given.append(lease.take_id())
+
+    faults.install(slow)
+    try:
+        assert lease.take_id() == 1
+        lease.take_ahead()
+        assert given == [3]
+        assert lease.take_id() == 4
+    finally:
+        faults.install(None)
 
 
 def test_an_id_whose_write_failed_is_not_given_again(

@@ -172,15 +172,22 @@ def test_a_minimum_pause_makes_concurrency_one() -> None:
     assert effective(Configuration.from_dict(values))["execution.checkpointing.max-concurrent-checkpoints"] == 1
 
 
-def test_unaligned_needs_exactly_once_and_one_at_a_time() -> None:
+def test_unaligned_needs_exactly_once() -> None:
     values = {"execution.checkpointing.unaligned": "true", "execution.checkpointing.mode": "at-least-once"}
-    with pytest.raises(ConfigurationError, match="need exactly-once mode and one concurrent checkpoint"):
+    with pytest.raises(ConfigurationError, match="Unaligned checkpoints need exactly-once mode") as caught:
         effective(Configuration.from_dict(values))
+    assert caught.value.found == "'execution.checkpointing.mode' is AT_LEAST_ONCE"
 
 
-def test_unaligned_is_refused_and_not_ignored() -> None:
-    with pytest.raises(ConfigurationError, match="Checkpoints are aligned in this version"):
-        effective(Configuration.from_dict({"execution.checkpointing.unaligned.enabled": True}))
+def test_unaligned_checkpoints_are_taken_one_at_a_time() -> None:
+    values = {
+        "execution.checkpointing.unaligned.enabled": True,
+        "execution.checkpointing.max-concurrent-checkpoints": 2,
+    }
+    with pytest.raises(ConfigurationError, match="Unaligned checkpoints are taken one at a time") as caught:
+        effective(Configuration.from_dict(values))
+    assert "set 'execution.checkpointing.max-concurrent-checkpoints' to 1" in str(caught.value.cure)
+    effective(Configuration.from_dict({**values, "execution.checkpointing.min-pause": "1 s"}))  # which implies one
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -336,3 +337,18 @@ def test_file_systems_without_hard_links(local: Files, monkeypatch: pytest.Monke
         local.publish("a", b"2")
     assert local.read_bytes("a") == b"1"
     assert local.list() == ["a"]
+
+
+def test_hdfs_without_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hdfs_native", None)
+    with pytest.raises(ConfigurationError) as error:
+        Files("hdfs://somewhere:8020/checkpoints")
+    assert error.value.rule == "HDFS is reached through the package hdfs-native."
+    assert error.value.cure == "pip install 'tidegate[hdfs]', here and on the workers"
+
+
+def test_what_a_server_in_java_says_is_shown_without_its_stack(fail_at: Any, local: Files) -> None:
+    fail_at("storage.write", OSError("RPCError: no data node\n\tat org.apache.hadoop.A(A.java:1)\n\tat B"))
+    with pytest.raises(StorageError) as error:
+        local.write("a", b"")
+    assert error.value.found == "OSError: RPCError: no data node"

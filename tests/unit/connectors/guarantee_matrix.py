@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,10 +19,12 @@ from senders import Sender
 
 from tidegate.common import Encoder
 from tidegate.common.errors import RoundError
+from tidegate.connectors import for_each_checkpoint
 from tidegate.connectors.collection import CollectionSource
 from tidegate.connectors.data_generator import DataGeneratorSource
 from tidegate.connectors.file_sink import FileSink
 from tidegate.connectors.file_source import FileSource
+from tidegate.connectors.for_each_checkpoint import ForEachCheckpointSink
 from tidegate.connectors.function_sink import FunctionSink
 from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.connectors.socket_source import SocketSource
@@ -97,7 +99,9 @@ def _lines(start: int, end: int) -> str:
     return "".join(f"{n}\n" for n in range(start, end))
 
 
-SOURCES: dict[str, Callable[[Path, ExitStack], Source]] = {
+SourceKind = Callable[[Path, ExitStack], Source]
+
+SOURCES: dict[str, SourceKind] = {
     "number sequence": _numbers,
     "collection": _collection,
     "data generator": _generator,
@@ -195,11 +199,31 @@ class _Upserts(FunctionSink):
     guarantee = SinkGuarantee.IDEMPOTENT
 
 
+class _ById:
+    """Writes the records of a checkpoint under its id: again is nothing."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = str(directory)
+
+    def __call__(self, records: list[int], checkpoint_id: int) -> None:
+        with open(f"{self.directory}/by-id-{checkpoint_id}", "w") as file:
+            file.write("".join(f"{record}\n" for record in records))
+
+
 @dataclass(frozen=True)
 class SinkKind:
+    """``read``: all values that were ever visible, each as often as it was. ``upserts``: a value replaces the one before of its
+    key. ``latest``: which values are visible now, by key, where ``read`` does not give them in their order; asked behind each
+    round."""
+
     make: Callable[[Path], Sink]
     read: Callable[[Path], list[int]]
     upserts: bool = False
+    latest: Callable[[Path], dict[Any, int]] | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+ROUNDS = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 
 
 def _target(directory: Path) -> _Target:
@@ -219,10 +243,25 @@ SINKS: dict[str, SinkKind] = {
         lambda d: TwoPhaseCommitSink(_Transactions(d)),
         lambda d: [v for file in d.glob("transaction-*.done") for v in _Target(file).read()],
     ),
-    "files": SinkKind(
-        lambda d: FileSink.for_row_format(str(d / "out"), Encoder.simple_string_encoder()).build(), _committed_files
+    "files": SinkKind(lambda d: _file_sink(d), _committed_files),
+    "files, mode AT_LEAST_ONCE": SinkKind(lambda d: _file_sink(d), _committed_files, settings=ROUNDS),
+    "for_each_checkpoint, idempotent": SinkKind(lambda d: _by_id(d), lambda d: _read_by_id(d)),
+    "for_each_checkpoint, idempotent, mode AT_LEAST_ONCE": SinkKind(
+        lambda d: _by_id(d), lambda d: _read_by_id(d), settings=ROUNDS
     ),
 }
+
+
+def _by_id(directory: Path) -> Sink:
+    return ForEachCheckpointSink(_ById(directory), None, idempotent=True)
+
+
+def _read_by_id(directory: Path) -> list[int]:
+    return [value for file in directory.glob("by-id-*") for value in _Target(file).read()]
+
+
+def _file_sink(directory: Path) -> FileSink:
+    return FileSink.for_row_format(str(directory / "out"), Encoder.simple_string_encoder()).build()
 
 
 # -- a run -------------------------------------------------------------------------------------------------------------
@@ -231,10 +270,11 @@ SINKS: dict[str, SinkKind] = {
 class _Engine(SimulatedEngine):
     """Fails once, when the checkpoint it has asked the job for is complete and committed, and some rounds later."""
 
-    def __init__(self) -> None:
+    def __init__(self, look: Callable[[], dict[Any, int]]) -> None:
         super().__init__(seed=1)
-        self.rounds, self._asked = 0, TriggerCheckpoint()
+        self.rounds, self._asked, self._look = 0, TriggerCheckpoint(), look
         self.master: JobMaster | None = None
+        self.looks: list[dict[Any, int]] = []
 
     def run(self, plan: RoundPlan) -> list[Ack]:
         assert self.master is not None
@@ -243,17 +283,21 @@ class _Engine(SimulatedEngine):
             self.master.submit(self._asked)
         self._chances = Chances(zombie=1.0 if self.rounds == _TWICE else 0.0)
         acks = super().run(plan)
+        self.looks.append(self._look())
         if self.rounds == _FAILS:
             self._asked.answer.result(60)
             raise RoundError("The failure of this test")
         return acks
 
 
-def observe(source: str, sink: str, directory: Path) -> tuple[Guarantee, Seen]:
+def observe(source: SourceKind, kind: SinkKind, directory: Path) -> tuple[Guarantee, Seen]:
     """What was computed, and what was seen."""
     with ExitStack() as undo:
-        made, kind, engine = SOURCES[source](directory, undo), SINKS[sink], _Engine()
-        master = JobMaster(_program(made, kind.make(directory), directory), engine, local_root=f"{directory}/local")
+        made, engine = source(directory, undo), _Engine(lambda: kind.latest(directory) if kind.latest else {})
+        undo.callback(setattr, for_each_checkpoint, "dataframe_of", for_each_checkpoint.dataframe_of)
+        for_each_checkpoint.dataframe_of = _records  # there is no Spark here
+        program = _program(made, kind.make(directory), directory, kind.settings)
+        master = JobMaster(program, engine, local_root=f"{directory}/local")
         engine.master = master
         master.run()
         attempts, guarantee = master.view().attempts, master.view().guarantee
@@ -261,27 +305,43 @@ def observe(source: str, sink: str, directory: Path) -> tuple[Guarantee, Seen]:
             "nothing failed, or no checkpoint was restored"
         )
         assert guarantee is not None and engine.fired["zombie"]
-        return guarantee, _judged(kind.read(directory), kind.upserts)
+        looks = [*engine.looks, kind.latest(directory) if kind.latest else {}]
+        return guarantee, _judged(kind.read(directory), kind.upserts, looks)
 
 
-def _program(source: Source, sink: Sink, directory: Path) -> Program:
+def _records(files: list[str], type_info: Any) -> list[Any]:
+    return [record for file in files for record in for_each_checkpoint.kept_records(file)]
+
+
+def check(computed: Guarantee, seen: Seen) -> None:
+    """What is seen is what was computed."""
+    assert (seen.lost, seen.doubled) == (computed.loses, computed.repeats)
+    # What is not read again cannot reappear, unless it is made of state: the job of the matrix keeps none.
+    assert seen.reappeared == (computed.reappears and not computed.loses)
+
+
+def _program(source: Source, sink: Sink, directory: Path, more: dict[str, str]) -> Program:
     read = Transformation(1, "numbers", SourceSpec(source))
     mapped = Transformation(2, "int", MapSpec(int), (Input(1),))
     written = Transformation(3, "sink", SinkSpec(sink), (Input(2),))
     settings: dict[str, Any] = {
-        "execution.checkpointing.interval": 3_600_000,
+        "execution.checkpointing.interval": 600_000,
         "execution.checkpointing.dir": f"{directory}/checkpoints",
         "restart-strategy.type": "fixed-delay",
         "restart-strategy.fixed-delay.delay": 0,
         "tidegate.round.max-records": IN_A_ROUND,
         "tidegate.state.map-size": 1 << 20,
         "parallelism.default": 1,
+        **more,
     }
     return Program("matrix", (read, mapped, written), settings)
 
 
-def _judged(values: list[int], upserts: bool) -> Seen:
+def _judged(values: list[int], upserts: bool, looks: list[dict[Any, int]]) -> Seen:
     by_key = [[value for value in values if value % KEYS == key] for key in range(KEYS)]
+    if looks[-1]:
+        by_key = [[look[key] for look in looks if key in look] for key in range(KEYS)]
+        assert looks[-1] == {key: max(range(key, COUNT, KEYS)) for key in range(KEYS)}, "the end result is wrong"
     return Seen(
         lost=set(values) != set(range(COUNT)),
         doubled=not upserts and len(values) > len(set(values)),
@@ -289,19 +349,31 @@ def _judged(values: list[int], upserts: bool) -> Seen:
     )
 
 
-def rows() -> Iterator[tuple[str, str, Guarantee, Seen]]:
-    """The whole matrix."""
-    for source in SOURCES:
-        for sink in SINKS:
-            with TemporaryDirectory() as directory:
-                yield source, sink, *observe(source, sink, Path(directory))
+# -- the table of the page: a line for each sink, a column for each source -------------------------------------------------
 
 
-def page() -> str:
-    """As the table of the page."""
-    head = ["| source | sink | computed | seen after a failure |", "|---|---|---|---|"]
-    return "\n".join(head + [f"| {source} | {sink} | {of.name} | {seen} |" for source, sink, of, seen in rows()])
+def cell(computed: Guarantee, seen: Seen) -> str:
+    return f"{computed.name}; {seen}"
 
 
-if __name__ == "__main__":
-    print(page())
+def table(sources: dict[str, SourceKind], sinks: dict[str, SinkKind]) -> str:
+    lines = [["sink", *sources], ["---"] * (1 + len(sources))]
+    for name, kind in sinks.items():
+        with_all = [(source, TemporaryDirectory()) for source in sources]
+        lines.append([name, *(cell(*_observed(sources[source], kind, place)) for source, place in with_all)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _observed(source: SourceKind, kind: SinkKind, place: TemporaryDirectory[str]) -> tuple[Guarantee, Seen]:
+    with place as directory:
+        return observe(source, kind, Path(directory))
+
+
+def of_page(page: str, source: str, sink: str) -> str | None:
+    """What the page says of the two."""
+    lines = [
+        [part.strip() for part in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("| ")
+    ]
+    heads = next((line for line in lines if line[0] == "sink" and "number sequence" in line), [])
+    found = next((line for line in lines if line[0] == sink and len(line) == len(heads)), None)
+    return found[heads.index(source)] if found is not None and source in heads else None

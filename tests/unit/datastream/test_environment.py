@@ -177,6 +177,9 @@ def test_unaligned_settings_are_kept(env: StreamExecutionEnvironment) -> None:
     assert env.is_force_unaligned_checkpoints()
     assert config.get_aligned_checkpoint_timeout() == Duration.of_seconds(3)
     assert not config.disable_unaligned_checkpoints().is_unaligned_checkpoints_enabled()
+    assert config.get_checkpoint_id_of_ignored_in_flight_data() == -1
+    config.set_checkpoint_id_of_ignored_in_flight_data(7)
+    assert config.get_checkpoint_id_of_ignored_in_flight_data() == 7
 
 
 def test_storage_in_memory(env: StreamExecutionEnvironment) -> None:

@@ -18,12 +18,16 @@ from tidegate.common import faults
 from tidegate.common.clock import ManualClock
 from tidegate.common.errors import CheckpointError, RestoreError, StorageError
 from tidegate.common.files import Files
+from tidegate.connectors.collection import CollectionSource
+from tidegate.connectors.data_generator import DataGeneratorSource
+from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, Transformation
 from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.prometheus import prometheus_text
 from tidegate.testing.simulated_engine import SimulatedEngine
+from tidegate.testing.sources import ScriptedSource
 
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
 
@@ -105,6 +109,25 @@ def test_bytes_of_all_and_of_what_is_new(job: SmallJob, tmp_path: Path) -> None:
     assert 0 < first.incremental == first.size
     assert 0 < second.incremental < second.size
     assert sum(figures.size for figures in second.operators.values()) < second.size  # and the metadata
+
+
+@pytest.mark.parametrize(
+    ("source", "left"),
+    [
+        (NumberSequenceSource(1, 10), [7, 4, 1, 0]),
+        (CollectionSource(list(range(7))), [4, 1, 0]),
+        (DataGeneratorSource(lambda index: index, 8), [5, 2, 0]),
+        (DataGeneratorSource(lambda index: index, records_per_second=1000), [0, 2, 9]),  # a record each millisecond
+        (DataGeneratorSource(lambda index: index, None), [None]),
+        (ScriptedSource([1, 2, 3]), [None]),
+    ],
+)
+def test_sources_know_how_far_they_are_behind(source: Any, left: list[int | None]) -> None:
+    enumerator, found = source.create_enumerator(1, None), []
+    for now_ms in (0, 5, 15, 15)[: len(left)]:
+        enumerator.plan(3, now_ms)
+        found.append(enumerator.behind)
+    assert found == left
 
 
 def test_full_checkpoints_are_all_new(job: SmallJob, tmp_path: Path) -> None:

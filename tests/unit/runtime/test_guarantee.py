@@ -110,6 +110,14 @@ def test_an_idempotent_sink_says_that_old_values_reappear() -> None:
     assert found.reason == "old values may reappear for a moment after a failure: sink 'Writer' overwrites"
 
 
+def test_one_that_waits_for_the_checkpoint_has_no_old_values_and_repeats_where_rounds_are_committed() -> None:
+    sink = AnySink(SinkGuarantee.IDEMPOTENT)
+    sink.marks_checkpoints = True
+    found = promised(NumberSequenceSource(0, 9), sink)
+    assert found.promise is Promise.EXACTLY_ONCE and not found.reappears and found.reason is None
+    assert promised(NumberSequenceSource(0, 9), sink, at_least_once=True).promise is Promise.AT_LEAST_ONCE
+
+
 def test_kafka_without_a_guarantee_promises_nothing() -> None:
     assert _GUARANTEES[DeliveryGuarantee.NONE] is SinkGuarantee.BEST_EFFORT
 

@@ -13,7 +13,7 @@ from tidegate.checkpoint.history import read_history
 from tidegate.common.errors import CheckpointError, ConfigurationError
 from tidegate.common.files import Files
 from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, Transformation
-from tidegate.runtime import master as masters
+from tidegate.runtime import job_files
 from tidegate.runtime.master import JobMaster
 from tidegate.spark.session import check_settings
 from tidegate.testing.simulated_engine import SimulatedEngine
@@ -80,7 +80,7 @@ def test_as_much_state_as_may_be_is_kept(tmp_path: Path) -> None:
 
 
 def test_without_memory_that_files_can_lie_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(masters, "_SHARED_MEMORY", f"{tmp_path}/none")
+    monkeypatch.setattr(job_files, "_SHARED_MEMORY", f"{tmp_path}/none")
     with pytest.raises(ConfigurationError, match="Checkpoints in memory need a file system in memory"):
         JobMaster(keyed(SmallJob(tmp_path)), SimulatedEngine(1), local_root=str(tmp_path))
 

@@ -192,3 +192,53 @@ def test_a_source_that_has_told_its_end_is_not_asked_again() -> None:
     p.accept(0.01)
     assert p.plan(0)[1] == SourcePlan(finished=True)
     assert p.finished
+
+
+# -- records in flight -------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_admitted_while_more_waits_than_a_round_works_off() -> None:
+    p = planner(target_ms=1000)
+    first = units(p)
+    p.accept(1.0, behind=2.5)
+    (plan,) = p.plan(0).values()
+    assert (plan.intervals, plan.held, plan.backlog) == ([], True, True)
+    p.accept(1.0, behind=0.5)
+    assert 0 < units(p) < first, "half of a round waits already"
+    p.accept(1.0)
+    assert p.rounds_behind == 0
+    assert units(p) > 0
+
+
+def test_a_round_that_is_to_be_short_is_asked_for_less() -> None:
+    p = planner(target_ms=1000)
+    whole = units(p)
+    p.accept(1.0)
+    (half,) = p.plan(0, room_ms=500).values()
+    assert sum(interval.units for interval in half.intervals) == whole // 2
+    p.accept(0.5)
+    (none,) = p.plan(0, room_ms=0).values()
+    assert sum(interval.units for interval in none.intervals) == whole // 16, (
+        "something, to know whether there is anything"
+    )
+
+
+def test_rounds_grow_also_where_each_is_bounded() -> None:
+    """A checkpoint every second leaves a little less than a second to each round."""
+    p = planner(target_ms=1000)
+    sizes = []
+    for _ in range(8):
+        (plan,) = p.plan(0, room_ms=950).values()
+        sizes.append(sum(interval.units for interval in plan.intervals))
+        p.accept(sizes[-1] / 10_000_000)
+    assert sizes[-1] > 100 * sizes[0]
+
+
+def test_a_round_that_was_cut_short_makes_the_next_ones_much_smaller() -> None:
+    p = planner(target_ms=1000)
+    first = units(p)
+    p.accept(1.0, behind=40.0)
+    for behind in (20.0, 0.0):
+        p.plan(0)
+        p.accept(1.0, behind=behind)
+    assert units(p) <= first / 20

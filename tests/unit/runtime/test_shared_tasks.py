@@ -43,6 +43,8 @@ class Broadcast:
 class TaskEngine:
     """Levels of ``most`` tasks each, in this process. Every third task is run twice, and its first result thrown away."""
 
+    one_host = True
+
     def __init__(self, most: int) -> None:
         self._most, self._random = most, random.Random(1)
         self.acks: list[Ack] = []

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.observer import Outside
 from tidegate.testing.simulated_engine import Chances
 from tidegate.testing.simulation import Simulation, seeded_tokens, simulate
+from tidegate.testing.stingy_pace import stingy
 
 NO_CHANCES = Chances()
 INTERVAL = 100
@@ -31,6 +33,7 @@ INCREMENTAL, CHANGELOG = "execution.checkpointing.incremental", "state.changelog
 STORED: dict[str, dict[str, Any]] = {
     "incremental": {INCREMENTAL: True},
     "full": {INCREMENTAL: False},
+    "behind": {INCREMENTAL: True, "tidegate.state.upload": "behind"},
     "changelog": {CHANGELOG: True, "state.changelog.periodic-materialize.interval": 150},
 }
 STATES: dict[str, dict[str, Any]] = {
@@ -39,7 +42,7 @@ STATES: dict[str, dict[str, Any]] = {
     for name, settings in STORED.items()
 }
 """How state is kept and stored: each backend with each kind of checkpoint."""
-NUMBERS = ("concurrent", "interval", "fan_in", "pause", "repeats")
+NUMBERS = ("concurrent", "interval", "fan_in", "pause", "repeats", "unaligned")
 FIRST_CRASH = Fault(0, "*", 150, Kind.CRASH)
 """Ends the first life of a case early: faults of the second hit the restore as well as the run."""
 
@@ -64,6 +67,8 @@ class Case:
     """One of ``STATES``."""
     repeats: int = 0
     """1: the job promises at-least-once."""
+    unaligned: int = 0
+    """1: checkpoints have records in flight: subtasks stop after a few records of every round."""
 
     def __str__(self) -> str:
         rates = [f"{name}={rate}" for name, rate in vars(self.chances).items() if rate]
@@ -80,6 +85,7 @@ class Case:
             prefix + "max-concurrent-checkpoints": self.concurrent,
             prefix + "interval": self.interval,
             prefix + "mode": mode,
+            prefix + "unaligned.enabled": bool(self.unaligned),
         }
         return timing | STATES[self.state]
 
@@ -98,7 +104,8 @@ def run_case(case: Case, root: str) -> Simulation:
     """Run it and check everything; raises what is wrong."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compaction, "FAN_IN", case.fan_in)
-        return _run_case(case, root)
+        with stingy(case.seed, most=6) if case.unaligned else nullcontext():
+            return _run_case(case, root)
 
 
 def _run_case(case: Case, root: str) -> Simulation:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cases import FIRST_CRASH, run_all
+from cases import FIRST_CRASH, Case, run_all
 from simulated_programs import SCENARIOS
 from test_faults import cases_of
 from test_schedules import paused_cases, random_case
@@ -39,6 +39,23 @@ def test_random_schedules() -> None:
 @pytest.mark.parametrize("first", range(1_000, 6_000, 1_000))
 def test_random_schedules_by_the_thousand(first: int) -> None:
     run_all(replace(random_case(seed), repeats=1) for seed in range(first, first + 1_000))
+
+
+def test_a_checkpoint_that_waits_for_publications_keeps_its_files() -> None:
+    """Several under way, files merged all the time: step 9 of one must know what the next ones, which are held, refer to."""
+    run_all(
+        Case(
+            scenario,
+            seed,
+            (FIRST_CRASH, Fault(1, "*", 400, Kind.CRASH)),
+            concurrent=3,
+            interval=10,
+            fan_in=2,
+            repeats=1,
+        )
+        for scenario in ("states", "keyed_count")
+        for seed in range(6)
+    )
 
 
 def test_an_old_driver_wakes_up() -> None:

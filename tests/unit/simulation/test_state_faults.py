@@ -18,14 +18,15 @@ from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.observer import Outside
 from tidegate.testing.simulation import Simulation, seeded_tokens
 
-OTHERS = [name for name in STATES if name != "hashmap-incremental"]
-"""That one has test_faults.py."""
+BEHIND = [name for name in STATES if name.endswith("-behind")]
+OTHERS = [name for name in STATES if name not in ("hashmap-incremental", *BEHIND)]
+"""That one has test_faults.py; where state is stored behind rounds, points are passed another number of times."""
 
 
-def every_point(scenario: str) -> list[Case]:
+def every_point(scenario: str, state: str = "hashmap-incremental") -> list[Case]:
     """Each point and kind of fault once, at a passing of its own."""
     chosen: dict[tuple[str, Kind], Case] = {}
-    cases = [case for kind in Kind for case in cases_of(scenario, kind)]
+    cases = [case for kind in Kind for case in cases_of(scenario, kind, state=state)]
     random.Random(scenario).shuffle(cases)
     for case in cases:
         chosen.setdefault((case.faults[-1].point, case.faults[-1].kind), case)
@@ -37,6 +38,20 @@ def test_every_point_with_every_kind_of_fault_and_some_state(kind: Kind) -> None
     """Pairs of point and way of keeping state, spread evenly: test_fault_with_every_state has all of them."""
     cases = [case for case in every_point("states") if case.faults[-1].kind is kind]
     run_all([replace(case, state=state) for case, state in zip(cases, cycle(OTHERS), strict=False)])
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_every_point_where_state_is_stored_behind_the_rounds(kind: Kind) -> None:
+    run_all([case for case in every_point("states", "hashmap-behind") if case.faults[-1].kind is kind])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", BEHIND)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize("kind", Kind)
+def test_fault_where_state_is_stored_behind_the_rounds(scenario: str, kind: Kind, state: str) -> None:
+    """What rocksdb passes is counted with hashmap: it has threads of its own, and this process forks."""
+    run_all([replace(case, state=state) for case in cases_of(scenario, kind, state="hashmap-behind")])
 
 
 @pytest.mark.slow

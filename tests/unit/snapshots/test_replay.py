@@ -17,7 +17,7 @@ from tidegate.common.errors import CorruptFileError, JobFailedError, NewerFormat
 from tidegate.common.files import Files
 from tidegate.datastream import executor
 from tidegate.runtime.failed_round import FILES, PATH, FailedRound
-from tidegate.runtime.replay import Failure, replay
+from tidegate.runtime.replay import Failure, LocalRounds, replay
 from tidegate.state_reader import SavepointReader
 
 
@@ -196,3 +196,18 @@ def test_what_is_behind_a_checkpoint(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["debug", str(job), "--program", str(program), "--record", "--rounds", "500"])
     assert "no failure in" in result.output and "all sources have ended" in result.output, result.output
     assert (tmp_path / "touched").read_text() == touched
+
+
+def test_of_a_job_whose_state_waits_on_the_host(tmp_path: Path) -> None:
+    """The replay keeps away from where the driver's state waits, which may be running again."""
+    more: dict[str, Any] = {"tidegate.state.upload": "behind", "tidegate.state.local-dir": f"{tmp_path}/local"}
+    job = fail(tmp_path, **more)
+    failed = FailedRound.read(Files(str(job)))
+    spool = failed.spec.settings.spool
+    assert spool is not None and spool.startswith(f"{tmp_path}/local/")
+    before = sorted(Path(spool).rglob("*"))
+    found = again(job, tmp_path)
+    assert (found.operator, found.record) == ("totals", BAD)
+    assert sorted(Path(spool).rglob("*")) == before
+    rounds = LocalRounds(failed.spec, str(tmp_path / "work"), lambda failure: None)
+    assert rounds._spec.settings.spool is None

@@ -132,13 +132,14 @@ class PostgreSqlDatabase(Database):
 
     def _columns_of(self, connection: Connection, table: Table) -> list[Column]:
         found = connection.execute(
-            "SELECT attname::text, format_type(atttypid, atttypmod), typname::text FROM pg_attribute JOIN pg_type ON pg_type.oid = "
+            "SELECT attname::text, format_type(atttypid, atttypmod), typname::text, format_type(pg_type.oid, -1) "
+            "FROM pg_attribute JOIN pg_type ON pg_type.oid = "
             "CASE (SELECT typtype FROM pg_type base WHERE base.oid = atttypid) WHEN 'd' THEN "
             "(SELECT typbasetype FROM pg_type base WHERE base.oid = atttypid) ELSE atttypid END "
             "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
             (_path(table.name),),
         ).fetchall()
-        there = {name: Column(name, kind, family) for name, kind, family in found}
+        there = {name: Column(name, kind, family, bare) for name, kind, family, bare in found}
         missing = [name for name in table.columns if name not in there]
         if missing:
             raise ConfigurationError(

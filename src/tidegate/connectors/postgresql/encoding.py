@@ -25,11 +25,13 @@ _IN_ARRAY = str.maketrans({"\\": "\\\\", '"': '\\"'})
 
 @dataclass(frozen=True)
 class Column:
-    """``type``: as the database spells it. ``family``: its plain name, without length or precision."""
+    """``type``: as the database spells it. ``family``: its plain name, without length or precision. ``bare``: the type without
+    them, as a statement names it: a cast to ``varchar(3)`` would cut a longer text without a word, an assignment refuses it."""
 
     name: str
     type: str
     family: str
+    bare: str
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ class PostgreSqlEncoder(Encoder):
 
 def elements(table: Table, columns: Sequence[Column]) -> list[tuple[str, str]]:
     """For each column of an upsert the type of the array that is sent, and what casts an element to the column."""
-    return [(column.type, "") if column.family in _AS_ARRAYS else ("text", f"::{column.type}") for column in columns]
+    return [(column.bare, "") if column.family in _AS_ARRAYS else ("text", f"::{column.bare}") for column in columns]
 
 
 def _form(column: Column) -> _Form:

@@ -36,7 +36,7 @@ def translated(
             cure="see pg_locks for who holds it. Two subtasks that write the same key wait for each other: key_by that key "
             "before the sink. A prepared transaction of a job that is gone: ROLLBACK PREPARED",
         )
-    if isinstance(error, errors.DiskFull):
+    if isinstance(error, errors.DiskFull) or "could not extend file" in found:
         return ServiceError("The database server has no space left", where=where, found=found, cure="make room there")
     if isinstance(error, errors.OutOfMemory) and "max_prepared_transactions" in found:
         return ServiceError(

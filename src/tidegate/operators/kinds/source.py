@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar
 
@@ -42,7 +42,7 @@ class SourceOperator(StreamOperator):
         self.below.watermark, self.below.idle = snapshot.watermark, snapshot.idle
         now = round.now_ms()
         generators = {split: self._strategy.restored(row, now) for split, *row in snapshot.values(SPLITS)}
-        self._marks = SplitWatermarks(self._strategy, generators)
+        self._marks = SplitWatermarks(self._strategy, generators, held=round.plan.source_held)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -63,9 +63,16 @@ class SourceOperator(StreamOperator):
             for split in splits:
                 self._marks.start(split, self.round.now_ms())
 
+    def begin_split(self, split: str) -> None:
+        """Event time waits for it from now on, if it does not already."""
+        self._marks.start(split, self.round.now_ms())
+
+    def waiting(self, splits: Collection[str]) -> None:
+        """Of these something is read and not processed: they are not idle."""
+        self._marks.waiting = splits
+
     def read(self, interval: SplitInterval) -> Iterator[TimedBatch]:
         """The batches of an interval, with the timestamps of the assigner, if there is one."""
-        self._marks.start(interval.split, self.round.now_ms())
         for values, given in self.reader.read(interval):
             try:
                 timestamps = self._strategy.timestamps(values, given)

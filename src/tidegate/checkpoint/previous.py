@@ -1,0 +1,94 @@
+"""Going on from the checkpoint before, because the newest is damaged: only where nothing would be written twice.
+
+Behind step 7 comes step 8: the output of a complete checkpoint is committed, and whoever goes on from an older one makes the same
+output again. So a damaged checkpoint may be passed over only if it is **known** that it had none to commit. Its metadata tells, if
+that can be read (a state file is damaged), else the history, which has the number. The lists of the lease do not tell: they are
+written before the commit, and may fail to be. Where nobody can tell, it is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from tidegate.checkpoint.history import HistoryEntry, output_of, read_history
+from tidegate.checkpoint.lease_records import RestorePoint
+from tidegate.checkpoint.lineage import Lineage
+from tidegate.checkpoint.locate import Located, locate_own
+from tidegate.checkpoint.metadata import metadata_path, read_metadata
+from tidegate.common.errors import CorruptFileError, RestoreError, StorageError
+from tidegate.common.files import Files
+from tidegate.common.options import CHECKPOINT_RETAINED, RECOVERY_PATH, RESTORE_PREVIOUS
+
+logger = logging.getLogger(__name__)
+
+
+def newest_undamaged(files: Files, lineage: Lineage) -> tuple[Lineage, Located | None]:
+    """The newest kept checkpoint that is whole, every file of it read, and the lineage up to it. Reads only.
+
+    ``CorruptFileError`` if none is left, ``RestoreError`` if output may have been committed behind it.
+    """
+    points = list(lineage.retained)
+    while points:
+        try:
+            located = locate_own(files, points[-1])
+            located.verify_files()
+        except CorruptFileError as damage:
+            passed_over = points.pop()
+            _refuse_if_committed(files, passed_over, damage)
+            if not points:
+                raise offering_previous(damage, files, lineage) from damage
+            logger.warning("checkpoint %d is damaged and passed over: %s", passed_over.checkpoint_id, damage)
+        else:
+            return msgspec.structs.replace(lineage, latest=points[-1], retained=points), located
+    return lineage, None if lineage.latest is None else locate_own(files, lineage.latest)
+
+
+def offering_previous(damage: CorruptFileError, files: Files, lineage: Lineage) -> CorruptFileError:
+    """The same error with the ways out that there are."""
+    again = f"to have output that is committed written again, on purpose, point {RECOVERY_PATH.key} at an older one"
+    if len(lineage.retained) > 1:
+        before = files.location(f"chk-{lineage.retained[-2].checkpoint_id}")
+        cure = (
+            f"bring the file back; or go on from {before}, the checkpoint before, with {RESTORE_PREVIOUS.key}=true, which is "
+            f"refused if output has been committed behind it; {again}"
+        )
+    else:
+        cure = f"bring the file back; no other checkpoint of the job is kept ({CHECKPOINT_RETAINED.key})"
+    return CorruptFileError(damage.rule, where=damage.where, found=damage.found, cure=cure)
+
+
+def _refuse_if_committed(files: Files, point: RestorePoint, damage: CorruptFileError) -> None:
+    entry = _entry(files, point)
+    output = _output(files, point)
+    if output is None and entry is not None:
+        output = entry.output
+    if output == 0:
+        return
+    if output is None:
+        found = "whether it had output to commit is not known: neither its metadata nor the history tells"
+    else:
+        done = "has been committed" if entry is not None and "commit" in entry.steps_ms else "may have been committed"
+        found = f"its output ({output} committables) {done}, and would be written again"
+    raise RestoreError(
+        f"A damaged checkpoint is passed over ({RESTORE_PREVIOUS.key}) only if none of its output has been committed.",
+        where=files.location(f"chk-{point.checkpoint_id}"),
+        found=f"{damage.where}: {damage.found}; {found}",
+        cure=f"bring the file back; or accept that output twice, and point {RECOVERY_PATH.key} at an older checkpoint",
+    ) from damage
+
+
+def _output(files: Files, point: RestorePoint) -> int | None:
+    try:
+        return output_of(read_metadata(files, metadata_path(point.checkpoint_id)))
+    except (CorruptFileError, RestoreError):
+        return None
+
+
+def _entry(files: Files, point: RestorePoint) -> HistoryEntry | None:
+    try:
+        entries = read_history(files)
+    except (StorageError, CorruptFileError, RestoreError):
+        return None
+    return next((entry for entry in entries if entry.checkpoint_id == point.checkpoint_id), None)

@@ -1,0 +1,131 @@
+"""Files of which state waits on this host until a checkpoint refers to it: rounds do not wait for storage."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO
+
+from tidegate.common.errors import CorruptFileError, StorageError
+from tidegate.common.files import FileHandle, Files, FileWriter, Paths, verified_copy, verify
+
+STATE_FILES = "shared/"
+KEPT_SIZE = 8 << 20
+"""Smaller files stay here when they are stored, to be read again: most are segments that stores have yet to catch up with."""
+
+
+class SpooledFiles(Files):
+    """The root of a job whose tasks and driver share a host, with a directory of it, the spool.
+
+    Tasks write state files into the spool, and read them there. ``upload``, in step 7, brings those of a checkpoint to storage; the
+    metadata follows only then, so whatever can be restored is on storage alone. What never gets into a checkpoint (a segment
+    that was merged before, a round that was discarded) is never stored. One driver has one spool, and only its checkpoint lane
+    stores: nobody else's file, and none that comes late. All else is on storage as ever.
+
+    If the spool is lost, so is what rounds did since the last checkpoint, as with the memory of the process: who reads or stores
+    such a file finds that it is not there, the attempt fails, and the next one begins from that checkpoint.
+    """
+
+    def __init__(self, root: str, spool: str, threads: int = 1) -> None:
+        super().__init__(root)
+        self._storage, self._spool, self._threads = Files(root), Files(spool, "local state"), threads
+        self._tried: set[str] = set()
+        self._stored: set[str] = set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SpooledFiles, (self.root, self._spool.root, self._threads)
+
+    # -- a task's --
+
+    def write(self, path: str, data: bytes) -> FileHandle:
+        return (self._spool if _waits(path) else self._storage).write(path, data)
+
+    def create_stream(self, path: str, *, aside: bool = True) -> FileWriter:
+        return (self._spool if _waits(path) else self._storage).create_stream(path, aside=aside)
+
+    def read(self, handle: FileHandle) -> bytes:
+        if not _waits(handle.path):
+            return self._storage.read(handle)
+        for place in (self._spool, self._storage):
+            data = place.read_if_exists(handle.path)
+            if data is not None:
+                verify(place.location(handle.path), data, handle.size, handle.hash)
+                return data
+        raise self._lost(handle.path)
+
+    def open_stream(self, path: str, expected: str = "a file") -> BinaryIO:
+        if not _waits(path):
+            return self._storage.open_stream(path, expected)
+        for place in (self._spool, self._storage):
+            with contextlib.suppress(CorruptFileError):  # it is not there
+                return place.open_stream(path, expected)
+        raise self._lost(path)
+
+    # -- the driver's --
+
+    def upload(self, handles: Collection[FileHandle]) -> None:
+        """Several at once. Called again after an error it goes on with what is missing."""
+        missing = [handle for handle in handles if self._is_only_here(handle)]
+        if min(self._threads, len(missing)) <= 1:
+            for handle in missing:
+                self._upload(handle)
+            return
+        with ThreadPoolExecutor(min(self._threads, len(missing)), "tidegate-upload") as pool:
+            for uploaded in [pool.submit(self._upload, handle) for handle in missing]:
+                uploaded.result()
+
+    def _is_only_here(self, handle: FileHandle) -> bool:
+        if handle.path in self._stored:
+            return False
+        if self._spool.exists(handle.path):
+            return True
+        if self._storage.size_if_exists(handle.path) != handle.size:  # of an earlier checkpoint; else it was lost here
+            raise self._lost(handle.path)
+        self._stored.add(handle.path)
+        return False
+
+    def _upload(self, handle: FileHandle) -> None:
+        path = handle.path
+        if path in self._tried:  # how far that came nobody knows
+            self._storage.delete(path)
+        self._tried.add(path)
+        if handle.size <= KEPT_SIZE:
+            self._storage.write(path, self._spool.read(handle))
+            self._stored.add(path)
+        else:
+            verified_copy(self._spool, path, self._storage, path, size=handle.size, hash=handle.hash)
+            self._stored.add(path)
+            self._spool.delete(path)
+
+    def _lost(self, path: str) -> StorageError:
+        return StorageError(
+            "A state file is on storage, or waits on this host for its checkpoint.",
+            where=self._spool.location(path),
+            found=f"it is not there, nor at {self.location(path)}",
+            cure="leave the home of local stores alone while the job runs; it goes on from its latest checkpoint",
+        )
+
+    def delete(self, path: str) -> None:
+        """What was never stored is no matter of storage."""
+        here = _waits(path) and self._spool.exists(path)
+        if not here or path in self._tried:
+            super().delete(path)
+        if here:
+            self._spool.delete(path)
+        self._tried.discard(path)
+        self._stored.discard(path)
+
+    def delete_tree(self, path: str) -> None:
+        super().delete_tree(path)
+        if not path:
+            self._spool.delete_tree("")
+
+    def list(self, path: str = "") -> Paths:
+        """With what waits here: it has to be swept too."""
+        here: Iterable[str] = self._spool.list() if not path or _waits(f"{path}/") else ()
+        return sorted({*super().list(path), *here})
+
+
+def _waits(path: str) -> bool:
+    return path.startswith(STATE_FILES)

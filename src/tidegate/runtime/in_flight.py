@@ -1,0 +1,68 @@
+"""Records in flight of the checkpoint that is restored: whether they are wanted, and whether the program can take them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+import msgspec
+
+from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
+from tidegate.common.errors import RestoreError
+from tidegate.graph.plan import JobGraph
+from tidegate.runtime.settings import JobSettings
+from tidegate.state.snapshot import IN_FLIGHT, SPLITS, ListPart, OperatorSnapshot
+
+log = logging.getLogger(__name__)
+
+
+def restored(metadata: CheckpointMetadata, where: str, settings: JobSettings) -> CheckpointMetadata:
+    """The checkpoint as the job takes it over: without its records in flight, if the user says so of this one."""
+    if not metadata.is_unaligned:
+        return metadata
+    if metadata.checkpoint_id == settings.ignored_in_flight_of:
+        log.warning("%s: %d records in flight are dropped, as told", where, metadata.in_flight_records)
+        return msgspec.structs.replace(metadata, operators=[_without(operator) for operator in metadata.operators])
+    if settings.batch_mode:
+        raise RestoreError(
+            "A job in batch mode begins with nothing in flight.",
+            where=where,
+            found=f"{metadata.in_flight_records:,} records in flight",
+            cure="restore it in streaming mode and take a savepoint, which has none",
+        )
+    return metadata
+
+
+def _without(operator: OperatorState) -> OperatorState:
+    return msgspec.structs.replace(operator, subtasks=[_emptied(snapshot) for snapshot in operator.subtasks])
+
+
+def _emptied(snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    """Event time waits no longer for splits whose last records are dropped."""
+    part = snapshot.in_flight
+    if part is None:
+        return snapshot
+    ended = {log.split for log in part.logs if log.ends}
+    held = snapshot.parts.get(SPLITS)
+    rest = snapshot.without(IN_FLIGHT)
+    if not ended or not isinstance(held, ListPart):
+        return rest
+    return rest.with_part(
+        SPLITS, ListPart.of(held.redistribution, [row for row in held.values() if row[0] not in ended])
+    )
+
+
+def check_channels(graph: JobGraph, states: Mapping[str, OperatorState], where: str) -> None:
+    """Raise unless what waits in front of an operator has come by inputs that it still has."""
+    known = {chain.head.operator.uid_hash: {edge.name for edge in chain.inputs} for chain in graph.chains}
+    names = {operator.uid_hash: operator.name for operator in graph.operators}
+    for uid_hash, state in states.items():
+        channels = {name for part in state.in_flight() for name in part.channels}
+        if channels - known.get(uid_hash, set()):
+            raise RestoreError(
+                "Records in flight are restored into a program with the same inputs.",
+                where=f"{where}, operator {names.get(uid_hash, state.name)!r}",
+                found=f"{sum(part.records for part in state.in_flight()):,} records in flight, some by an input that is gone",
+                cure="restore with the program as it was and take a savepoint, which has none; or set "
+                "execution.checkpointing.recover-without-channel-state.checkpoint-id to this checkpoint's id, which drops them",
+            )

@@ -1,0 +1,234 @@
+"""Sources and sinks that need a server, for the matrix of guarantees; as a program: the table of docs/guarantees.md, all of it.
+
+python tests/kafka/guarantee_of_servers.py
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS / "servers"), str(TESTS / "unit" / "connectors")]
+
+import databases  # noqa: E402
+from guarantee_matrix import (  # noqa: E402
+    COUNT,
+    KEYS,
+    ROUNDS,
+    SINKS,
+    SOURCES,
+    SinkKind,
+    SourceKind,
+    cell,
+    check,
+    observe,
+    of_page,
+    table,
+)
+from kafka_tools import Broker, Topics  # noqa: E402
+from redis_servers import client_of, redis_server, url_of  # noqa: E402
+from server import Server  # noqa: E402
+from sql_cases import Target  # noqa: E402
+
+from tidegate.common import SimpleStringSchema  # noqa: E402
+from tidegate.common.types import Row  # noqa: E402
+from tidegate.connectors.delivery import DeliveryGuarantee  # noqa: E402
+from tidegate.connectors.kafka.dev_broker import free_port  # noqa: E402
+from tidegate.connectors.kafka.offsets import KafkaOffsetsInitializer  # noqa: E402
+from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema  # noqa: E402
+from tidegate.connectors.kafka.sink import KafkaSink  # noqa: E402
+from tidegate.connectors.kafka.source import KafkaSource  # noqa: E402
+from tidegate.connectors.redis_sink import RedisSink  # noqa: E402
+from tidegate.connectors.sql.table import Table  # noqa: E402
+from tidegate.operators.sink import Sink  # noqa: E402
+from tidegate.operators.source import Source  # noqa: E402
+
+__all__ = ["SINKS", "SOURCES", "SinkKind", "SourceKind", "cell", "check", "observe", "of_page"]
+
+
+@dataclass
+class Places:
+    """What a run writes to has a name of its own, made when it is first asked for."""
+
+    make: Callable[[], str]
+
+    def __post_init__(self) -> None:
+        self._made: dict[Path, str] = {}
+
+    def __call__(self, directory: Path) -> str:
+        if directory not in self._made:
+            self._made[directory] = self.make()
+        return self._made[directory]
+
+
+# -- Kafka ---------------------------------------------------------------------------------------------------------------
+
+
+def kafka_source(topics: Topics) -> SourceKind:
+    filled = topics.new(1)
+    topics.write(filled, list(range(COUNT)), partition=0)
+
+    def source(directory: Path, undo: ExitStack) -> Source:
+        return (
+            KafkaSource.builder()
+            .set_bootstrap_servers(topics.servers)
+            .set_topics(filled)
+            .set_value_only_deserializer(SimpleStringSchema())
+            .set_starting_offsets(KafkaOffsetsInitializer.earliest())
+            .set_bounded(KafkaOffsetsInitializer.latest())
+            .build()
+        )
+
+    return source
+
+
+class _Text(SimpleStringSchema):
+    def serialize(self, value: Any) -> bytes:
+        return str(value).encode()
+
+
+def kafka_sinks(topics: Topics) -> Iterator[tuple[str, SinkKind]]:
+    place = Places(lambda: topics.new(1))
+
+    def sink(delivery: DeliveryGuarantee) -> Callable[[Path], Sink]:
+        def make(directory: Path) -> Sink:
+            topic = place(directory)
+            schema = KafkaRecordSerializationSchema.builder().set_topic(topic)
+            builder = KafkaSink.builder().set_bootstrap_servers(topics.servers).set_delivery_guarantee(delivery)
+            serializer = schema.set_value_serialization_schema(_Text()).build()
+            return builder.set_record_serializer(serializer).set_transactional_id_prefix(topic).build()
+
+        return make
+
+    def read(directory: Path) -> list[int]:
+        return [int(value) for value in topics.read(place(directory))]
+
+    yield "Kafka, EXACTLY_ONCE", SinkKind(sink(DeliveryGuarantee.EXACTLY_ONCE), read)
+    yield "Kafka, AT_LEAST_ONCE", SinkKind(sink(DeliveryGuarantee.AT_LEAST_ONCE), read)
+    yield (
+        "Kafka, EXACTLY_ONCE, mode AT_LEAST_ONCE",
+        SinkKind(sink(DeliveryGuarantee.EXACTLY_ONCE), read, settings=ROUNDS),
+    )
+
+
+# -- databases -----------------------------------------------------------------------------------------------------------
+
+
+def sql_sinks(name: str, target: Target) -> Iterator[tuple[str, SinkKind]]:
+    plain = Places(lambda: target.new_table("id bigint"))
+    unique = Places(lambda: target.new_table("id bigint PRIMARY KEY"))
+    newest = Places(lambda: target.new_table("k bigint PRIMARY KEY, id bigint"))
+
+    def rows(directory: Path, delivery: DeliveryGuarantee) -> Sink:
+        return target.sink(Table(plain(directory), ["id"]), delivery=delivery)
+
+    def upserts(directory: Path) -> Sink:
+        """Two tables by one sink: every number, and the newest of a key."""
+        every, last = unique(directory), newest(directory)
+        return target.sink(
+            Table(every, ["id"], ["id"]),
+            Table(last, ["k", "id"], ["k"]),
+            to_rows=lambda n: [(every, (n,)), (last, (n % KEYS, n))],
+            delivery=DeliveryGuarantee.AT_LEAST_ONCE,
+        )
+
+    def read(place: Places) -> Callable[[Path], list[int]]:
+        return lambda directory: [n for (n,) in target.ask(f"SELECT id FROM {place(directory)}")]
+
+    def latest(directory: Path) -> dict[Any, int]:
+        return dict(target.ask(f"SELECT k, id FROM {newest(directory)}"))  # type: ignore[arg-type]
+
+    exactly, at_least = DeliveryGuarantee.EXACTLY_ONCE, DeliveryGuarantee.AT_LEAST_ONCE
+    yield f"{name}, EXACTLY_ONCE", SinkKind(lambda d: rows(d, exactly), read(plain))
+    yield f"{name}, AT_LEAST_ONCE, no key", SinkKind(lambda d: rows(d, at_least), read(plain))
+    yield f"{name}, AT_LEAST_ONCE, keys", SinkKind(upserts, read(unique), upserts=True, latest=latest)
+
+
+# -- Redis ---------------------------------------------------------------------------------------------------------------
+
+
+def redis_sinks(server: Server) -> Iterator[tuple[str, SinkKind]]:
+    client, names = client_of(server), iter(range(1_000_000))
+    place = Places(lambda: f"place{next(names)}")
+
+    def counts(directory: Path) -> Sink:
+        name = place(directory)
+        return RedisSink.increments(url_of(server), lambda n: name, field=lambda n: n)
+
+    def hashes(directory: Path) -> Sink:
+        name = place(directory)
+        fields = lambda n: {n: n, f"latest{n % KEYS}": n}  # noqa: E731
+        return RedisSink.hashes(url_of(server), lambda n: name, fields, at_once=True)
+
+    def read(directory: Path) -> list[int]:
+        found = client.hgetall(place(directory)).items()
+        return [int(n) for n, times in found for _ in range(int(times))]
+
+    def latest(directory: Path) -> dict[Any, int]:
+        found = client.hgetall(place(directory))
+        return {k: int(found[b"latest%d" % k]) for k in range(KEYS) if b"latest%d" % k in found}
+
+    def every(directory: Path) -> list[int]:
+        return [int(n) for n in client.hgetall(place(directory)) if n.isdigit()]
+
+    yield "Redis, increments", SinkKind(counts, read)
+    yield "Redis, at_once", SinkKind(hashes, every, upserts=True, latest=latest)
+    yield "Redis, increments, mode AT_LEAST_ONCE", SinkKind(counts, read, settings=ROUNDS)
+
+
+# -- Delta ---------------------------------------------------------------------------------------------------------------
+
+
+def delta_sinks() -> Iterator[tuple[str, SinkKind]]:
+    """An interpreter that has used deltalake was once seen to abort at its exit: not where other tests run."""
+    from tidegate.common import Types
+    from tidegate.connectors.delta_sink import DeltaSink
+
+    class Numbers(DeltaSink):
+        def create_writer(self, context: Any, state: list[Any]) -> Any:
+            writer = super().create_writer(context, state)
+            written = writer.write_batch
+            writer.write_batch = lambda values, times: written([Row(n=n) for n in values], times)  # type: ignore[method-assign,assignment]
+            return writer
+
+    def make(directory: Path) -> Sink:
+        return Numbers(str(directory / "delta"), Types.ROW_NAMED(["n"], [Types.LONG()]))
+
+    def read(directory: Path) -> list[int]:
+        import deltalake
+
+        return deltalake.DeltaTable(str(directory / "delta")).to_pyarrow_table()["n"].to_pylist()  # type: ignore[no-any-return]
+
+    yield "Delta", SinkKind(make, read)
+    yield "Delta, mode AT_LEAST_ONCE", SinkKind(make, read, settings=ROUNDS)
+
+
+# -- all of it -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def server_sinks(topics: Topics) -> Iterator[dict[str, SinkKind]]:
+    with databases.postgresql() as first, databases.mariadb() as second, redis_server() as third:
+        yield {
+            **dict(kafka_sinks(topics)),
+            **dict(sql_sinks("PostgreSQL", Target(first))),
+            **dict(sql_sinks("MariaDB", Target(second))),
+            **dict(redis_sinks(third)),
+        }
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as directory, Broker(Path(directory) / "kafka", free_port()) as broker:
+        topics = Topics(broker.bootstrap_servers)
+        with server_sinks(topics) as sinks:
+            print(table({**SOURCES, "Kafka": kafka_source(topics)}, {**SINKS, **sinks, **dict(delta_sinks())}))
+
+
+if __name__ == "__main__":
+    main()

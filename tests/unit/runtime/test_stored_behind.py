@@ -1,0 +1,200 @@
+"""State files stored behind the rounds: rounds go on meanwhile, and whatever can be restored is on storage."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.checkpoint.history import CheckpointStatus, read_history
+from tidegate.checkpoint.locate import locate
+from tidegate.common import faults
+from tidegate.common.errors import ConfigurationError, TidegateError
+from tidegate.common.files import Files
+from tidegate.common.spooled_files import SpooledFiles
+from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Transformation as Step
+from tidegate.runtime.commands import StopWithSavepoint
+from tidegate.runtime.handle import StartedJob
+from tidegate.runtime.master import JobMaster
+from tidegate.testing.observer import ledger_pages
+from tidegate.testing.simulated_engine import SimulatedEngine
+from tidegate.testing.sinks import LedgerSink
+from tidegate.testing.sources import ScriptedSource
+
+PATIENCE_S = 60
+NUMBERS = 90
+SUMS = sorted([digit, sum(range(digit, n + 1, 10))] for digit in range(10) for n in range(digit, NUMBERS, 10))
+RARELY: dict[str, Any] = {"execution.checkpointing.interval": 3_600_000}
+BEHIND: dict[str, Any] = {"tidegate.state.upload": "behind"}
+
+
+@pytest.fixture(autouse=True)
+def _no_hook_stays() -> Iterator[None]:
+    yield
+    faults.install(None)
+
+
+class Elsewhere(SimulatedEngine):
+    one_host = False
+
+
+def master(place: Path, engine: SimulatedEngine | None = None, *, ends: bool = True, **settings: Any) -> JobMaster:
+    """Sums of numbers by their last digit."""
+    numbers = ScriptedSource([[number % 10, number] for number in range(NUMBERS)], ends=ends)
+    numbers.initial_limit = numbers.maximum_limit = 3
+    by_digit = Partitioning(Ship.HASH, lambda pair: pair[0])
+    steps = (
+        Step(1, "numbers", SourceSpec(numbers), uid="numbers"),
+        Step(2, "sums", ReduceSpec(lambda a, b: [a[0], a[1] + b[1]]), (Input(1, by_digit),), uid="sums"),
+        Step(3, "ledger", SinkSpec(LedgerSink(f"{place}/ledger")), (Input(2),), uid="ledger"),
+    )
+    defaults = {
+        "execution.checkpointing.interval": 10,
+        "execution.checkpointing.dir": f"{place}/checkpoints",
+        "tidegate.job-id": "job",
+        "tidegate.state.map-size": 1 << 20,
+        "parallelism.default": 2,
+        "restart-strategy.type": "none",
+    }
+    program = Program("job", steps, {**defaults, **settings})
+    return JobMaster(program, engine or SimulatedEngine(1), local_root=f"{place}/local", liveness=lambda owner: False)
+
+
+def committed(place: Path) -> list[Any]:
+    return sorted(value for page in ledger_pages(f"{place}/ledger").values() for value in page)
+
+
+def is_stored(name: str, where: dict[str, Any], place: Path) -> bool:
+    """Whether a state file is about to be written to storage."""
+    return name == "storage.write" and where["path"].startswith(f"{place}/checkpoints/job/shared/")
+
+
+def test_rounds_go_on_while_state_is_stored(tmp_path: Path) -> None:
+    """Every state file waits, half stored, until two more rounds were accepted: had rounds to wait for it, none would be."""
+    rounds = threading.Condition()
+    accepted, waited = [0], [0]
+
+    def hook(name: str, where: dict[str, Any]) -> None:
+        if name == "C3.acks-in":
+            with rounds:
+                accepted[0] += 1
+                rounds.notify_all()
+        elif is_stored(name, where, tmp_path):
+            with rounds:
+                target = min(
+                    accepted[0] + 2, NUMBERS // 3 - 5
+                )  # the last one waits until there is room for its checkpoint
+                waited[0] += 1
+                assert rounds.wait_for(lambda: accepted[0] >= target, PATIENCE_S)
+
+    faults.install(hook)
+    master(tmp_path, **BEHIND).run()
+    assert waited[0] >= 2
+    assert committed(tmp_path) == SUMS
+
+
+def test_only_what_checkpoints_refer_to_is_stored(tmp_path: Path) -> None:
+    written: list[str] = []
+    faults.install(lambda name, where: written.append(where["path"]) if is_stored(name, where, tmp_path) else None)
+    master(tmp_path, **BEHIND, **RARELY).run()
+    files = len(written)
+    assert 1 <= files <= 2 * 10, "the last checkpoint only: what thirty rounds have left, merged in tiers"
+    assert committed(tmp_path) == SUMS
+    left = Files(f"{tmp_path}/checkpoints/job").list()
+    assert [path for path in left if path.startswith("shared/")] == []
+    assert Files(f"{tmp_path}/local").list() == []
+
+
+def test_storage_that_fails_is_a_failed_checkpoint_and_the_next_stores_it(tmp_path: Path) -> None:
+    failed: list[str] = []
+
+    def fail(name: str, where: dict[str, Any]) -> None:
+        if is_stored(name, where, tmp_path) and len(failed) < 2:
+            failed.append(where["path"])
+            raise OSError("no storage today")
+
+    faults.install(fail)
+    tolerant: dict[str, Any] = {"execution.checkpointing.tolerable-failed-checkpoints": 5}
+    master(tmp_path, **BEHIND, **tolerant).run()
+    assert failed
+    history = read_history(Files(f"{tmp_path}/checkpoints/job"))
+    assert [
+        entry for entry in history if entry.status is CheckpointStatus.FAILED and "no storage today" in entry.message
+    ]
+    assert committed(tmp_path) == SUMS
+
+
+def test_a_savepoint_of_what_is_not_stored_yet(tmp_path: Path) -> None:
+    job = StartedJob(master(tmp_path, ends=False, **BEHIND, **RARELY), [])
+    path = job.submit(StopWithSavepoint(f"{tmp_path}/savepoints")).answer.result(PATIENCE_S)
+    job.result(PATIENCE_S)
+    locate(path).check_files()
+    recovery: dict[str, Any] = {
+        "execution.state-recovery.path": path,
+        "tidegate.job-id": "other",
+        "parallelism.default": 3,
+    }
+    master(tmp_path, **recovery).run()
+    assert committed(tmp_path) == SUMS
+
+
+def test_a_lost_spool_costs_what_came_after_the_last_checkpoint(tmp_path: Path) -> None:
+    """Somebody deletes the files of a running job: the attempt fails, and the next one begins from storage."""
+    lost: list[str] = []
+
+    def lose(name: str, where: dict[str, Any]) -> None:
+        if name == "C7.subsumed" and not lost:
+            for path in (tmp_path / "local").rglob("shared/*"):
+                path.unlink()
+                lost.append(path.name)
+
+    faults.install(lose)
+    restarts: dict[str, Any] = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": 0}
+    restarts["restart-strategy.fixed-delay.attempts"] = 3
+    master(tmp_path, **BEHIND, **restarts).run()
+    assert lost
+    assert committed(tmp_path) == SUMS
+
+
+@pytest.mark.parametrize(
+    ("settings", "engine", "behind"),
+    [
+        ({}, SimulatedEngine, False),
+        ({"execution.checkpointing.dir": "memory://somewhere"}, SimulatedEngine, False),
+        (BEHIND, SimulatedEngine, True),
+        ({**BEHIND, "execution.checkpointing.interval": None}, SimulatedEngine, False),
+        ({"tidegate.state.upload": "with-round"}, SimulatedEngine, False),
+        ({}, Elsewhere, False),
+    ],
+)
+def test_when_it_is_behind(
+    tmp_path: Path, settings: dict[str, Any], engine: type[SimulatedEngine], behind: bool
+) -> None:
+    files = master(tmp_path, engine(1), **settings)._job.files
+    assert isinstance(files, SpooledFiles) is behind
+
+
+def test_remote_storage_is_behind_by_itself(tmp_path: Path) -> None:
+    pytest.importorskip("fsspec")
+    address: dict[str, Any] = {"execution.checkpointing.dir": f"local://{tmp_path}/checkpoints"}
+    assert isinstance(master(tmp_path, **address)._job.files, SpooledFiles)
+    assert not isinstance(master(tmp_path, Elsewhere(1), **address)._job.files, SpooledFiles)
+
+
+def test_so_many_threads_as_the_configuration_says(tmp_path: Path) -> None:
+    seven: dict[str, Any] = {"state.backend.rocksdb.checkpoint.transfer.thread.num": 7}
+    files = [master(tmp_path, **BEHIND, **settings)._job.files for settings in ({}, seven)]
+    assert [f._threads for f in files if isinstance(f, SpooledFiles)] == [4, 7]
+
+
+def test_not_on_a_cluster(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        master(tmp_path, Elsewhere(1), **BEHIND)
+    assert error.value.rule == "State files wait for a checkpoint on the host that tasks and driver share"
+    assert error.value.where == "tidegate.state.upload"
+    assert error.value.cure == "leave it out: on a cluster state files are stored with their round"
+    assert isinstance(error.value, TidegateError)

@@ -1,0 +1,59 @@
+"""Event time beside records in flight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slow_jobs import UNALIGNED, Slow, SlowJob, Time
+
+from tidegate.common.time import Duration
+from tidegate.common.watermark_strategy import WatermarkStrategy
+from tidegate.datastream import ProcessFunction, StreamExecutionEnvironment
+from tidegate.testing.sources import At, ScriptedSource
+
+
+class Watching(ProcessFunction):
+    """10 ms a record; emits the watermark each record has found."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        Time.clock.advance(10)
+        Time.seen.append((ctx.timer_service().current_watermark(), ctx.timestamp(), value))
+        yield value
+
+
+def source(env: StreamExecutionEnvironment, name: str, limit: int, strategy: Any, *scripts: Any) -> Any:
+    made = ScriptedSource(*scripts)
+    made.initial_limit = made.maximum_limit = limit
+    return env.from_source(made, strategy, name).uid(name)
+
+
+@pytest.mark.parametrize("records", [100, 103, 150, 153])
+def test_event_time_goes_on_behind_a_split_that_has_ended(records: int, tmp_path: Path) -> None:
+    marks = WatermarkStrategy.for_monotonous_timestamps()
+    short, long = [At(n, n) for n in range(records)], [At(n, n) for n in range(400)]
+    job = SlowJob(tmp_path, lambda env: source(env, "splits", 100_000, marks, short, long).process(Watching()))
+    job.run(**UNALIGNED)
+    assert max(watermark for watermark, _, _ in Time.seen) > 390, "the short split holds nothing back"
+
+
+class Late(ProcessFunction):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if ctx.timestamp() <= ctx.timer_service().current_watermark():
+            Time.seen.append(("late", value))
+        yield value
+
+
+@pytest.mark.parametrize("settings", [{}, UNALIGNED])
+def test_a_source_that_is_not_asked_is_not_idle(settings: dict[str, Any], tmp_path: Path) -> None:
+    marks = WatermarkStrategy.for_monotonous_timestamps().with_idleness(Duration.of_millis(500))
+
+    def build(env: StreamExecutionEnvironment) -> Any:
+        many = source(env, "many", 300, marks, [At(n, n) for n in range(900)]).rebalance().map(Slow())
+        few = source(env, "few", 10, marks, [At(n * 10, -n) for n in range(90)])
+        return many.union(few).rebalance().process(Late())
+
+    job = SlowJob(tmp_path, build)
+    job.run(**settings)
+    assert [seen for seen in Time.seen if isinstance(seen, tuple)] == []
