@@ -152,6 +152,9 @@ class Files:
     def upload(self, handles: Collection[FileHandle]) -> None:
         """Step 7, before the metadata: state files that wait on this host (``spooled_files.py``). Here none does."""
 
+    def forget_others(self) -> None:
+        """What drivers before this one have left on this host. Here nothing."""
+
     def publish(self, path: str, data: bytes) -> None:
         """Create a file atomically with its whole content; ``FileExistsError`` if it is there. Never visible in part.
 

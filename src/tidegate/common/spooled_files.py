@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import os
+import shutil
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO
 
 from tidegate.common.errors import CorruptFileError, StorageError
-from tidegate.common.files import FileHandle, Files, FileWriter, Paths, verified_copy, verify
+from tidegate.common.files import FileHandle, Files, FileWriter, Paths, content_hash, verified_copy, verify
 
+SPOOL = "spool"
 STATE_FILES = "shared/"
 KEPT_SIZE = 8 << 20
 """Smaller files stay here when they are stored, to be read again: most are segments that stores have yet to catch up with."""
@@ -23,8 +27,8 @@ class SpooledFiles(Files):
     that was merged before, a round that was discarded) is never stored. One driver has one spool, and only its checkpoint lane
     stores: nobody else's file, and none that comes late. All else is on storage as ever.
 
-    If the spool is lost, so is what rounds did since the last checkpoint, as with the memory of the process: who reads or stores
-    such a file finds that it is not there, the attempt fails, and the next one begins from that checkpoint.
+    If the spool is lost or damaged, so is what rounds did since the last checkpoint, as with the memory of the process: who reads
+    or stores such a file finds that out, the attempt fails, and the next one begins from that checkpoint.
     """
 
     def __init__(self, root: str, spool: str, threads: int = 1) -> None:
@@ -47,12 +51,14 @@ class SpooledFiles(Files):
     def read(self, handle: FileHandle) -> bytes:
         if not _waits(handle.path):
             return self._storage.read(handle)
-        for place in (self._spool, self._storage):
-            data = place.read_if_exists(handle.path)
-            if data is not None:
-                verify(place.location(handle.path), data, handle.size, handle.hash)
-                return data
-        raise self._lost(handle.path)
+        data = self._spool.read_if_exists(handle.path)
+        if data is not None and (len(data), content_hash(data)) == (handle.size, handle.hash):
+            return data
+        stored = self._storage.read_if_exists(handle.path)
+        if stored is None:
+            raise self._lost(handle.path, "it is not there" if data is None else "it is damaged")
+        verify(self.location(handle.path), stored, handle.size, handle.hash)
+        return stored
 
     def open_stream(self, path: str, expected: str = "a file") -> BinaryIO:
         if not _waits(path):
@@ -91,18 +97,28 @@ class SpooledFiles(Files):
             self._storage.delete(path)
         self._tried.add(path)
         if handle.size <= KEPT_SIZE:
-            self._storage.write(path, self._spool.read(handle))
+            self._storage.write(path, self.read(handle))
             self._stored.add(path)
-        else:
+            return
+        try:
             verified_copy(self._spool, path, self._storage, path, size=handle.size, hash=handle.hash)
-            self._stored.add(path)
-            self._spool.delete(path)
+        except CorruptFileError as error:
+            raise self._lost(path, "it is damaged") from error
+        self._stored.add(path)
+        self._spool.delete(path)
 
-    def _lost(self, path: str) -> StorageError:
+    def forget_others(self) -> None:
+        """Behind the claim of a lease: spools of the job's drivers before this one, which are fenced."""
+        own = os.path.dirname(self._spool.root)
+        for other in glob.glob(f"{glob.escape(os.path.dirname(own))}/{SPOOL}-*"):
+            if other != own:
+                shutil.rmtree(other, ignore_errors=True)
+
+    def _lost(self, path: str, what: str = "it is not there") -> StorageError:
         return StorageError(
             "A state file is on storage, or waits on this host for its checkpoint.",
             where=self._spool.location(path),
-            found=f"it is not there, nor at {self.location(path)}",
+            found=f"{what}, and not at {self.location(path)}",
             cure="leave the home of local stores alone while the job runs; it goes on from its latest checkpoint",
         )
 

@@ -9,7 +9,7 @@ from tidegate.common import options
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
-from tidegate.common.spooled_files import SpooledFiles
+from tidegate.common.spooled_files import SPOOL, SpooledFiles
 from tidegate.runtime.settings import JobSettings
 from tidegate.state.local_dir import store_path
 
@@ -19,7 +19,7 @@ def job_files(settings: JobSettings, run_id: str, local_root: str, *, one_host: 
     directory = _job_directory(settings, run_id)
     if not _stores_behind(settings, directory, one_host):
         return Files(directory), None
-    spool = store_path(local_root, run_id, f"spool-{new_token()}", 0)  # of this driver alone
+    spool = store_path(local_root, run_id, f"{SPOOL}-{new_token()}", 0)  # of this driver alone
     return SpooledFiles(directory, spool, settings.transfer_threads), spool
 
 

@@ -185,6 +185,7 @@ class Restoring:
         recovery.record(claimed.lease)
         completed = CompletedCheckpoints(self._job.files, claimed.lease, settings.retained)
         completed.sweep(progress.paths())
+        self._job.files.forget_others()
         committers = self._new_committers(graph, claimed.lease)
         undo.callback(committers.close)
         savepoint = self._last_savepoint(recovery)

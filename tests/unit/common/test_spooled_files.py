@@ -12,8 +12,8 @@ import pytest
 
 from tidegate.common import faults
 from tidegate.common.errors import CorruptFileError, StorageError
-from tidegate.common.files import FileHandle, Files, content_hash
-from tidegate.common.spooled_files import KEPT_SIZE, SpooledFiles
+from tidegate.common.files import Files
+from tidegate.common.spooled_files import KEPT_SIZE, SPOOL, SpooledFiles
 
 PATIENCE_S = 60
 
@@ -124,11 +124,35 @@ def test_an_upload_that_failed_goes_on(spooled: SpooledFiles, storage: Files) ->
     assert storage.list() == []
 
 
-def test_a_spool_that_was_damaged_is_never_stored(spooled: SpooledFiles, storage: Files, here: Files) -> None:
-    spooled.write("shared/a", b"abc")
-    with pytest.raises(CorruptFileError):
-        spooled.upload([FileHandle("shared/a", 3, content_hash(b"abd"))])
+@pytest.mark.parametrize("size", [3, KEPT_SIZE + 1])
+def test_a_file_damaged_here_is_never_stored(spooled: SpooledFiles, storage: Files, size: int) -> None:
+    """A restart helps: the latest checkpoint is whole."""
+    with spooled.create_stream("shared/a") as stream:
+        stream.write(b"x" * size)
+        handle = stream.close()
+    Path(spooled._spool.location("shared/a")).write_bytes(b"y" * size)
+    with pytest.raises(StorageError) as error:
+        spooled.upload([handle])
+    assert error.value.found == f"it is damaged, and not at {storage.location('shared/a')}"
+    assert not isinstance(error.value, CorruptFileError)
     assert storage.list() == []
+
+
+def test_a_file_damaged_here_and_stored_is_read_there(spooled: SpooledFiles) -> None:
+    handle = spooled.write("shared/a", b"abc")
+    spooled.upload([handle])
+    Path(spooled._spool.location("shared/a")).write_bytes(b"")
+    assert spooled.read(handle) == b"abc"
+
+
+def test_spools_of_drivers_before_go(tmp_path: Path) -> None:
+    old, own = (SpooledFiles(f"{tmp_path}/storage", f"{tmp_path}/job/{SPOOL}-{name}/0") for name in ("killed", "mine"))
+    handle, store = own.write("shared/b", b"b"), Files(f"{tmp_path}/job/operator")
+    old.write("shared/a", b"a")
+    store.write("0/data", b"")
+    own.forget_others()
+    assert Files(f"{tmp_path}/job").list() == ["operator/0/data", f"{SPOOL}-mine/0/shared/b"]
+    assert own.read(handle) == b"b"
 
 
 def test_what_is_lost_is_never_taken_for_stored(spooled: SpooledFiles, storage: Files, here: Files) -> None:
@@ -142,4 +166,4 @@ def test_what_is_lost_is_never_taken_for_stored(spooled: SpooledFiles, storage: 
         with pytest.raises(StorageError) as error:
             act()
         assert error.value.rule == "A state file is on storage, or waits on this host for its checkpoint."
-        assert error.value.found == f"it is not there, nor at {storage.location('shared/a')}"
+        assert error.value.found == f"it is not there, and not at {storage.location('shared/a')}"
