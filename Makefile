@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers crash soak mutants s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
+.PHONY: setup demo demo-kafka demo-snapshot test check lint bench unit integration kafka servers crash soak mutants pairwise s3 hdfs test-pythons test-pyflink record-pyflink random-pyflink wheel wheel-test lock clean format docs
 
 setup: $(VENV)/.setup-done
 
@@ -68,6 +68,10 @@ hdfs: setup
 # Mutants of the protocol, each run against the simulated fault tests: all must be caught. Or one: make mutants MUTANT="ignore the lease".
 mutants: setup
 	$(BIN)/python tests/mutants/mutant_run.py $(if $(MUTANT),"$(MUTANT)")
+
+# A failure and a restart on Spark for every pair of mode, backend, kind of checkpoint, changelog and storage.
+pairwise: setup
+	$(BIN)/python -m pytest tests/integration/test_spark_pairwise.py
 
 # The unit tests with every Python we support: those on the PATH, the others from Maven Central (scripts/test_pythons.py).
 test-pythons: setup

@@ -155,9 +155,10 @@ def entry_of(metadata: CheckpointMetadata, metadata_bytes: int = 0) -> HistoryEn
     )
 
 
-def output_of(metadata: CheckpointMetadata) -> int:
-    """How many committables step 8 has to commit."""
-    return sum(len(operator.committables) for operator in metadata.operators)
+def output_of(metadata: CheckpointMetadata) -> int | None:
+    """How many committables step 8 has to commit. None: the job ends with it, and leaves a savepoint (``savepoint.py``), with which
+    somebody may have gone on: nobody may take it for one without output."""
+    return None if metadata.properties else sum(len(operator.committables) for operator in metadata.operators)
 
 
 def blank_entry(checkpoint_id: int, status: CheckpointStatus, reason: str = "") -> HistoryEntry:

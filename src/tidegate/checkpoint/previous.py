@@ -3,7 +3,8 @@
 Behind step 7 comes step 8: the output of a complete checkpoint is committed, and whoever goes on from an older one makes the same
 output again. So a damaged checkpoint may be passed over only if it is **known** that it had none to commit. Its metadata tells, if
 that can be read (a state file is damaged), else the history, which has the number. The lists of the lease do not tell: they are
-written before the commit, and may fail to be. Where nobody can tell, it is refused.
+written before the commit, and may fail to be. Where nobody can tell, it is refused. A checkpoint with which the job was told to end
+is never passed over: its savepoint may be in somebody's hands.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tidegate.checkpoint.lease_records import RestorePoint
 from tidegate.checkpoint.lineage import Lineage
 from tidegate.checkpoint.locate import Located, locate_own
 from tidegate.checkpoint.metadata import metadata_path, read_metadata
+from tidegate.checkpoint.savepoint import Ending
 from tidegate.common.errors import CorruptFileError, RestoreError, StorageError
 from tidegate.common.files import Files
 from tidegate.common.options import CHECKPOINT_RETAINED, RECOVERY_PATH, RESTORE_PREVIOUS
@@ -67,7 +69,10 @@ def _refuse_if_committed(files: Files, point: RestorePoint, damage: CorruptFileE
     if output == 0:
         return
     if output is None:
-        found = "whether it had output to commit is not known: neither its metadata nor the history tells"
+        found = "whether it had output to commit, or the job ended with it, neither its metadata nor the history tells"
+        ending = _ending(files, point)
+        if ending is not None:
+            found = f"the job was told to end with it: its savepoint is {ending.address}"
     else:
         done = "has been committed" if entry is not None and "commit" in entry.steps_ms else "may have been committed"
         found = f"its output ({output} committables) {done}, and would be written again"
@@ -82,6 +87,13 @@ def _refuse_if_committed(files: Files, point: RestorePoint, damage: CorruptFileE
 def _output(files: Files, point: RestorePoint) -> int | None:
     try:
         return output_of(read_metadata(files, metadata_path(point.checkpoint_id)))
+    except (CorruptFileError, RestoreError):
+        return None
+
+
+def _ending(files: Files, point: RestorePoint) -> Ending | None:
+    try:
+        return Ending.of(read_metadata(files, metadata_path(point.checkpoint_id)))
     except (CorruptFileError, RestoreError):
         return None
 

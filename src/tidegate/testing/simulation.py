@@ -96,6 +96,8 @@ class Simulation:
         self.may_begin_anew = False
         """The job was cancelled and its checkpoints may be gone."""
         self.repeats = self.settings.get(options.CHECKPOINT_MODE.key) == "AT_LEAST_ONCE"
+        self.follows_another = bool(self.settings.get(options.RECOVERY_PATH.key))
+        """It begins where another job was, which may have left something of its own."""
         self.concurrent = self.settings.get(options.CHECKPOINT_CONCURRENT.key, 1) > 1
         observer = RepeatingObserver if self.repeats else OutputObserver
         self.observers = [observer(output) for output in scenario.outputs(self.place)]
@@ -175,8 +177,7 @@ class Simulation:
     def _check_aborted(self, life: Life) -> None:
         """I12 and K2, behind the start: what the restored checkpoint names is committed, so whatever else was prepared is gone. A
         sink that keeps its files open over checkpoints has some."""
-        of_another_job = life.restored == 0  # which may have left something of its own
-        for observer in self.observers if not (life.failed_at or of_another_job) else ():
+        for observer in self.observers if not (life.failed_at or self.follows_another) else ():
             if observer.output.every_checkpoint:
                 left = observer.output.leftovers()
                 assert not left, f"K2: {observer.output.name}: prepared before the crash, and not aborted: {left}"
@@ -185,10 +186,9 @@ class Simulation:
         """I12, before a round begins: what is prepared waits for a checkpoint, or is a writer's. Tasks that were tried again have
         left nothing, nor has a round that was discarded. Not of sinks that keep files open, whose names nobody here knows."""
         attempt = life.master._attempt
-        zombies = (
-            self.chances.zombie or self.chances.late
-        )  # what those leave behind the look is found at the next start
-        if attempt is None or not self.alone or zombies or any(fault.kind is Kind.ERROR for fault in life.fired):
+        zombies = self.chances.zombie or self.chances.late  # what those leave is found at the next start
+        failed = any(fault.kind is Kind.ERROR for fault in life.fired)
+        if attempt is None or not self.alone or self.follows_another or zombies or failed:
             return
         progress = attempt.progress
         waiting = repr((progress.committables, progress.writer_states()))

@@ -26,6 +26,7 @@ from tidegate.graph.transformation import (
     Transformation,
 )
 from tidegate.operators.rows import Ack
+from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
@@ -230,6 +231,34 @@ def test_at_least_once_may_always_go_back(tmp_path: Path) -> None:
     job.damage_metadata()
     assert job.run(**PREVIOUS, **mode).view().attempts[0].checkpoint == job.before
     assert set(job.small.committed()) == set(job.expected)
+
+
+@pytest.mark.parametrize("what", ["metadata", "state"])
+def test_one_with_which_the_job_was_told_to_end_is_never_passed_over(tmp_path: Path, what: str) -> None:
+    """Its savepoint is complete, and somebody may have gone on from there."""
+    job = Damaged(tmp_path, quiet=True)
+    stop = StopWithSavepoint(f"{tmp_path}/savepoint")
+
+    def die(name: str, where: dict[str, Any]) -> None:
+        if name == "C2.cut":
+            job.master.submit(stop)
+        if name == "C11.published":
+            raise Killed
+
+    faults.install(die)
+    with pytest.raises(Killed):
+        job.run()
+    faults.install(None)
+    last = max(int(name[4:]) for name in job.files.list_names() if name.startswith("chk-"))
+    if what == "metadata":
+        job.damage_metadata(last)
+    else:
+        [path, *_] = {file.path for file in locate_exactly(job.files.location(f"chk-{last}")).metadata.state_files()}
+        job._damage(path, "short")
+    with pytest.raises(RestoreError) as refused:
+        job.run(**PREVIOUS)
+    told = f"the job was told to end with it: its savepoint is {tmp_path}/savepoint"
+    assert ("neither its metadata nor the history tells" if what == "metadata" else told) in str(refused.value)
 
 
 def test_metadata_that_was_published_and_not_written_down(tmp_path: Path) -> None:
