@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidegate.common.arguments import expect_int, wrong
+from tidegate.common.configuration import notice
 from tidegate.common.errors import ConfigurationError, ProgramError
 from tidegate.common.files import Files
 from tidegate.common.time import millis_of
@@ -33,6 +34,15 @@ class FileEnumeratorProvider:
     def default_non_splittable_file_enumerator() -> FileEnumeratorProvider:
         """Every file is read as a whole."""
         return FileEnumeratorProvider(False)
+
+
+class FileSplitAssignerProvider:
+    """Which subtask reads which file."""
+
+    @staticmethod
+    def locality_aware_split_assigner() -> FileSplitAssignerProvider:
+        """Whoever is near a file, in Flink. Here Spark decides where a subtask runs."""
+        return FileSplitAssignerProvider()
 
 
 class FileSource(Source):
@@ -121,6 +131,14 @@ class FileSourceBuilder:
     def set_file_enumerator(self, file_enumerator: FileEnumeratorProvider) -> FileSourceBuilder:
         """How files are found below the paths."""
         self._split_size = DEFAULT_SPLIT_SIZE if file_enumerator.splits else None
+        return self
+
+    def set_split_assigner(self, split_assigner: FileSplitAssignerProvider) -> FileSourceBuilder:
+        """Accepted and without effect."""
+        if not isinstance(split_assigner, FileSplitAssignerProvider):
+            cure = "FileSplitAssignerProvider.locality_aware_split_assigner()"
+            raise wrong("FileSource.set_split_assigner", "a FileSplitAssignerProvider", split_assigner, cure)
+        notice("FileSource.set_split_assigner", "Spark decides where a subtask runs")
         return self
 
     def with_split_size(self, size: int) -> FileSourceBuilder:

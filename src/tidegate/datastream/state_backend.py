@@ -6,8 +6,15 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Any
 
-from tidegate.common.arguments import wrong
-from tidegate.common.options import INCREMENTAL, ROCKSDB_DIR, ROCKSDB_PREDEFINED, STATE_BACKEND, Option
+from tidegate.common.arguments import expect_int, wrong
+from tidegate.common.options import (
+    INCREMENTAL,
+    ROCKSDB_DIR,
+    ROCKSDB_PREDEFINED,
+    SAVEPOINT_THREADS,
+    STATE_BACKEND,
+    Option,
+)
 
 __all__ = ["EmbeddedRocksDBStateBackend", "HashMapStateBackend", "PredefinedOptions", "StateBackend"]
 
@@ -52,6 +59,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         self._incremental = enable_incremental_checkpointing
         self._paths: list[str] = []
         self._predefined: PredefinedOptions | None = None
+        self._transfers: int | None = None
 
     @property
     def type_name(self) -> str:
@@ -81,8 +89,21 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         """What ``set_predefined_options`` was told."""
         return self._predefined or PredefinedOptions.DEFAULT
 
+    def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
+        """How many state files are copied into a savepoint at a time. A checkpoint writes one for each subtask, in its task."""
+        given = expect_int("set_number_of_transfer_threads", number_of_transfering_threads, "4")
+        if given < 1:
+            raise wrong("set_number_of_transfer_threads", "a number greater than 0", given, "4")
+        self._transfers = given
+
+    def get_number_of_transfer_threads(self) -> int:
+        """What ``set_number_of_transfer_threads`` was told."""
+        return SAVEPOINT_THREADS.default if self._transfers is None else self._transfers
+
     def settings(self) -> dict[Option, Any]:
         chosen = super().settings()
+        if self._transfers is not None:
+            chosen[SAVEPOINT_THREADS] = self._transfers
         if self._predefined is not None:
             chosen[ROCKSDB_PREDEFINED] = self._predefined.name
         if self._incremental is not None:

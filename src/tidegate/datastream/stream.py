@@ -18,6 +18,7 @@ from tidegate.connectors.collect import CollectSink, collected
 from tidegate.connectors.for_each_checkpoint import for_each_checkpoint
 from tidegate.connectors.function_sink import FunctionSink
 from tidegate.connectors.print import PrintSink
+from tidegate.connectors.streaming_file_sink import StreamingFileSink
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.base import SupportsPreprocessing
@@ -285,8 +286,12 @@ class DataStream(StreamOperatorSettings):
         stream: DataStream = self if transformer is None else transformer.apply(self)
         return stream._sink("Writer", as_written_by_flink(sink, stream._type))
 
-    def add_sink(self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | Callable[[Any], Any]) -> DataStreamSink:
-        """A SinkFunction, a TwoPhaseCommitSinkFunction, or a callable that takes a record."""
+    def add_sink(
+        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | StreamingFileSink | Callable[[Any], Any]
+    ) -> DataStreamSink:
+        """A SinkFunction, a TwoPhaseCommitSinkFunction, a StreamingFileSink, or a callable that takes a record."""
+        if isinstance(sink_func, StreamingFileSink):
+            return self._sink("Unnamed", sink_func)
         if isinstance(sink_func, TwoPhaseCommitSinkFunction):
             return self._sink("Unnamed", TwoPhaseCommitSink(sink_func))
         is_class = isinstance(sink_func, type) and hasattr(sink_func, "invoke")

@@ -1,4 +1,5 @@
-"""BATCH mode: what a keyed function sees, and in which order. (PyFlink fires a timer of a key twice there; none is compared.)"""
+"""BATCH mode: what a keyed function sees, and in which order. (PyFlink fires a timer of a key twice
+there, and of event-time windows it gives some only; neither is compared.)"""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 from differential.catalog import first, program
 from differential.engine_api import KeyedProcessFunction, Types, ValueStateDescriptor
 from differential.timer_programs import BOUNDED, events
+from differential.window_programs import keyed
 
 SCATTERED = [(key, moment * 37 % 101, n) for n, (key, moment) in enumerate((f"k{m % 5}", m) for m in range(80))]
 
@@ -37,3 +39,8 @@ def a_keyed_function_behind_another_in_batch_mode(env: Any) -> Any:
     stream = events(env, BOUNDED, SCATTERED).key_by(lambda v: v[0], Types.STRING()).process(Sees())
     stream = stream.filter(lambda v: v[1] == "record").map(lambda v: (f"{v[2] % 3}", v[2], v[3]))
     return stream.key_by(lambda v: v[0]).reduce(lambda a, b: (a[0], a[1] + b[1], a[2] + b[2]))
+
+
+@program(parallelisms=(1, 2), modes=("BATCH",))
+def count_windows_in_batch_mode(env: Any) -> Any:
+    return keyed(env).count_window(2).reduce(lambda a, b: (a[0], a[1] + b[1]))

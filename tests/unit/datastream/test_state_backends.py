@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tidegate.common import Configuration
+from tidegate.common.configuration import meaning
 from tidegate.common.errors import ArgumentTypeError
+from tidegate.common.options import SAVEPOINT_THREADS
 from tidegate.datastream import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,
@@ -66,3 +68,15 @@ def test_wrong_arguments_are_told() -> None:
         EmbeddedRocksDBStateBackend().set_db_storage_paths("/a", "/b")
     with pytest.raises(ArgumentTypeError, match="EmbeddedRocksDBStateBackend"):
         EmbeddedRocksDBStateBackend("yes")  # type: ignore[arg-type]
+
+
+def test_transfer_threads() -> None:
+    backend = EmbeddedRocksDBStateBackend()
+    assert backend.get_number_of_transfer_threads() == 4
+    backend.set_number_of_transfer_threads(7)
+    assert backend.get_number_of_transfer_threads() == 7
+    assert backend.settings()[SAVEPOINT_THREADS] == 7
+    assert meaning("state.backend.rocksdb.checkpoint.transfer.thread.num") is SAVEPOINT_THREADS
+    for wrong in (0, "4"):
+        with pytest.raises(ArgumentTypeError, match="set_number_of_transfer_threads"):
+            backend.set_number_of_transfer_threads(wrong)  # type: ignore[arg-type]
