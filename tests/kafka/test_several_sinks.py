@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,7 +139,8 @@ def forked() -> Iterator[Run]:
         try:
             yield run
         finally:
-            os.killpg(parent.pid, signal.SIGKILL)  # and a driver that hangs
+            with suppress(ProcessLookupError):
+                os.killpg(parent.pid, signal.SIGKILL)  # and a driver that hangs
 
 
 def run_through(job: Job) -> None:

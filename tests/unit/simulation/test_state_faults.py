@@ -58,7 +58,8 @@ def test_fault_where_state_is_stored_behind_the_rounds(scenario: str, kind: Kind
 @pytest.mark.parametrize("state", OTHERS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_fault_with_every_state(scenario: str, state: str) -> None:
-    run_all([replace(case, state=state) for case in every_point(scenario)])
+    counted = state.replace("rocksdb", "hashmap")  # as above; full checkpoints pass some points less often
+    run_all([replace(case, state=state) for case in every_point(scenario, counted)])
 
 
 @pytest.mark.parametrize("state", STATES)
