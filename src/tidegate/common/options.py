@@ -240,7 +240,6 @@ SAVEPOINT_THREADS = _option(
     INT,
     4,
     "So many state files are copied into a savepoint at a time.",
-    "state.backend.rocksdb.checkpoint.transfer.thread.num",
     check=_at_least(1),
 )
 CHECKPOINT_STORAGE = _option(

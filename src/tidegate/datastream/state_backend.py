@@ -11,8 +11,8 @@ from tidegate.common.options import (
     INCREMENTAL,
     ROCKSDB_DIR,
     ROCKSDB_PREDEFINED,
-    SAVEPOINT_THREADS,
     STATE_BACKEND,
+    TRANSFER_THREADS,
     Option,
 )
 
@@ -90,7 +90,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return self._predefined or PredefinedOptions.DEFAULT
 
     def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
-        """How many state files are copied into a savepoint at a time. A checkpoint writes one for each subtask, in its task."""
+        """How many state files a checkpoint stores at once (``state.backend.rocksdb.checkpoint.transfer.thread.num``)."""
         given = expect_int("set_number_of_transfer_threads", number_of_transfering_threads, "4")
         if given < 1:
             raise wrong("set_number_of_transfer_threads", "a number greater than 0", given, "4")
@@ -98,12 +98,12 @@ class EmbeddedRocksDBStateBackend(StateBackend):
 
     def get_number_of_transfer_threads(self) -> int:
         """What ``set_number_of_transfer_threads`` was told."""
-        return SAVEPOINT_THREADS.default if self._transfers is None else self._transfers
+        return TRANSFER_THREADS.default if self._transfers is None else self._transfers
 
     def settings(self) -> dict[Option, Any]:
         chosen = super().settings()
         if self._transfers is not None:
-            chosen[SAVEPOINT_THREADS] = self._transfers
+            chosen[TRANSFER_THREADS] = self._transfers
         if self._predefined is not None:
             chosen[ROCKSDB_PREDEFINED] = self._predefined.name
         if self._incremental is not None:

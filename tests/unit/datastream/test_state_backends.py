@@ -7,7 +7,7 @@ import pytest
 from tidegate.common import Configuration
 from tidegate.common.configuration import meaning
 from tidegate.common.errors import ArgumentTypeError
-from tidegate.common.options import SAVEPOINT_THREADS
+from tidegate.common.options import TRANSFER_THREADS
 from tidegate.datastream import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,
@@ -75,8 +75,8 @@ def test_transfer_threads() -> None:
     assert backend.get_number_of_transfer_threads() == 4
     backend.set_number_of_transfer_threads(7)
     assert backend.get_number_of_transfer_threads() == 7
-    assert backend.settings()[SAVEPOINT_THREADS] == 7
-    assert meaning("state.backend.rocksdb.checkpoint.transfer.thread.num") is SAVEPOINT_THREADS
+    assert backend.settings()[TRANSFER_THREADS] == 7
+    assert meaning("state.backend.rocksdb.checkpoint.transfer.thread.num") is TRANSFER_THREADS
     for wrong in (0, "4"):
         with pytest.raises(ArgumentTypeError, match="set_number_of_transfer_threads"):
             backend.set_number_of_transfer_threads(wrong)  # type: ignore[arg-type]
