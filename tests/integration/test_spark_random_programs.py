@@ -15,4 +15,4 @@ def test_random_programs_in_one_spark_job() -> None:
     command = [sys.executable, "-m", "random_programs.run", "5000", "5007", "--together", "8"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-2000:]}"
-    assert "8 programs on tidegate, 0 differ from the model" in done.stdout
+    assert "programs 5000 to 5007 on tidegate: 0 differ from the model" in done.stdout

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tidegate.common.arguments import expect_int
+from tidegate.common.arguments import expect_int, wrong
 from tidegate.common.errors import ArgumentTypeError, ProgramError, UserCodeError
 from tidegate.common.faults import Killed
 from tidegate.common.user_code import user_line
@@ -76,6 +76,8 @@ class DataGeneratorSource(Source):
             )
         if count is not None and expect_int("DataGeneratorSource", count, "pass the number of records, or None") < 0:
             raise ProgramError("count must not be negative", where="DataGeneratorSource", found=str(count))
+        if not isinstance(rate_limiter, RateLimiterStrategy | None):
+            raise wrong("DataGeneratorSource", "a RateLimiterStrategy", rate_limiter, "records_per_second=1000")
         self.count = count
         self.rate = (rate_limiter or RateLimiterStrategy(records_per_second)).records_per_second
         self.type_info = type_info

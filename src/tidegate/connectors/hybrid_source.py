@@ -36,6 +36,7 @@ class HybridSource(Source):
         self.initial_limit = min(source.initial_limit for source in sources)
         self.maximum_limit = min((s.maximum_limit for s in sources if s.maximum_limit is not None), default=None)
         self.emits_tagged = any(source.emits_tagged for source in sources)
+        self.gives_time = any(source.gives_time for source in sources)
         self.splits_in_turn = all(source.splits_in_turn for source in sources)
 
     @staticmethod

@@ -122,6 +122,8 @@ def test_wrong_arguments_are_refused() -> None:
         NumberSequenceSource("1", 2)  # type: ignore[arg-type]
     with pytest.raises(ProgramError, match="rate must be above zero"):
         RateLimiterStrategy.per_second(0)
+    with pytest.raises(ArgumentTypeError, match="DataGeneratorSource takes a RateLimiterStrategy"):
+        DataGeneratorSource(str, 10, 1000)  # type: ignore[arg-type]
     with pytest.raises(ProgramError, match="count must not be negative"):
         DataGeneratorSource(str, -1)
     with pytest.raises(ArgumentTypeError, match=r"callable or has a method map\(index\)"):

@@ -18,7 +18,7 @@ import pytest
 from simulated_programs import SCENARIOS
 
 from tidegate.common.errors import FencedError, TidegateError
-from tidegate.state import compaction
+from tidegate.state import compaction, rocksdb_store
 from tidegate.state.stores import close_removed_stores
 from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.observer import Outside
@@ -184,6 +184,9 @@ def run_all(cases: Iterable[Any], fails: Callable[[Any], str | None] = fails) ->
     """Run them on all cores; the assertion lists those that failed and how to run one again."""
     listed = list(cases)
     assert listed
+    assert not rocksdb_store._shared, (
+        "RocksDB is open in this process: what opens it comes behind what forks (../conftest.py)"
+    )
     logging.disable(logging.ERROR)  # injected faults are logged as they should be, by the thousand
     try:
         with multiprocessing.get_context("fork").Pool(os.cpu_count() or 1) as pool:
