@@ -13,7 +13,7 @@ from kafka_tools import Broker, Topics
 PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
 EVERY = [*SOURCES, "Kafka"]
 FEW = ["Kafka"]
-"""For every day; ``make soak`` has all. What comes from a socket comes when it comes, and how much of it a failure loses depends on that."""
+"""For every day; ``make soak`` has all. What a failure loses of a socket depends on when it comes."""
 
 
 @pytest.fixture(scope="module")
