@@ -128,8 +128,9 @@ class Receiver:
     def _take(self) -> bytes:
         """What is there, at least a byte; nothing: the connection has been closed."""
         pieces = [self._connection.recv(_PIECE)]
-        size = len(pieces[0])
-        while pieces[-1] and size < _TOGETHER and select.select([self._connection], [], [], 0)[0]:
+        size, more = len(pieces[0]), select.poll()  # select() itself ends at descriptor 1023
+        more.register(self._connection, select.POLLIN)
+        while pieces[-1] and size < _TOGETHER and more.poll(0):
             pieces.append(self._connection.recv(_PIECE))
             size += len(pieces[-1])
         if not pieces[-1] and size:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,22 @@ def test_lines_as_they_are_cut(
         enumerator = opened(source, tmp_path)
         assert read_to_end(source, enumerator) == expected
         enumerator.close()
+
+
+def test_in_a_process_with_very_many_open_files(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with open(os.devnull) as nothing, Sender("a\nb\n") as sender:
+        others = [os.dup(nothing.fileno()) for _ in range(1100)]
+        try:
+            source = SocketSource("127.0.0.1", sender.port)
+            enumerator = opened(source, tmp_path)
+            assert read_to_end(source, enumerator) == ["a", "b"]
+            enumerator.close()
+        finally:
+            for other in others:
+                os.close(other)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_it_connects_again_as_often_as_it_is_told(tmp_path: Path) -> None:
