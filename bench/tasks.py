@@ -37,6 +37,8 @@ PROGRAMS = {
 class InProcess:
     """An engine (runtime/engine.py) with two workers in this process. ``used``: seconds of processor time, by level."""
 
+    one_host = True
+
     def __init__(self) -> None:
         self.used: list[float] = []
         self.rounds = 0
