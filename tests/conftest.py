@@ -36,7 +36,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             marker = _FOLDER_MARKERS.get(item.path.relative_to(HERE).parts[0])
             if marker is not None:
                 item.add_marker(marker)
-            if marker == "crash":  # each starts a JVM several times; what hangs is found by the test itself
+            slow = item.get_closest_marker("slow") and not item.get_closest_marker("timeout")
+            if marker == "crash" or slow:  # JVMs, or schedules by the thousand; a busy machine is no failure
                 item.add_marker(pytest.mark.timeout(3_600))
 
 

@@ -12,6 +12,7 @@ import importlib.util
 import itertools
 import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -133,7 +134,7 @@ def not_published(seed: int, fault: Any) -> str | None:
 
 
 def run_one(name: str) -> int:
-    """Ends with 0 and what has caught it; with 1 if nothing has."""
+    """Ends with 0 and what has caught it; with 1 if nothing has; with 2 if the mutant is no program at all."""
     mutant = next(m for m in (*MUTANTS, NONE) if m.name == name)
     if mutant is not NONE:
         sys.meta_path.insert(0, Finder(Patched(mutant)))
@@ -146,13 +147,20 @@ def run_one(name: str) -> int:
         for count, case in enumerate(cases(mutant.cases), start=1):
             problem = case() if callable(case) else fails(case)
             if problem is not None:
-                print(f"{count}\t{_said(problem)}\t{case}")
-                return 0
+                return _caught(count, _said(problem), case)
     except Exception as error:  # the mutant breaks even a run without faults
-        print(f"{count}\t{type(error).__name__}: {error}\t-")
-        return 0
+        return _caught(count, f"{type(error).__name__}: {error}", "-")
     print(f"{count}\tnothing\t-")
     return 1
+
+
+def _caught(count: int, said: str, case: Any) -> int:
+    print(f"{count}\t{said}\t{case}")
+    return 2 if _NO_PROGRAM.search(said) else 0
+
+
+_NO_PROGRAM = re.compile(r"\b(Import|ModuleNotFound|Syntax|Indentation|Name|UnboundLocal|Attribute|Type)Error\b")
+"""A mutant that fails like this breaks no rule: it does not import or run, and any test would see that."""
 
 
 def _said(problem: str) -> str:
@@ -164,20 +172,20 @@ def _said(problem: str) -> str:
 
 def main(names: list[str]) -> int:
     wanted = [mutant for mutant in (NONE, *MUTANTS) if not names or mutant.name in names]
-    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) - 1 or 1)) as pool:
-        results = list(pool.map(_in_a_process, wanted))
-    print(f"{'mutant':58} {'caught by':>10}  {'after':>6}  what was seen")
+    print(f"{'mutant':58} {'caught by':>10}  {'after':>6}  what was seen", flush=True)
     survivors = 0
-    for mutant, (code, line, seconds) in zip(wanted, results, strict=True):
-        count, said, _ = [*line.split("\t"), "", ""][:3]
-        caught = code == 0
-        right = caught is not (mutant is NONE)
-        survivors += not right
-        verdict = f"case {count}" if caught else "nothing" if mutant is NONE else "SURVIVES"
-        print(f"{mutant.name:58} {verdict:>10}  {seconds:5.0f}s  {said[:110]}")
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) - 1 or 1)) as pool:
+        for mutant, (code, line, seconds) in zip(wanted, pool.map(_in_a_process, wanted), strict=True):
+            count, said, _ = [*line.split("\t"), "", ""][:3]
+            survivors += code != (1 if mutant is NONE else 0)
+            verdict = _VERDICTS[code].format(count) if mutant is not NONE else "nothing" if code == 1 else "SOMETHING"
+            print(f"{mutant.name:58} {verdict:>10}  {seconds:5.0f}s  {said[:110]}", flush=True)
     caught_all = len([m for m in wanted if m is not NONE]) - survivors
     print(f"\n{caught_all} of {len([m for m in wanted if m is not NONE])} mutants caught")
     return 1 if survivors else 0
+
+
+_VERDICTS = {0: "case {}", 1: "SURVIVES", 2: "BROKEN"}
 
 
 def _in_a_process(mutant: Mutant) -> tuple[int, str, float]:
@@ -185,8 +193,8 @@ def _in_a_process(mutant: Mutant) -> tuple[int, str, float]:
     command = [sys.executable, str(HERE / "mutant_run.py"), "--one", mutant.name]
     ended = subprocess.run(command, capture_output=True, text=True)
     line = ended.stdout.strip().splitlines()[-1] if ended.stdout.strip() else f"0\t{ended.stderr.strip()[-300:]}\t-"
-    if ended.returncode not in (0, 1) or not ended.stdout.strip():
-        return 1, line, time.monotonic() - started
+    if ended.returncode not in (0, 1, 2) or not ended.stdout.strip():
+        return 2, line, time.monotonic() - started
     return ended.returncode, line, time.monotonic() - started
 
 

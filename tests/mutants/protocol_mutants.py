@@ -306,10 +306,26 @@ MUTANTS = [
         "            yield partial(self._work_off, waiting)\n"
         "        for row in rows:\n"
         "            yield partial(self._receive, row)\n",
+        "        readers, self._backlog.readers = self._backlog.readers, []\n"
         "        for row in rows:\n"
         "            yield partial(self._receive, row)\n"
+        "        self._backlog.readers = readers\n"
         "        while (waiting := self._backlog.next()) is not None and not self._is_over:\n"
         "            yield partial(self._work_off, waiting)\n",
+        "in flight",
+    ),
+    Mutant(
+        "read on in a split before its records in flight",
+        "operators/feeds.py",
+        "        reader = self._backlog.of(current.split)\n"
+        "        if reader is not None:\n"
+        "            self._work_off(current.split, reader)\n"
+        "        elif (batch := current.next_batch(self._source)) is None:\n",
+        "        batch = current.next_batch(self._source, ends=self._ends)\n"
+        "        reader = self._backlog.of(current.split) if batch is None else None\n"
+        "        if reader is not None:\n"
+        "            self._work_off(current.split, reader)\n"
+        "        elif batch is None:\n",
         "in flight",
     ),
     Mutant(

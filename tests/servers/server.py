@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-_PATIENCE_S = 120
+_PATIENCE_S = 600
 _TRIES = 3
 
 

@@ -294,6 +294,10 @@ class Files:
             ) from error
         assert found == b"tidegate"
 
+    def damaged(self, path: str, expected: str, found: str) -> StorageError:
+        """The error for a file that is not what was written, for who reads it as a stream and checks it on the way."""
+        return corrupt(self.location(path), expected, found, purpose=self.purpose)
+
     def _read(self, path: str, expected: str) -> bytes:
         full = self.location(path)
         with _storage_errors("read", full, self.purpose, missing=expected):
@@ -309,9 +313,7 @@ def verified_copy(source: Files, path: str, target: Files, name: str, *, size: i
             writer.write(data)
         found = writer.size, writer.content_hash()
         if found != (size, hash):
-            raise corrupt(
-                source.location(path), expected, f"{found[0]} bytes, xxh3-128 {found[1]}", purpose=source.purpose
-            )
+            raise source.damaged(path, expected, f"{found[0]} bytes, xxh3-128 {found[1]}")
         writer.close()
 
 
@@ -323,9 +325,7 @@ def verify_content(source: Files, path: str, *, size: int, hash: str) -> None:
             digest.update(data)
             found += len(data)
     if (found, digest.hexdigest()) != (size, hash):
-        raise corrupt(
-            source.location(path), expected, f"{found} bytes, xxh3-128 {digest.hexdigest()}", purpose=source.purpose
-        )
+        raise source.damaged(path, expected, f"{found} bytes, xxh3-128 {digest.hexdigest()}")
 
 
 def _piece(source: Files, path: str, stream: BinaryIO) -> bytes:

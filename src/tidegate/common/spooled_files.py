@@ -68,6 +68,13 @@ class SpooledFiles(Files):
                 return place.open_stream(path, expected)
         raise self._lost(path)
 
+    def damaged(self, path: str, expected: str, found: str) -> StorageError:
+        """What is damaged here goes: the next attempt finds it on storage, or begins before it."""
+        if not _waits(path) or not self._spool.exists(path):
+            return self._storage.damaged(path, expected, found)
+        self._spool.delete(path)
+        return self._lost(path, f"it is damaged: {found}; expected {expected}")
+
     # -- the driver's --
 
     def upload(self, handles: Collection[FileHandle]) -> None:

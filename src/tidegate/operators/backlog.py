@@ -174,6 +174,12 @@ class ChannelBacklog(_Backlog):
         self.end = min((r.log.end for r in self.readers if r.log.turn == last), default=MIN_WATERMARK)
         """Event time behind all that waits."""
 
+    @property
+    def is_mixed(self) -> bool:
+        """Logs of several subtasks wait for this one. If time is told from the records themselves, in this chain, those of one log
+        would make those of the others late."""
+        return any(reader.log.mixed for reader in self.readers if reader.waits)
+
     def next(self) -> LogReader | None:
         """The log whose turn it is, and of several the one whose event time is behind."""
         waiting = [reader for reader in self.readers if reader.waits]
@@ -203,14 +209,15 @@ class ChannelBacklog(_Backlog):
         self.end = max(self.end, watermark)
 
     def _logs(self, left: list[InFlightLog], writer: _Writer) -> Iterable[InFlightLog]:
-        """What is new goes behind the last log, if that is alone in its turn and takes all keys; else it has a turn of its own."""
+        """What is new goes behind the last log, if that was always alone in its turn and takes all keys; else it has a turn of its
+        own."""
         turn = max((log.turn for log in left), default=-1)
         if not self.new:
             return [msgspec.structs.replace(log, end=self.end) if log.turn == turn else log for log in left]
         last = [log for log in left if log.turn == turn]
         pinned = any(row.channel in self._pinned for row in self.new)
         added = _log_of(self.new, writer, end=self.end, groups=self._groups, taken=self._taken, pinned=pinned)
-        if len(last) == 1 and last[0].groups == self._groups:
+        if len(last) == 1 and last[0].groups == self._groups and not last[0].mixed:
             return [*(log for log in left if log.turn < turn), _joined(last[0], added)]
         return [*left, msgspec.structs.replace(added, turn=turn + 1)]
 

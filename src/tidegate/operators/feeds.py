@@ -73,6 +73,7 @@ class ChannelFeed:
         self._input = ChannelInput(starts, max(reached, self._backlog.end))
         current = self._backlog.watermark if self._backlog.waits else self._input.watermarks.current()
         head.above.watermark, head.above.idle = current, False
+        round.holds_time = self._backlog.is_mixed
 
     def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
         while (waiting := self._backlog.next()) is not None and not self._is_over:
@@ -100,6 +101,7 @@ class ChannelFeed:
                 edge, values, keys, None if times is None else [times[n] for n in numbers], self._pace
             )
             reader.took(numbers[taken] if taken < len(numbers) else row.records)
+        self._round.holds_time = self._backlog.is_mixed
         if not self._backlog.waits:
             self._pass(self._backlog.end)
 

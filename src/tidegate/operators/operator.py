@@ -57,6 +57,8 @@ class OperatorRound:
     token: str
     clock: Callable[[], int]
     end_of_input: EndOfInput = EndOfInput.AHEAD
+    holds_time: bool = False
+    """What comes is not in the order in which it was sent: an assigner of watermarks looks at it, and says nothing yet."""
 
     def now_ms(self) -> int:
         """Processing time, never behind the driver's, which decided that a timer is due."""

@@ -9,6 +9,7 @@ subtask has more than one log in a turn only after a rescale, or if it is a sour
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -63,6 +64,8 @@ class InFlightLog(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a source: only rows of this split count. ``ends``: nothing comes behind it, now or ever."""
     ends: bool = False
     turn: int = 0
+    mixed: bool = False
+    """It came with those of other subtasks, behind a rescale: the order of their records among each other is lost."""
 
 
 class InFlightPart(msgspec.Struct, frozen=True, tag="in-flight", tag_field="part", omit_defaults=True):
@@ -124,7 +127,13 @@ def redistribute(
                 if common is not None:
                     clipped = log.clipped or common != log.groups
                     dealt[n].append(msgspec.structs.replace(log, groups=common, clipped=clipped))
-    return [InFlightPart(tuple(sorted(logs, key=_turn))) if logs else None for logs in dealt]
+    return [InFlightPart(tuple(sorted(_mixed(logs), key=_turn))) if logs else None for logs in dealt]
+
+
+def _mixed(logs: list[InFlightLog]) -> Iterable[InFlightLog]:
+    """Splits of a source have no order among each other anyway."""
+    turns = Counter(log.turn for log in logs if log.split is None)
+    return (msgspec.structs.replace(log, mixed=True) if turns[log.turn] > 1 else log for log in logs)
 
 
 def _turn(log: InFlightLog) -> int:

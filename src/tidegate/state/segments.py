@@ -23,7 +23,7 @@ import msgspec
 import xxhash
 
 from tidegate.common.errors import NewerFormatError, StorageError
-from tidegate.common.files import FileHandle, Files, FileWriter, corrupt
+from tidegate.common.files import FileHandle, Files, FileWriter
 from tidegate.state.layout import GROUP_BYTES
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.store import Batch
@@ -208,7 +208,7 @@ def _part_reader(files: Files, ref: StateFile, stream: BinaryIO) -> _Part:
             raise StorageError("A state file must be readable.", where=where, found=found) from error
         if len(data) != length:
             expected = f"{length} bytes at {offset}"
-            raise corrupt(files.location(ref.path), expected, f"{len(data)} bytes there")
+            raise files.damaged(ref.path, expected, f"{len(data)} bytes there")
         return data
 
     return part
@@ -216,10 +216,10 @@ def _part_reader(files: Files, ref: StateFile, stream: BinaryIO) -> _Part:
 
 def _index(files: Files, ref: StateFile, part: _Part) -> list[Block]:
     if ref.size < len(_HEAD) + _TRAILER.size:
-        raise corrupt(files.location(ref.path), "a state file", f"{ref.size} bytes")
+        raise files.damaged(ref.path, "a state file", f"{ref.size} bytes")
     head = part(0, len(_HEAD))
     if head[:-1] != _MAGIC:
-        raise corrupt(files.location(ref.path), f"a state file beginning with {_MAGIC!r}", repr(head))
+        raise files.damaged(ref.path, f"a state file beginning with {_MAGIC!r}", repr(head))
     if head[-1] != FORMAT:
         raise NewerFormatError(
             f"This version reads state files of format {FORMAT}.",
@@ -229,7 +229,7 @@ def _index(files: Files, ref: StateFile, part: _Part) -> list[Block]:
         )
     offset, length, checksum, end = _TRAILER.unpack(part(ref.size - _TRAILER.size, _TRAILER.size))
     if end != _END or offset + length + _TRAILER.size != ref.size:
-        raise corrupt(files.location(ref.path), f"{ref.size} bytes ending with {_END!r}", f"the end {end!r}")
+        raise files.damaged(ref.path, f"{ref.size} bytes ending with {_END!r}", f"the end {end!r}")
     index = part(offset, length)
     _verify(files, ref, "index", index, checksum)
     return _unpack_index(index)
@@ -249,13 +249,13 @@ def _verify_whole(files: Files, ref: StateFile, before: xxhash.xxh3_128, rest: b
     """The checksums inside of a file cannot tell that it is another one, as good, in the place of this."""
     before.update(rest)
     if before.hexdigest() != ref.hash:
-        raise corrupt(files.location(ref.path), f"xxh3-128 {ref.hash}", before.hexdigest())
+        raise files.damaged(ref.path, f"xxh3-128 {ref.hash}", before.hexdigest())
 
 
 def _verify(files: Files, ref: StateFile, what: str, data: bytes, checksum: int) -> None:
     found = xxhash.xxh3_64_intdigest(data)
     if found != checksum:
-        raise corrupt(files.location(ref.path), f"{what} with xxh3-64 {checksum:016x}", f"{found:016x}")
+        raise files.damaged(ref.path, f"{what} with xxh3-64 {checksum:016x}", f"{found:016x}")
 
 
 def _clipped(flat: list[Any], clip: KeyGroupRange) -> list[Any]:

@@ -12,7 +12,7 @@ import pytest
 
 from tidegate.common import faults
 from tidegate.common.errors import CorruptFileError, StorageError
-from tidegate.common.files import Files
+from tidegate.common.files import Files, verify_content
 from tidegate.common.spooled_files import KEPT_SIZE, SPOOL, SpooledFiles
 
 PATIENCE_S = 60
@@ -136,6 +136,21 @@ def test_a_file_damaged_here_is_never_stored(spooled: SpooledFiles, storage: Fil
     assert error.value.found == f"it is damaged, and not at {storage.location('shared/a')}"
     assert not isinstance(error.value, CorruptFileError)
     assert storage.list() == []
+
+
+def test_a_stream_damaged_here_helps_a_restart_and_is_not_read_again(spooled: SpooledFiles, here: Files) -> None:
+    """Who reads a large file finds out on the way (``damaged``)."""
+    with spooled.create_stream("shared/a") as stream:
+        stream.write(b"abc")
+        handle = stream.close()
+    Path(here.location("shared/a")).write_bytes(b"abd")
+    with pytest.raises(StorageError, match="it is damaged: 3 bytes.* expected 3 bytes") as error:
+        verify_content(spooled, handle.path, size=handle.size, hash=handle.hash)
+    assert error.value.restart_helps
+    assert here.list() == []
+    stored = spooled._storage.write("shared/b", b"abc")
+    with pytest.raises(CorruptFileError):
+        verify_content(spooled, stored.path, size=stored.size, hash="another")
 
 
 def test_a_file_damaged_here_and_stored_is_read_there(spooled: SpooledFiles) -> None:

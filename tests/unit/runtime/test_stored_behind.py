@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.checkpoint.history import CheckpointStatus, read_history
 from tidegate.checkpoint.locate import locate
-from tidegate.common import faults
+from tidegate.common import faults, spooled_files
 from tidegate.common.errors import ConfigurationError, TidegateError
 from tidegate.common.files import Files
 from tidegate.common.spooled_files import SpooledFiles
@@ -20,6 +20,7 @@ from tidegate.graph.transformation import Transformation as Step
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
+from tidegate.state import segments
 from tidegate.testing.observer import ledger_pages
 from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sinks import LedgerSink
@@ -30,6 +31,11 @@ NUMBERS = 90
 SUMS = sorted([digit, sum(range(digit, n + 1, 10))] for digit in range(10) for n in range(digit, NUMBERS, 10))
 RARELY: dict[str, Any] = {"execution.checkpointing.interval": 3_600_000}
 BEHIND: dict[str, Any] = {"tidegate.state.upload": "behind"}
+RESTARTS: dict[str, Any] = {
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.delay": 0,
+    "restart-strategy.fixed-delay.attempts": 3,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -153,10 +159,39 @@ def test_a_lost_spool_costs_what_came_after_the_last_checkpoint(tmp_path: Path) 
                 lost.append(path.name)
 
     faults.install(lose)
-    restarts: dict[str, Any] = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": 0}
-    restarts["restart-strategy.fixed-delay.attempts"] = 3
-    master(tmp_path, **BEHIND, **restarts).run()
+    master(tmp_path, **BEHIND, **RESTARTS).run()
     assert lost
+    assert committed(tmp_path) == SUMS
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda data: b"?" + data[1:], id="its head"),
+        pytest.param(lambda data: data[:30] + bytes([data[30] ^ 1]) + data[31:], id="a block"),
+        pytest.param(lambda data: data[:-1] + b"?", id="its end"),
+        pytest.param(lambda data: data[: len(data) // 2], id="it is cut off"),
+    ],
+)
+def test_a_damaged_large_file_costs_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
+) -> None:
+    """Large files are read as streams, and checked on the way: here all are."""
+    monkeypatch.setattr(segments, "WHOLE_LIMIT", 0)
+    monkeypatch.setattr(spooled_files, "KEPT_SIZE", 0)
+    damaged: list[str] = []
+
+    def spoil(name: str, where: dict[str, Any]) -> None:
+        if name == "C7.subsumed" and not damaged:
+            for path in (tmp_path / "local").rglob("shared/*"):
+                path.write_bytes(damage(path.read_bytes()))
+                damaged.append(path.name)
+
+    faults.install(spoil)
+    job = master(tmp_path, **BEHIND, **RESTARTS)
+    job.run()
+    assert damaged
+    assert job.view().exceptions, "nobody has read or stored it"
     assert committed(tmp_path) == SUMS
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from slow_jobs import UNALIGNED, Slow, SlowJob, Time
+from test_unaligned import crash_behind
 
 from tidegate.common.time import Duration
-from tidegate.common.watermark_strategy import WatermarkStrategy
+from tidegate.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from tidegate.datastream import ProcessFunction, StreamExecutionEnvironment
 from tidegate.testing.sources import At, ScriptedSource
 
@@ -57,3 +58,29 @@ def test_a_source_that_is_not_asked_is_not_idle(settings: dict[str, Any], tmp_pa
     job = SlowJob(tmp_path, build)
     job.run(**settings)
     assert [seen for seen in Time.seen if isinstance(seen, tuple)] == []
+
+
+class Itself(TimestampAssigner):
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return int(value)
+
+
+def timed_behind_a_shuffle(env: StreamExecutionEnvironment) -> Any:
+    """Time is told from records that several subtasks had in flight."""
+    marks = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(Itself())
+    numbers = source(env, "numbers", 600, WatermarkStrategy.no_watermarks(), list(range(1500)))
+    return numbers.rebalance().map(Slow()).assign_timestamps_and_watermarks(marks).process(Late())
+
+
+@pytest.mark.parametrize("checkpoint", [1, 3])
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_what_several_subtasks_had_in_flight_is_not_late_in_one(
+    parallelism: int, checkpoint: int, tmp_path: Path
+) -> None:
+    """One subtask's records come behind another's, over several rounds: time stands still until all are through."""
+    job = SlowJob(tmp_path, timed_behind_a_shuffle)
+    crash_behind(job, checkpoint, **{"parallelism.default": 3})
+    job.run(parallelism, **UNALIGNED)
+    assert [seen for seen in Time.seen if isinstance(seen, tuple)] == []
+    assert job.written() == list(range(1500))
+    assert len(job.rounds) > 5

@@ -53,6 +53,8 @@ class TimestampsOperator(CollectingOperator):
         self._advance(now)
 
     def _advance(self, now_ms: int) -> None:
+        if self.round.holds_time:
+            return
         self.below.watermark = max(self.below.watermark, self._strategy.watermark(self._generator))
         self.below.idle = self._strategy.emits and self._strategy.is_idle(self._generator, now_ms)
 
