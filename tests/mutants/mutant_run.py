@@ -67,7 +67,7 @@ def mutated(mutant: Mutant) -> str:
 
 def cases(first: str) -> Iterator[Any]:
     """The kind that shows it soonest, then random ones."""
-    from cases import Case
+    from cases import FIRST_CRASH, Case
     from simulated_programs import SCENARIOS
     from test_faults import cases_of, second_life
     from test_schedules import paused_cases, random_case
@@ -84,6 +84,13 @@ def cases(first: str) -> Iterator[Any]:
             faults = (Fault(0, "*", crash, Kind.CRASH), Fault(1, "*", crash + 100, Kind.CRASH))
             for scenario in ("states", "keyed_count"):
                 yield Case(scenario, seed, faults, concurrent=concurrent, interval=10, fan_in=2, repeats=repeats)
+
+    def publishing() -> Iterator[Any]:
+        """A crash in every publish of a life, that of the metadata among them."""
+        for scenario in SCENARIOS:
+            for passing in range(1, second_life(scenario).passed["storage.publish.before-link"] + 1):
+                fault = Fault(1, "storage.publish.before-link", passing, Kind.CRASH)
+                yield Case(scenario, 1, (FIRST_CRASH, fault))
 
     def beside_rounds() -> Iterator[Any]:
         """A program with a sink that publishes with every round, beside one that waits."""
@@ -102,6 +109,8 @@ def cases(first: str) -> Iterator[Any]:
         kinds = merging(3, repeats=1)
     elif first == "round sinks":
         kinds = beside_rounds()
+    elif first == "publishes":
+        kinds = publishing()
     elif first == "merges":
         kinds = merging(1)
     elif first == "paused":

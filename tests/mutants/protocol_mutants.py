@@ -198,7 +198,7 @@ MUTANTS = [
         "        os.unlink(path)\n"
         "        temporary = self._write_temporary(path, data)\n        with _removed_on_error(temporary):\n"
         '            faults.point("storage.publish.before-link"',
-        "crashes",
+        "publishes",
     ),
     Mutant(
         "accept acks of different attempts of a task",

@@ -14,10 +14,19 @@ from tidegate.common.errors import ConfigurationError
 from tidegate.common.flink_keys import PASSED_ON, WITHOUT_MEANING
 from tidegate.common.option_types import parse_bool, parse_float, parse_int
 from tidegate.common.options import (
+    ALIGNED_TIMEOUT,
+    CHANGELOG,
+    CHECKPOINT_AFTER_FINISH,
     CHECKPOINT_CONCURRENT,
     CHECKPOINT_INTERVAL,
     CHECKPOINT_MIN_PAUSE,
     CHECKPOINT_MODE,
+    CHECKPOINT_RETAINED,
+    CHECKPOINT_RETENTION,
+    CHECKPOINT_TIMEOUT,
+    CHECKPOINT_TOLERABLE,
+    FORCE_UNALIGNED,
+    MATERIALIZE_INTERVAL,
     REGISTRY,
     RESTART_TYPE,
     SPELLINGS,
@@ -245,15 +254,41 @@ def effective(configuration: Configuration) -> dict[str, Any]:
         option = meaning(key)
         if option is not None and option.note and option.inert is not None and option.inert(configuration.read(option)):
             notice(f"{key}: {configuration.get_string(key, None)}", option.note)
+        needed = _NEEDS.get(option.key) if option is not None else None
+        if needed is not None and not configuration.read(needed) and configuration.read(option) != option.default:
+            notice(key, f"it needs '{needed.key}'")
     result = {key: configuration.read(option) for key, option in REGISTRY.items()}
     result |= {key: value for key, value in configuration.to_dict().items() if key.startswith(PASSED_ON)}
     if result[RESTART_TYPE.key] is None:
         result[RESTART_TYPE.key] = "none" if result[CHECKPOINT_INTERVAL.key] is None else "exponential-delay"
-    if result[CHECKPOINT_MIN_PAUSE.key] > 0:
+    if result[CHECKPOINT_MIN_PAUSE.key] > 0 and result[CHECKPOINT_CONCURRENT.key] > 1:
+        notice(CHECKPOINT_CONCURRENT.key, f"'{CHECKPOINT_MIN_PAUSE.key}' leaves room for one checkpoint at a time")
         result[CHECKPOINT_CONCURRENT.key] = 1
     if result[UNALIGNED.key]:
         _check_unaligned(result)
     return result
+
+
+_NEEDS = {
+    **{
+        option.key: CHECKPOINT_INTERVAL
+        for option in (
+            CHECKPOINT_MODE,
+            CHECKPOINT_TIMEOUT,
+            CHECKPOINT_MIN_PAUSE,
+            CHECKPOINT_CONCURRENT,
+            CHECKPOINT_TOLERABLE,
+            CHECKPOINT_RETAINED,
+            CHECKPOINT_RETENTION,
+            CHECKPOINT_AFTER_FINISH,
+            UNALIGNED,
+        )
+    },
+    ALIGNED_TIMEOUT.key: UNALIGNED,
+    FORCE_UNALIGNED.key: UNALIGNED,
+    MATERIALIZE_INTERVAL.key: CHANGELOG,
+}
+"""Options that say how, with the one that says whether."""
 
 
 def _check_unaligned(result: dict[str, Any]) -> None:

@@ -117,9 +117,44 @@ def test_what_an_option_does_not_do_is_told_once(key: str, caplog: pytest.LogCap
     assert f"is accepted and has no effect: {text}" in record.getMessage()
 
 
+INTERVAL, PAUSE = "execution.checkpointing.interval", "execution.checkpointing.min-pause"
+UNALIGNED, CONCURRENT = "execution.checkpointing.unaligned.enabled", "execution.checkpointing.max-concurrent-checkpoints"
+WITHOUT_ANOTHER = [
+    ({"execution.checkpointing.mode": "AT_LEAST_ONCE"}, {INTERVAL: "1 s"}, f"it needs '{INTERVAL}'"),
+    ({"state.checkpoints.num-retained": "3"}, {INTERVAL: "1 s"}, f"it needs '{INTERVAL}'"),
+    ({UNALIGNED: "true"}, {INTERVAL: "1 s"}, f"it needs '{INTERVAL}'"),
+    (
+        {INTERVAL: "1 s", "execution.checkpointing.alignment-timeout": "1 s"},
+        {UNALIGNED: "true"},
+        f"it needs '{UNALIGNED}'",
+    ),
+    ({INTERVAL: "1 s", "execution.checkpointing.unaligned.forced": "true"}, {UNALIGNED: "true"}, "it needs"),
+    (
+        {"state.changelog.periodic-materialize.interval": "1 s"},
+        {"state.changelog.enabled": "true"},
+        "it needs 'state.changelog.enabled'",
+    ),
+    ({INTERVAL: "1 s", CONCURRENT: "3", PAUSE: "1 s"}, {PAUSE: "0 s"}, f"'{PAUSE}' leaves room for one"),
+]
+
+
+@pytest.mark.parametrize(("given", "cured", "text"), WITHOUT_ANOTHER)
+def test_what_does_nothing_without_another_option_is_told(
+    given: dict[str, str], cured: dict[str, str], text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    configuration._noticed.clear()
+    with caplog.at_level(logging.WARNING, logger="tidegate.configuration"):
+        effective(Configuration.from_dict({**given, **cured}))
+        assert caplog.records == []
+        effective(Configuration.from_dict(given))
+    (record,) = caplog.records
+    assert f"is accepted and has no effect: {text}" in record.getMessage()
+
+
 def test_values_that_are_honoured_need_no_notice(caplog: pytest.LogCaptureFixture) -> None:
     configuration._noticed.clear()
     honoured = {
+        INTERVAL: "1 s",
         "execution.checkpointing.mode": "AT_LEAST_ONCE",
         "execution.checkpointing.max-concurrent-checkpoints": 2,
         "execution.checkpointing.checkpoints-after-tasks-finish": True,

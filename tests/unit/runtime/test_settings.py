@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -12,6 +13,10 @@ import pytest
 from tidegate.checkpoint.lease import acquire
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import options
+from tidegate.common.configuration import Configuration, effective
+from tidegate.common.time import Duration
+from tidegate.datastream import CheckpointConfig, CheckpointingMode, ExternalizedCheckpointRetention
+from tidegate.datastream.checkpoint_storage import JobManagerCheckpointStorage
 from tidegate.operators.settings import Settings
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart
@@ -103,3 +108,74 @@ def test_no_other_place_has_a_default_of_its_own(where: Any, argument: str, opti
 def test_committers_have_no_default_at_all() -> None:
     parameters = inspect.signature(SinkCommitters).parameters
     assert parameters["attempts"].default is parameters["backoff_ms"].default is inspect.Parameter.empty
+
+
+PREFIX = "execution.checkpointing."
+KNOBS: list[tuple[Callable[[CheckpointConfig], object], str, str, Callable[[JobSettings], object]]] = [
+    (lambda c: c.set_checkpoint_interval(777), "interval", "777 ms", lambda s: policy(s).interval_ms),
+    (
+        lambda c: c.set_checkpointing_mode(CheckpointingMode.AT_LEAST_ONCE),
+        "mode",
+        "at-least-once",
+        lambda s: policy(s).at_least_once,
+    ),
+    (lambda c: c.set_checkpoint_timeout(5000), "timeout", "5 s", lambda s: policy(s).timeout_ms),
+    (lambda c: c.set_min_pause_between_checkpoints(250), "min-pause", "250", lambda s: policy(s).min_pause_ms),
+    (lambda c: c.set_max_concurrent_checkpoints(3), "max-concurrent-checkpoints", "3", lambda s: policy(s).concurrency),
+    (
+        lambda c: c.set_tolerable_checkpoint_failure_number(4),
+        "tolerable-failed-checkpoints",
+        "4",
+        lambda s: policy(s).tolerable_failures,
+    ),
+    (
+        lambda c: c.set_externalized_checkpoint_retention(ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION),
+        "externalized-checkpoint-retention",
+        "RETAIN_ON_CANCELLATION",
+        lambda s: policy(s).retention,
+    ),
+    (lambda c: c.enable_unaligned_checkpoints(), "unaligned.enabled", "true", lambda s: policy(s).unaligned),
+    (
+        lambda c: c.set_aligned_checkpoint_timeout(Duration.of_seconds(2)),
+        "aligned-checkpoint-timeout",
+        "2 s",
+        lambda s: policy(s).aligned_timeout_ms,
+    ),
+    (lambda c: c.set_force_unaligned_checkpoints(), "unaligned.forced", "true", lambda s: s.force_unaligned),
+    (
+        lambda c: c.set_checkpoint_id_of_ignored_in_flight_data(9),
+        "recover-without-channel-state.checkpoint-id",
+        "9",
+        lambda s: s.ignored_in_flight_of,
+    ),
+    (lambda c: c.set_checkpoint_storage_dir("/some/where"), "dir", "/some/where", lambda s: s.checkpoint_dir),
+    (
+        lambda c: c.set_checkpoint_storage(JobManagerCheckpointStorage(max_state_size=1234)),
+        "storage",
+        "jobmanager",
+        lambda s: s.in_memory,
+    ),
+]
+
+
+def policy(settings: JobSettings) -> CheckpointPolicy:
+    assert settings.checkpoints is not None
+    return settings.checkpoints
+
+
+@pytest.mark.parametrize(("method", "key", "value", "effect"), [pytest.param(*knob, id=knob[1]) for knob in KNOBS])
+def test_method_key_and_older_keys_say_the_same(
+    method: Callable[[CheckpointConfig], object], key: str, value: str, effect: Callable[[JobSettings], object]
+) -> None:
+    started = {PREFIX + "interval": "1 s"} if key != "interval" else {}
+
+    def seen(configuration: Configuration) -> object:
+        return effect(JobSettings.of(effective(configuration)))
+
+    by_method = Configuration.from_dict(started)
+    method(CheckpointConfig(by_method))
+    option = options.REGISTRY[PREFIX + key]
+    given = [{**started, spelled: value} for spelled in (option.key, *option.aliases)]
+    assert {seen(Configuration.from_dict(keys)) for keys in given} == {seen(by_method)}
+    if started:
+        assert seen(by_method) != seen(Configuration.from_dict(started))

@@ -56,7 +56,8 @@ class SqlWriter(SinkWriter):
 
 
 class PreparingWriter(SqlWriter):
-    """Exactly once. Without a barrier the rows go into a file (``frames.py``); with one, into a transaction that is prepared."""
+    """Exactly once. Without a barrier the rows go into a file (``frames.py``); with one, into a transaction that is prepared. In a
+    job that promises at-least-once every round has its transaction: it is committed with the round."""
 
     def __init__(
         self,
@@ -68,11 +69,12 @@ class PreparingWriter(SqlWriter):
     ) -> None:
         super().__init__(database, tables, rows, context)
         self._staged, self._name = staged, new_name(self._base, context)
+        self._ends = context.checkpoint_id is not None or context.publishes
         self._file: FrameFile | None = None
         self._written = 0
 
     def _take(self, frame: Frame) -> None:
-        if self._context.checkpoint_id is not None:
+        if self._ends:
             self._begun().write(frame)
             self._written += frame.rows
             return
@@ -96,7 +98,7 @@ class PreparingWriter(SqlWriter):
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
         own = [] if self._file is None else [self._file.finish()]
-        if self._context.checkpoint_id is None and not end_of_input:
+        if not self._ends and not end_of_input:
             return Prepared(state=[*self._staged, *own])
         if self._session is None and not self._staged and not own:
             return Prepared()
@@ -117,7 +119,8 @@ class PreparingWriter(SqlWriter):
             lease=context.lease,
             round=context.round,
             rows=self._written,
-            staged=[staged["address"] for staged in (*self._staged, *own)],
+            # What is published may be restored from before: then a checkpoint still names them. The end of the job deletes them.
+            staged=[] if context.publishes else [staged["address"] for staged in (*self._staged, *own)],
         )
         return Prepared(committables=[msgspec.to_builtins(made)])
 
