@@ -1,4 +1,4 @@
-"""State files wait on the driver's host for their checkpoint (``tidegate.state.upload: behind``), and the driver is killed meanwhile."""
+"""State files wait on the host for their checkpoint (``tidegate.state.upload: behind``), and the driver is killed meanwhile."""
 
 from __future__ import annotations
 

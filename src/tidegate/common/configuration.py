@@ -252,11 +252,8 @@ def effective(configuration: Configuration) -> dict[str, Any]:
     """
     for key in configuration.key_set():
         option = meaning(key)
-        if option is not None and option.note and option.inert is not None and option.inert(configuration.read(option)):
-            notice(f"{key}: {configuration.get_string(key, None)}", option.note)
-        needed = _NEEDS.get(option.key) if option is not None else None
-        if needed is not None and not configuration.read(needed) and configuration.read(option) != option.default:
-            notice(key, f"it needs '{needed.key}'")
+        if option is not None:
+            _notice_if_idle(configuration, key, option)
     result = {key: configuration.read(option) for key, option in REGISTRY.items()}
     result |= {key: value for key, value in configuration.to_dict().items() if key.startswith(PASSED_ON)}
     if result[RESTART_TYPE.key] is None:
@@ -267,6 +264,14 @@ def effective(configuration: Configuration) -> dict[str, Any]:
     if result[UNALIGNED.key]:
         _check_unaligned(result)
     return result
+
+
+def _notice_if_idle(configuration: Configuration, key: str, option: Option) -> None:
+    value, needed = configuration.read(option), _NEEDS.get(option.key)
+    if option.note and option.inert is not None and option.inert(value):
+        notice(f"{key}: {configuration.get_string(key, None)}", option.note)
+    if needed is not None and value != option.default and not configuration.read(needed):
+        notice(key, f"it needs '{needed.key}'")
 
 
 _NEEDS = {

@@ -118,7 +118,10 @@ def test_what_an_option_does_not_do_is_told_once(key: str, caplog: pytest.LogCap
 
 
 INTERVAL, PAUSE = "execution.checkpointing.interval", "execution.checkpointing.min-pause"
-UNALIGNED, CONCURRENT = "execution.checkpointing.unaligned.enabled", "execution.checkpointing.max-concurrent-checkpoints"
+UNALIGNED, CONCURRENT = (
+    "execution.checkpointing.unaligned.enabled",
+    "execution.checkpointing.max-concurrent-checkpoints",
+)
 WITHOUT_ANOTHER = [
     ({"execution.checkpointing.mode": "AT_LEAST_ONCE"}, {INTERVAL: "1 s"}, f"it needs '{INTERVAL}'"),
     ({"state.checkpoints.num-retained": "3"}, {INTERVAL: "1 s"}, f"it needs '{INTERVAL}'"),

@@ -144,7 +144,7 @@ def test_a_stream_damaged_here_helps_a_restart_and_is_not_read_again(spooled: Sp
         stream.write(b"abc")
         handle = stream.close()
     Path(here.location("shared/a")).write_bytes(b"abd")
-    with pytest.raises(StorageError, match="it is damaged: 3 bytes.* expected 3 bytes") as error:
+    with pytest.raises(StorageError, match=r"it is damaged: 3 bytes.* expected 3 bytes") as error:
         verify_content(spooled, handle.path, size=handle.size, hash=handle.hash)
     assert error.value.restart_helps
     assert here.list() == []

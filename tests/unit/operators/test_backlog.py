@@ -163,6 +163,28 @@ def form_of_int(key: int) -> Any:
     return form_of(PLAIN.pack([key])[1:])
 
 
+def test_logs_of_several_subtasks_in_one_are_mixed_until_they_are_through(files: Files) -> None:
+    """What comes meanwhile is not: it has a turn of its own, and its order is right."""
+    parts = [kept(files, chunk(n), chunk(n + 10), name=f"s{n}") for n in range(2)]
+    assert not any(log.mixed for part in redistribute(parts, 3, MOST, "") if part is not None for log in part.logs)
+    [together] = redistribute(parts, 1, MOST, "")
+    assert together is not None
+    first = ChannelBacklog(together, files, None)
+    while first.readers[0].waits:
+        first.readers[0].took(1)
+    assert first.is_mixed, "one of the two is through, the other is not"
+    first.keep("edge", chunk(30), watermark=50)
+    left = first.part("shared/b", "v", whole=False)
+    assert left is not None
+    assert [(log.turn, log.mixed) for log in left.logs] == [(0, True), (1, False)]
+    then = ChannelBacklog(left, files, None)
+    mixed = []
+    while (reader := then.next()) is not None:
+        mixed.append(then.is_mixed)
+        reader.took(reader.row.records)
+    assert mixed == [True, True, False]
+
+
 def test_event_time_is_that_of_the_log_that_is_behind(files: Files) -> None:
     early = InFlightLog(kept(files, chunk(1), name="a").files, 1, 1, watermark=5, end=8)
     late = InFlightLog(kept(files, chunk(2), name="b").files, 1, 1, watermark=50, end=80)

@@ -35,7 +35,7 @@ OF_SAVEPOINTS = {"C10.decided": "stop", "C10.settled": "stop", "C11.copied": "sa
 ELSEWHERE = {name for name in NOT_PASSED if name.startswith(("K3.global", "T5.partly", "spark."))}
 """``NOT_PASSED`` says where."""
 NEVER = {True: "K3.file-sink.retiring", False: "K3.two-phase.decided"}
-"""At least once, parts of files end with their round, and nothing is kept of them; else decisions are written down by checkpoints."""
+"""At least once, parts of files end with their round, and nothing of them is kept; else checkpoints are the decisions."""
 CHANCES = ("die", "zombie", "late", "rerun", "rerun_whole", "lose_store", "hang")
 """What happens to tasks and rounds without a point: T1, T3, T4 and T5."""
 
