@@ -16,7 +16,7 @@ from tidegate.graph.transformation import Transformation as Step
 from tidegate.operators.sink import WriterContext
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sink_run import SinkRun
+from tidegate.testing.sink_run import Crash, SinkRun, crash_at
 from tidegate.testing.sources import ScriptedSource
 
 ROWS, ROUND = 60, 6
@@ -59,13 +59,17 @@ class PublishingRun(SinkRun):
         return replace(super().writer_context(subtask, checkpoint_id), publishes=self.publishes)
 
 
+def new_run(target: Target, table: str, tmp_path: Path) -> PublishingRun:
+    sink = target.sink(Table(table, ["id", "label"]))
+    sink.validate()
+    return PublishingRun(sink, str(tmp_path / "staging"), lambda n: (n, f"row {n}"), 2)
+
+
 def test_what_an_exactly_once_job_has_staged_is_committed_with_the_first_round(target: Target, tmp_path: Path) -> None:
     """And again, if the checkpoint with the staged files is restored once more: they are still there."""
     table = target.new_table("id bigint, label varchar(200)")
     expected: list[tuple[Any, ...]] = [(n, f"row {n}") for n in range(8)]
-    run = PublishingRun(
-        target.sink(Table(table, ["id", "label"])), str(tmp_path / "staging"), lambda n: (n, f"row {n}"), 2
-    )
+    run = new_run(target, table, tmp_path)
     run.step(4)
     run.complete()
     assert target.rows(table) == []
@@ -80,3 +84,24 @@ def test_what_an_exactly_once_job_has_staged_is_committed_with_the_first_round(t
     run.finish()
     assert target.prepared() == []
     assert list(tmp_path.glob("staging/rows/*")) == []
+
+
+def test_a_crash_between_the_commits_of_a_round_repeats_some_and_loses_none(target: Target, tmp_path: Path) -> None:
+    table = target.new_table("id bigint, label varchar(200)")
+    run = new_run(target, table, tmp_path)
+    run.publishes = True
+    run.step(4)
+    fired = crash_at(0, "K3.sql.committed")
+    with pytest.raises(Crash):
+        run.commit()
+    faults.install(None)
+    assert fired()
+    first = [(n, f"row {n}") for n in (0, 2)]
+    assert target.rows(table) == first
+    run.restore()
+    assert target.prepared() == [], "the other subtask's is rolled back: its records are read again"
+    run.step(4)
+    run.commit()
+    assert target.rows(table) == sorted([*first, *((n, f"row {n}") for n in range(4))])
+    run.finish()
+    assert target.prepared() == []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
-from itertools import cycle, product
+from itertools import product
 from typing import Any
 
 import pytest
@@ -93,10 +94,19 @@ def test_every_point_is_in_the_matrix(mode: str) -> None:
 
 
 def test_some_cell_for_every_point() -> None:
-    """Cells take turns; the slow tests below have all of them."""
-    per_cell = [list(cases(*cell)) for cell in CELLS]
-    longest = max(len(listed) for listed in per_cell)
-    run_all([per_cell[cell][n % len(per_cell[cell])] for n, cell in zip(range(longest), cycle(range(len(CELLS))))])
+    """Cells and kinds of faults take turns; the slow tests below have all of them."""
+    by_point: dict[str, dict[tuple[str, str], list[Case]]] = defaultdict(lambda: defaultdict(list))
+    for cell in CELLS:
+        for case in cases(*cell):
+            by_point[case.faults[-1].point][cell].append(case)
+    chosen = []
+    for number, (_, by_cell) in enumerate(sorted(by_point.items())):
+        listed = list(by_cell.values())[number % len(by_cell)]
+        chosen.append(listed[number // len(CELLS) % len(listed)])
+    assert {(case.unaligned, case.repeats, case.state) for case in chosen} == {
+        (MODES[mode].get("unaligned", 0), MODES[mode].get("repeats", 0), state_of(backend)) for mode, backend in CELLS
+    }
+    run_all(chosen)
 
 
 @pytest.mark.slow
