@@ -11,7 +11,7 @@ from tidegate.common.arguments import expect_text, wrong
 from tidegate.common.conversion import Conversion
 from tidegate.common.errors import ConfigurationError, UserCodeError
 from tidegate.common.serialization import DeserializationSchema, SerializationSchema
-from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from tidegate.common.typeinfo import DecimalTypeInfo, RowTypeInfo, TypeInformation, Types
 from tidegate.common.types import Row
 from tidegate.connectors.formats.libraries import library
 
@@ -128,6 +128,8 @@ def _info(node: Any) -> TypeInformation:
         return _info(parts[0]) if len(parts) == 1 else Types.PICKLED_BYTE_ARRAY()
     if isinstance(node, str):
         return _PRIMITIVES.get(node, Types.PICKLED_BYTE_ARRAY)()
+    if node.get("logicalType") == "decimal":
+        return DecimalTypeInfo(node["precision"], node.get("scale", 0))
     logical = _LOGICAL.get(node.get("logicalType", ""))
     if logical is not None:
         return logical()
@@ -156,7 +158,6 @@ _LOGICAL: dict[str, Callable[[], TypeInformation]] = {
     "date": Types.SQL_DATE,
     "time-millis": Types.SQL_TIME,
     "timestamp-millis": Types.SQL_TIMESTAMP,
-    "decimal": Types.BIG_DEC,
 }
 
 
