@@ -31,6 +31,7 @@ from tidegate.common.typeinfo import (
     is_bytes,
 )
 from tidegate.common.types import Row, RowKind
+from tidegate.common.user_code import CONVERSION_FILE
 
 Converter = Callable[[Any], Any]
 BatchConverter = Callable[[list[Any]], list[Any]]
@@ -262,7 +263,7 @@ def _function(
         result=result.format(fields=converted),
     )
     scope: dict[str, Any] = {**scalars.NAMES, **names, **{f"c{n}": part for n, part in enumerate(parts)}}
-    exec(compile(source, f"<conversion to {len(types)} fields>", "exec"), scope)
+    exec(compile(source, CONVERSION_FILE, "exec"), scope)
     made: Converter = scope["convert"]
     return made
 

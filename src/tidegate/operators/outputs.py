@@ -98,7 +98,7 @@ class EdgeOutput:
         self._spread = self._targets_of(ship, senders, n)
         self._next = subtask % len(self._spread)
         self._numbers, self._told = [0] * n, [MIN_WATERMARK] * n
-        self._packer = Packer(edge.record_type)
+        self._packer = Packer(edge.record_type, target.name)
         self._carried: dict[tuple[str, int], bool] = {}
         self._waiting = [_Waiting() for _ in range(n)] if ship is Ship.HASH else []
         self._int_router = IntRouter(n, target.max_parallelism)
@@ -267,9 +267,8 @@ class EdgeOutput:
     def _dump(self, values: list[Any], keys: list[Any], times: list[Any]) -> Payload:
         try:
             return self._packer.pack(values), KEYS.pack(keys) if keys else None, PLAIN.pack(times) if times else None
-        except UserCodeError as error:  # a record that is not of its declared type
-            where = f"{error.where}, sent to operator '{self.target.name}'"
-            raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error.__cause__
+        except UserCodeError:  # a record that is not of its declared type
+            raise
         except Exception as error:
             raise UserCodeError(
                 "Records that travel to another subtask must be picklable",

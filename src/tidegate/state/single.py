@@ -189,7 +189,7 @@ class KeyedState(State):
         """The error for an access without a key. The dict itself notices, because ``NO_KEY`` cannot be hashed: hits pay nothing."""
         return self._backend.refuse_access(self.where)
 
-    def _locate(self, error: StateFormatError) -> StateFormatError:
+    def _locate(self, error: TidegateError) -> StateFormatError:
         return StateFormatError(error.rule, where=self.where, found=error.found, cure=error.cure)
 
 
