@@ -31,7 +31,7 @@ _unpack: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decod
 class Packer:
     """Packs and unpacks the values of an edge. Sender and receiver make it from the same declared type.
 
-    ``target``: the operator that receives them, for messages.
+    ``target``: who receives them, for messages.
     """
 
     def __init__(self, declared: Any, target: str = "") -> None:
@@ -57,7 +57,7 @@ class Packer:
         try:
             return convert(values)
         except ArgumentTypeError as error:
-            where = f"records declared as {self._declared}, sent to operator '{self._target}'"
+            where = f"records declared as {self._declared}, sent to {self._target}"
             raise UserCodeError(error.rule, where=where, found=error.found, cure=_CURE) from error
 
     def carries(self, schema: str, width: int) -> bool:

@@ -96,7 +96,7 @@ def test_records_of_another_type_than_declared_are_named(wrong: Any, declared: A
         there_and_back([wrong], declared)
     assert f"A record must be of its declared type: {place}" in caught.value.rule
     assert found in str(caught.value.found)
-    assert caught.value.where == f"records declared as {declared}, sent to operator 'next'"
+    assert caught.value.where == f"records declared as {declared}, sent to next"
 
 
 def test_a_tuple_of_another_class_or_with_more_fields_comes_out_as_declared() -> None:

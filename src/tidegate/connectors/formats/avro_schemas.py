@@ -13,6 +13,7 @@ from tidegate.common.errors import ConfigurationError, UserCodeError
 from tidegate.common.serialization import DeserializationSchema, SerializationSchema
 from tidegate.common.typeinfo import DecimalTypeInfo, RowTypeInfo, TypeInformation, Types
 from tidegate.common.types import Row
+from tidegate.common.user_code import calling_line
 from tidegate.connectors.formats.libraries import library
 
 
@@ -56,7 +57,7 @@ def _parsed(text: str) -> Any:
     except Exception as error:
         raise ConfigurationError(
             "An Avro schema must be valid",
-            where="AvroSchema",
+            where=f"AvroSchema, {calling_line()}",
             found=f"{type(error).__name__}: {error}",
             cure="correct the schema",
         ) from None
