@@ -1,4 +1,4 @@
-"""Files of every format, read and written on Spark through a failure and a restart: in the committed files nothing is lost or doubled."""
+"""Files of every format on Spark, through a failure and a restart: in what is committed nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import CHECKPOINTING
 from job_tools import committed_files, hidden_files
 
+from conftest import CHECKPOINTING
 from tidegate.common import Row, WatermarkStrategy
 from tidegate.datastream import MapFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink, FileSource
@@ -30,9 +30,7 @@ COLUMNS = DataTypes.ROW(
         DataTypes.FIELD("price", PRICE),
     ]
 )
-CSV = (
-    CsvSchema.builder().add_number_column("id").add_string_column("name").add_number_column("price", PRICE)
-).build()
+CSV = (CsvSchema.builder().add_number_column("id").add_string_column("name").add_number_column("price", PRICE)).build()
 AVRO = AvroSchema.parse_string(
     '{"type": "record", "name": "Item", "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"},'
     ' {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}}]}'

@@ -61,7 +61,7 @@ def integer(bits: int | None) -> Converter:
 
 
 def _wrapping(bits: int) -> Converter:
-    """Integers of Java's widest type wrap around at ``bits``. What that cannot hold is none to PyFlink, which fails or makes it null."""
+    """Integers of Java's widest type wrap around at ``bits``. What that cannot hold PyFlink makes null, or fails with it."""
     half, mask = 1 << bits - 1, (1 << bits) - 1
     widest = integer(64)
     return lambda value: ((widest(value) + half) & mask) - half

@@ -126,7 +126,7 @@ def test_what_64_bits_cannot_hold_is_refused_in_a_collection_too(number: int) ->
     for info in (Types.LONG(), Types.SHORT(), Types.TUPLE([Types.LONG()]), Types.ROW([Types.LONG()])):
         convert = collection_converter(info)
         assert convert is not None
-        with pytest.raises(ArgumentTypeError, match="is declared as (LONG|SHORT)") as caught:
+        with pytest.raises(ArgumentTypeError, match=r"is declared as (LONG|SHORT)") as caught:
             convert(number if info in (Types.LONG(), Types.SHORT()) else (number,))
         assert str(caught.value.found).endswith("it does not fit in 64 bits")
 

@@ -1,8 +1,9 @@
-"""The smallest wrong programs: each is refused with the rule, the operator, the line of the program, what was found and the cure."""
+"""The smallest wrong programs: each is refused with rule, operator, line of the program, what was found and the cure."""
 
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,9 +123,7 @@ async def coroutine(value: Any) -> Any:
 
 
 def avro(field: str, kind: str) -> AvroSchema:
-    return AvroSchema.parse_string(
-        '{"type": "record", "name": "N", "fields": [{"name": "%s", "type": "%s"}]}' % (field, kind)
-    )
+    return AvroSchema(json.dumps({"type": "record", "name": "N", "fields": [{"name": field, "type": kind}]}))
 
 
 # Each is a program of one line, which the message names.
@@ -269,9 +268,12 @@ def test_what_is_wrong_is_named(
     env: StreamExecutionEnvironment,
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(TidegateError) as caught:
+    def run() -> None:
         program(env.from_collection([1], Types.LONG()), tmp_path)
         env.execute()
+
+    with pytest.raises(TidegateError) as caught:
+        run()
     error: Any = caught.value.__cause__ if isinstance(caught.value, JobFailedError) else caught.value
     for expected, part in ((rule, error.rule), (where, error.where), (found, error.found), (cure, error.cure)):
         assert expected in str(part)
@@ -283,9 +285,7 @@ def named_lines(program: Callable[[Any, Path], None]) -> set[str]:
     """``file:line`` for every line of the program and of the function that is wrong in it."""
     written: list[Any] = [program, WritesOnTheOtherSide]
     return {
-        f"{__file__}:{first + n}"
-        for lines, first in map(inspect.getsourcelines, written)
-        for n in range(len(lines))
+        f"{__file__}:{first + n}" for lines, first in map(inspect.getsourcelines, written) for n in range(len(lines))
     }
 
 

@@ -1,4 +1,4 @@
-"""PyFlink's window functions, triggers, async functions and others are generic: programs name the types of what they handle in brackets."""
+"""PyFlink's window functions, triggers, async functions and others are generic: programs name types in brackets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows that have closed take no memory: what a worker's rooms have allocated is the same after a hundred windows and after a thousand."""
+"""Windows that have closed take no memory: what a worker has allocated is the same after a hundred windows and a thousand."""
 
 from __future__ import annotations
 

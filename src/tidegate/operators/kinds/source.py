@@ -14,7 +14,7 @@ from tidegate.operators.blame import record_in, user_error
 from tidegate.operators.generators import strategy_of
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
 from tidegate.operators.rows import MIN_WATERMARK
-from tidegate.operators.source import SplitInterval, SplitReader, TimedBatch
+from tidegate.operators.source import Batch, SplitInterval, SplitReader, TimedBatch
 from tidegate.operators.watermarks import SplitWatermarks
 from tidegate.state.snapshot import SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
 
@@ -82,7 +82,7 @@ class SourceOperator(StreamOperator):
                 raise user_error(error, where, record_in(error, watermarks.__file__, "value")) from error
             yield values, timestamps
 
-    def _batches(self, interval: SplitInterval) -> Iterator[TimedBatch]:
+    def _batches(self, interval: SplitInterval) -> Iterator[Batch]:
         try:
             yield from self.reader.read(interval)
         except CorruptFileError as error:
