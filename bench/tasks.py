@@ -1,7 +1,8 @@
 """The tasks of a bench program in one process, without Spark, in rounds of a fixed size: processor time a record.
 
 Prints one JSON line. For machines that others use too: there the rounds of a real run, which are sized by the clock, become small,
-and each costs something. Workers come and go as under Spark: with every second round subtasks change places.
+and each costs something. Workers come and go as under Spark: with every second round subtasks change places. ``--fresh``: each
+round has new ones, which know nothing of the rounds before.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class InProcess:
 
     one_host = True
 
-    def __init__(self) -> None:
+    def __init__(self, fresh: bool) -> None:
         self.used: list[float] = []
-        self.rounds = 0
+        self.rounds, self._fresh = 0, fresh
 
     def start(self, spec: Any) -> None:
         gc.set_threshold(200_000, 20, 50)  # as spark/task.py does
@@ -50,6 +51,8 @@ class InProcess:
 
     def run(self, plan: Any) -> list[Any]:
         self.rounds += 1
+        if self._fresh:
+            self._workers = [Job(self._spec), Job(self._spec)]
         rows: list[list[Any]] = [[] for _ in range(self._spec.widths[0])]
         for level in range(len(plan.tasks)):
             sent = [self._task(level, partition, plan, rows[partition]) for partition in range(len(rows))]
@@ -90,8 +93,9 @@ def main() -> None:
     parser.add_argument("--records", type=int, required=True)
     parser.add_argument("--keys", type=int, required=True)
     parser.add_argument("--round", type=int, required=True, help="records of a round")
+    parser.add_argument("--fresh", action="store_true", help="new workers in every round")
     args = parser.parse_args()
-    engine = InProcess()
+    engine = InProcess(args.fresh)
     register_executor("in-process", lambda: InProcessExecutor(engine))
     settings = Configuration()
     settings.set_string("execution.target", "in-process")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import GenericAlias
 from typing import Any
 
 from tidegate.common.option_types import BOOL, FLOAT, INT, TEXT, OptionType
@@ -12,6 +13,8 @@ __all__ = ["ConfigOption", "ConfigOptions"]
 
 class ConfigOption:
     """A key with a type and maybe a default value; ``Configuration.read`` takes its ``option``."""
+
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     def __init__(self, option: Option) -> None:
         self.option = option

@@ -20,6 +20,7 @@ from tidegate.common.errors import ArgumentTypeError
 from tidegate.common.typeinfo import (
     INTEGER_BITS,
     BasicTypeInfo,
+    DecimalTypeInfo,
     ElementTypeInfo,
     ExternalTypeInfo,
     MapTypeInfo,
@@ -30,6 +31,7 @@ from tidegate.common.typeinfo import (
     is_bytes,
 )
 from tidegate.common.types import Row, RowKind
+from tidegate.common.user_code import CONVERSION_FILE
 
 Converter = Callable[[Any], Any]
 BatchConverter = Callable[[list[Any]], list[Any]]
@@ -141,6 +143,8 @@ class _Compiler:
             return self._list(info, path)
         if isinstance(info, MapTypeInfo):
             return self._map(info, path)
+        if isinstance(info, DecimalTypeInfo):
+            return _or_none(_placed(scalars.decimal_of(info.precision, info.scale), str(info), path))
         convert = scalars.converter(info.describe(), wrap=self._wrap)
         return _same if convert is None else _or_none(_placed(convert, info.describe(), path))
 
@@ -242,7 +246,10 @@ def _function(
 ) -> Converter:
     """The source of a record with fields. A value all of whose fields are of their classes is handed on as it is."""
     variables = [f"v{n}" for n in range(len(types))]
-    conditions = [scalars.condition(info.describe(), name) for info, name in zip(types, variables, strict=True)]
+    conditions = [
+        None if isinstance(info, DecimalTypeInfo) else scalars.condition(info.describe(), name)
+        for info, name in zip(types, variables, strict=True)
+    ]
     fast = ""
     if all(condition is not None for condition in conditions):
         fast = f"        if {' and '.join(conditions) or 'True'}:\n            return value"  # type: ignore[arg-type]
@@ -256,7 +263,7 @@ def _function(
         result=result.format(fields=converted),
     )
     scope: dict[str, Any] = {**scalars.NAMES, **names, **{f"c{n}": part for n, part in enumerate(parts)}}
-    exec(compile(source, f"<conversion to {len(types)} fields>", "exec"), scope)
+    exec(compile(source, CONVERSION_FILE, "exec"), scope)
     made: Converter = scope["convert"]
     return made
 

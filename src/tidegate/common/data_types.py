@@ -9,22 +9,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.common.arguments import wrong
-from tidegate.common.typeinfo import LocalTimeTypeInfo, RowTypeInfo, TypeInformation, Types
+from tidegate.common.typeinfo import DecimalTypeInfo, LocalTimeTypeInfo, RowTypeInfo, TypeInformation, Types
 
 __all__ = ["DataType", "DataTypes", "RowField"]
+
+MOST_DIGITS = 38
+"""Of a decimal, as in Flink and Spark."""
 
 
 @dataclass(frozen=True)
 class DataType:
-    """``info``: the type of its values. ``detail``: what only files can tell apart, such as the digits of a decimal."""
+    """``info``: the type of its values."""
 
     name: str
     info: TypeInformation
     nullable: bool = True
-    detail: tuple[int, ...] = ()
 
     def not_null(self) -> DataType:
-        return DataType(self.name, self.info, False, self.detail)
+        return DataType(self.name, self.info, False)
 
     def __repr__(self) -> str:
         return self.name + ("" if self.nullable else " NOT NULL")
@@ -82,7 +84,10 @@ class DataTypes:
 
     @staticmethod
     def DECIMAL(precision: int, scale: int, nullable: bool = True) -> DataType:
-        return DataType(f"DECIMAL({precision}, {scale})", Types.BIG_DEC(), nullable, (precision, scale))
+        if not 1 <= precision <= MOST_DIGITS or not 0 <= scale <= precision:
+            wanted = f"a precision of 1 to {MOST_DIGITS} digits and a scale of 0 to that precision"
+            raise wrong("DataTypes.DECIMAL", wanted, (precision, scale), "DataTypes.DECIMAL(10, 2)")
+        return DataType(f"DECIMAL({precision}, {scale})", DecimalTypeInfo(precision, scale), nullable)
 
     @staticmethod
     def BYTES(nullable: bool = True) -> DataType:

@@ -33,6 +33,12 @@ class TidegateError(PortableError):
             self.args = (self._message(),)
         return self
 
+    def within(self, where: str) -> Self:
+        """This error, with the place that its own is in."""
+        self.where = f"{where}, {self.where}" if self.where else where
+        self.args = (self._message(),)
+        return self
+
 
 class ConfigurationError(TidegateError, ValueError):
     """A configuration key or value is wrong. Found before anything is started."""

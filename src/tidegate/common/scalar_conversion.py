@@ -61,8 +61,10 @@ def integer(bits: int | None) -> Converter:
 
 
 def _wrapping(bits: int) -> Converter:
+    """Integers of Java's widest type wrap around at ``bits``. What that cannot hold PyFlink makes null, or fails with it."""
     half, mask = 1 << bits - 1, (1 << bits) - 1
-    return lambda value: ((_whole(value) + half) & mask) - half
+    widest = integer(64)
+    return lambda value: ((widest(value) + half) & mask) - half
 
 
 def _whole(value: Any) -> int:
@@ -117,6 +119,25 @@ def as_decimal(value: Any) -> decimal.Decimal:
         return value if type(value) is decimal.Decimal else decimal.Decimal(str(value))
     except decimal.InvalidOperation:
         raise ValueError("a decimal number is required") from None
+
+
+def decimal_of(precision: int, scale: int) -> Converter:
+    """Decimals with so many digits. One that would lose some is refused, where Flink rounds it or makes it null."""
+    exact = decimal.Context(prec=precision, traps=[decimal.Inexact, decimal.InvalidOperation])
+    unit = decimal.Decimal(1).scaleb(-scale)
+
+    def convert(value: Any) -> decimal.Decimal:
+        number = as_decimal(value)
+        if not number.is_finite():
+            raise ValueError("a finite number is required")
+        try:
+            return number.quantize(unit, context=exact)
+        except decimal.InvalidOperation:
+            raise ValueError(f"it has more than {precision - scale} digits in front of the point") from None
+        except decimal.Inexact:
+            raise ValueError(f"it has more than {scale} digits behind the point") from None
+
+    return convert
 
 
 def as_instant(value: Any) -> Instant:

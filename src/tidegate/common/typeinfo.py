@@ -190,6 +190,17 @@ class InstantTypeInfo(BasicTypeInfo):
     """Points in time as ``tidegate.common.Instant``."""
 
 
+class DecimalTypeInfo(BasicTypeInfo):
+    """Decimals of ``precision`` digits, ``scale`` of them behind the point: for columns of files. Else the same as BIG_DEC."""
+
+    def __init__(self, precision: int, scale: int) -> None:
+        super().__init__(BasicType.BIG_DEC)
+        self.precision, self.scale = precision, scale
+
+    def __repr__(self) -> str:
+        return f"DECIMAL({self.precision}, {self.scale})"
+
+
 class DateTypeInfo(TypeInformation):
     """``datetime.date``."""
 

@@ -9,7 +9,8 @@ import sysconfig
 from types import CodeType, FrameType, TracebackType
 
 CHAIN_FILE = "<tidegate chain>"
-"""The file name of generated code."""
+CONVERSION_FILE = "<tidegate conversion>"
+"""The file names of generated code."""
 PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 _INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
@@ -18,7 +19,7 @@ _PLACE = re.compile(r"(?P<file>.*):(?P<line>\d+) in (?P<name>\w+|<\w+>)", re.DOT
 
 def is_ours(file: str) -> bool:
     """Whether a frame belongs to Tidegate: its package, or the code it generates."""
-    return file.startswith(PACKAGE) or file == CHAIN_FILE
+    return file.startswith(PACKAGE) or file in (CHAIN_FILE, CONVERSION_FILE)
 
 
 def is_the_users(file: str) -> bool:

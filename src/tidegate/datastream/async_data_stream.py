@@ -9,6 +9,7 @@ from tidegate.common.arguments import expect_int, wrong
 from tidegate.common.errors import ProgramError
 from tidegate.common.time import Duration, Time, millis_of
 from tidegate.common.typeinfo import TypeInformation
+from tidegate.common.user_code import calling_line
 from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryStrategy
 from tidegate.datastream.async_retry_strategies import NO_RETRY_STRATEGY
 from tidegate.datastream.stream import DataStream
@@ -110,7 +111,7 @@ def _check_function(method: str, function: Any) -> None:
     if not inspect.iscoroutinefunction(function.async_invoke):
         raise ProgramError(
             "async_invoke of an AsyncFunction is declared as 'async def'",
-            where=f"{method}, class {type(function).__name__}",
+            where=f"{method}, {calling_line()}, class {type(function).__name__}",
             found="an async generator, which yields"
             if inspect.isasyncgenfunction(function.async_invoke)
             else "a plain function",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from types import GenericAlias
 from typing import Any
 
 from tidegate.operators.functions import FunctionObject
@@ -11,6 +12,8 @@ from tidegate.operators.functions import FunctionObject
 
 class AsyncRetryPredicate(ABC):
     """Which outcomes of a call make another one. None: no result, or no exception, does."""
+
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     @abstractmethod
     def result_predicate(self) -> Callable[[list[Any]], bool] | None:
@@ -23,6 +26,8 @@ class AsyncRetryPredicate(ABC):
 
 class AsyncRetryStrategy(ABC):
     """When a call is made again. Asked in the event loop: it must not block."""
+
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     @abstractmethod
     def can_retry(self, current_attempts: int) -> bool:
@@ -78,6 +83,8 @@ class AsyncFunction(FunctionObject, ABC):
     ``open``, ``close`` and all calls run in the worker's event loop: sessions and locks of asyncio may be made in ``open``, and
     nothing may block. A call that was made may be made again after a failure. It has no keyed state.
     """
+
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     @abstractmethod
     async def async_invoke(self, value: Any) -> list[Any]:

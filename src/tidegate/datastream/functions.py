@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from types import GenericAlias
 from typing import Any
 
 from tidegate.common.metrics import MetricGroup
@@ -388,6 +389,8 @@ class ProcessJoinFunction(Function):
 
 class BaseBroadcastProcessFunction(Function):
     """What functions with broadcast state have in common."""
+
+    __class_getitem__: Any = classmethod(GenericAlias)
 
     class BaseContext(ABC):
         """Valid during the call only."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tidegate.common.conversion import Conversion, changes
 from tidegate.common.java_numbers import double_text, float_text
 from tidegate.common.serialization import LineEncoder
 from tidegate.common.typeinfo import (
@@ -28,7 +29,15 @@ _SAME_AS_STR = frozenset(["STRING", "CHAR", "BYTE", "SHORT", "INT", "LONG", "BIG
 
 def formatter(info: TypeInformation) -> Callable[[Any], str] | None:
     """What makes the text of a record of the type that is printed; None where ``str`` does."""
-    return row_text if isinstance(info, RowTypeInfo) else _java_formatter(info)
+    if isinstance(info, RowTypeInfo):
+        return row_text
+    text = _java_formatter(info)
+    # with the text they leave Python in Flink: what only refuses is looked at here
+    return text if text is None or changes(info) else partial(_text_of_declared, Conversion(info), text)
+
+
+def _text_of_declared(convert: Conversion, text: Callable[[Any], str], value: Any) -> str:
+    return text(convert(value))
 
 
 def _java_formatter(info: TypeInformation) -> Callable[[Any], str] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, overload
 
 from tidegate.common.arguments import expect_int, wrong
@@ -392,6 +393,14 @@ def expect_function(method: str, function: Any, base: type[Function]) -> Any:
     (name,) = base.__abstractmethods__
     if not hasattr(function, name) and not callable(function):
         raise wrong(method, f"a {base.__name__} or a callable", function, "pass a function, a lambda or an object")
+    called = getattr(function, name, function)
+    if iscoroutinefunction(called) or isasyncgenfunction(called):
+        raise ProgramError(
+            f"{method} calls its function without an event loop: it is no 'async def'",
+            where=f"{method}, {calling_line()}",
+            found=f"async def {getattr(called, '__qualname__', called)}",
+            cure="make it a plain function, or an AsyncFunction for AsyncDataStream.unordered_wait(...)",
+        )
     return function
 
 

@@ -10,6 +10,7 @@ from tidegate.common.conversion import converter
 from tidegate.common.errors import ProgramError
 from tidegate.common.time import Duration, Time, millis_of
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation
+from tidegate.common.user_code import calling_line
 from tidegate.datastream.aggregations import (
     Field,
     GreatestOf,
@@ -209,7 +210,7 @@ class _Windows:
         if isinstance(self._window_assigner, MergingWindowAssigner) and trigger.can_merge() is not True:
             raise ProgramError(
                 "A merging window assigner cannot be used with a trigger that does not support merging",
-                where=f"windows of {self._window_assigner!r}",
+                where=f"windows of {self._window_assigner!r}, {calling_line()}",
                 found=f"{trigger!r}, whose can_merge() is not True",
                 cure="return True from can_merge() and move timers and state in on_merge(), or use another trigger",
             )

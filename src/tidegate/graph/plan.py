@@ -75,6 +75,12 @@ class ChainNode:
     children: tuple[tuple[str | None, ChainNode], ...]
     edges: tuple[Edge, ...]
 
+    @property
+    def place(self) -> str:
+        """The operator for messages, with the line of the program that has added it."""
+        operator = self.operator
+        return f"operator '{operator.name}'" + (f", added at {operator.place}" if operator.place else "")
+
     def walk(self) -> Iterator[ChainNode]:
         """This node and all below it; every node before those that read it. Chains may be longer than Python recurses deep."""
         waiting = [self]

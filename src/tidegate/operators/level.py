@@ -60,7 +60,7 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
     tagging = tagging_operators(graph)
     receiving = {e.id: chain for chain in graph.chains for e in chain.inputs}
     targets = {
-        e: Target(c.level, c.offset, c.parallelism, c.head.operator.max_parallelism, c.head.operator.name)
+        e: Target(c.level, c.offset, c.parallelism, c.head.operator.max_parallelism, c.head.place)
         for e, c in receiving.items()
     }
     return JobSpec(

@@ -27,13 +27,14 @@ Buffer = tuple[list[Any], list[Any], list[Any]]
 
 
 class Target:
-    """Where an edge leads: the level and first partition of the receiving chain, and its parallelism."""
+    """Where an edge leads: the level and first partition of the receiving chain, and its parallelism. ``place``: of the operator
+    that receives, for messages."""
 
-    __slots__ = ("level", "max_parallelism", "name", "offset", "parallelism")
+    __slots__ = ("level", "max_parallelism", "offset", "parallelism", "place")
 
-    def __init__(self, level: int, offset: int, parallelism: int, max_parallelism: int, name: str) -> None:
+    def __init__(self, level: int, offset: int, parallelism: int, max_parallelism: int, place: str) -> None:
         self.level, self.offset, self.parallelism = level, offset, parallelism
-        self.max_parallelism, self.name = max_parallelism, name
+        self.max_parallelism, self.place = max_parallelism, place
 
 
 class _Shape(NamedTuple):
@@ -98,7 +99,7 @@ class EdgeOutput:
         self._spread = self._targets_of(ship, senders, n)
         self._next = subtask % len(self._spread)
         self._numbers, self._told = [0] * n, [MIN_WATERMARK] * n
-        self._packer = Packer(edge.record_type)
+        self._packer = Packer(edge.record_type, target.place)
         self._carried: dict[tuple[str, int], bool] = {}
         self._waiting = [_Waiting() for _ in range(n)] if ship is Ship.HASH else []
         self._int_router = IntRouter(n, target.max_parallelism)
@@ -267,13 +268,12 @@ class EdgeOutput:
     def _dump(self, values: list[Any], keys: list[Any], times: list[Any]) -> Payload:
         try:
             return self._packer.pack(values), KEYS.pack(keys) if keys else None, PLAIN.pack(times) if times else None
-        except UserCodeError as error:  # a record that is not of its declared type
-            where = f"{error.where}, sent to operator '{self.target.name}'"
-            raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error.__cause__
+        except UserCodeError:  # a record that is not of its declared type
+            raise
         except Exception as error:
             raise UserCodeError(
                 "Records that travel to another subtask must be picklable",
-                where=f"records sent to operator '{self.target.name}'",
+                where=f"records sent to {self.target.place}",
                 found=f"{error}",
                 cure="emit plain data, tuples, Rows or instances of importable classes",
             ) from error

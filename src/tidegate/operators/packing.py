@@ -29,10 +29,13 @@ _unpack: Callable[[bytes], list[Any]] = msgspec.msgpack.Decoder(list[Any]).decod
 
 
 class Packer:
-    """Packs and unpacks the values of an edge. Sender and receiver make it from the same declared type."""
+    """Packs and unpacks the values of an edge. Sender and receiver make it from the same declared type.
 
-    def __init__(self, declared: Any) -> None:
-        self._declared = declared
+    ``target``: who receives them, for messages.
+    """
+
+    def __init__(self, declared: Any, target: str = "") -> None:
+        self._declared, self._target = declared, target
         schema = _schema(declared)
         self._typed: Callable[[bytes], list[Any]] | None
         self._typed = None if schema is None else msgspec.msgpack.Decoder(list[schema]).decode  # type: ignore[valid-type]
@@ -54,9 +57,8 @@ class Packer:
         try:
             return convert(values)
         except ArgumentTypeError as error:
-            raise UserCodeError(
-                error.rule, where=f"records declared as {self._declared}", found=error.found, cure=_CURE
-            ) from error
+            where = f"records declared as {self._declared}, sent to {self._target}"
+            raise UserCodeError(error.rule, where=where, found=error.found, cure=_CURE) from error
 
     def carries(self, schema: str, width: int) -> bool:
         """Whether a column batch is as declared, or anything may come: then it travels as it is."""

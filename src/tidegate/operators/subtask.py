@@ -50,7 +50,7 @@ class Subtask:
         self.files = settings.state_files()
         self.rewrites = rewrites if settings.inline else Rewrites()
         self.channels = [(e, s) for e in chain.inputs for s in range(senders[e.source])]
-        self.packers = {e.id: Packer(e.record_type) for e in chain.inputs}
+        self.packers = {e.id: Packer(e.record_type, chain.head.place) for e in chain.inputs}
         self.inputs = {e.id: e.input for e in chain.inputs}
         self.edges = {e.name: e.id for e in chain.inputs}
         self.kept = {e.id: e.name for e in chain.inputs if chain.may_keep(e, forced=settings.force_unaligned)}

@@ -65,7 +65,8 @@ class Codec:
                 if not kinds - {type(absent)} <= self._allowed:
                     raise TypeError("another type than declared")
                 if self._bits is not None:
-                    self._check_width([value for value in values if value is not absent and value is not None])
+                    numbers = values if kinds == {int} else [v for v in values if v is not absent and v is not None]
+                    self._check_width(numbers)
                 if type(absent) not in kinds:
                     return list(map(encode, values))
             encoded = [None if value is absent else encode(value) for value in values]
@@ -181,6 +182,6 @@ def expiry_of(data: bytes) -> int:
 def _typed(schema: Any, describe: str) -> Codec:
     bits = INTEGER_BITS.get(describe)
     allowed = _PRIMITIVES.get(int if bits else schema)
-    if allowed is not None:  # of 64 bits msgpack looks itself
-        return Codec(describe, _pack, _unpack, allowed=allowed, bits=bits if bits and bits < 64 else None)
+    if allowed is not None:  # msgpack's integers go up to 2**64
+        return Codec(describe, _pack, _unpack, allowed=allowed, bits=bits)
     return Codec(describe, _pack, msgspec.msgpack.Decoder(schema).decode, validate=True)

@@ -7,7 +7,7 @@ key 1), for a DOUBLE whatever has a real one, for a STRING texts only; what they
 from __future__ import annotations
 
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tidegate.common import scalar_conversion as scalars
@@ -49,6 +49,14 @@ class KeyIdentity:
         """For each new key of a safe class: an int may have more bits than its declared type, which PyFlink refuses as well."""
         if type(key) in self.safe:
             self.identify(key)
+
+    def check_all(self, keys: Collection[Any]) -> None:
+        """``check`` of many. Only integers have a width."""
+        bits = INTEGER_BITS.get(self.describe)
+        numbers = [key for key in keys if type(key) is int] if bits else []
+        if bits and numbers and not (-1 << bits - 1 <= min(numbers) and max(numbers) < 1 << bits - 1):
+            for number in numbers:
+                self.check(number)
 
 
 UNDECLARED = KeyIdentity("pickle", frozenset({int, str}), identify)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from tidegate.common.errors import StateFormatError
+from tidegate.common.errors import ArgumentTypeError, StateFormatError
 from tidegate.state.codecs import Codec
 from tidegate.state.descriptors import MapStateDescriptor
 from tidegate.state.interfaces import MapState
@@ -188,8 +188,9 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
         bucket = changes.groups[int.from_bytes(entries.prefix[:2], "big")]
         values = [entries[key] for key in entries.changed]
         try:
+            self._identity.check_all(entries.changed)
             encoded = self.codec.encode_all(values, ABSENT)
-        except StateFormatError as error:
+        except (StateFormatError, ArgumentTypeError) as error:
             raise self._locate(error) from error
         for key, data in zip(entries.changed, encoded, strict=True):
             bucket += (entries.prefix + encode_key(key), data)

@@ -189,7 +189,7 @@ class KeyedState(State):
         """The error for an access without a key. The dict itself notices, because ``NO_KEY`` cannot be hashed: hits pay nothing."""
         return self._backend.refuse_access(self.where)
 
-    def _locate(self, error: StateFormatError) -> StateFormatError:
+    def _locate(self, error: TidegateError) -> StateFormatError:
         return StateFormatError(error.rule, where=self.where, found=error.found, cure=error.cure)
 
 
@@ -218,8 +218,16 @@ class SingleState(KeyedState):
         if not (keep and self.codec.immutable and self._backend.cache_bytes):
             self._cache.clear()
             self._old.clear()
+        elif self._context.scoped:
+            self._forget(slot for slot, value in self._unflushed().items() if value is None and type(slot) is Scoped)
         self._aged = False
         self.misses = 0
+
+    def _forget(self, gone: Iterable[Any]) -> None:
+        """Namespaces are windows, and those that have closed do not come again: that nothing is there is not worth its place."""
+        for slot in gone:
+            self._cache.pop(slot, None)
+            self._old.pop(slot, None)
 
     def learn(self, entries: Entries) -> None:
         keys, values = entries.of(self._head)
@@ -228,6 +236,7 @@ class SingleState(KeyedState):
         try:
             self._cache.update(zip(forms_of(keys), self.codec.decode_all(values), strict=True))
             self._cache.update(zip(slots, self.codec.decode_all(more), strict=True))
+            self._forget(slot for slot, value in zip(slots, more, strict=True) if value is None)
         except Exception as error:
             raise self._unreadable(error) from error
 

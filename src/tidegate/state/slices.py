@@ -15,7 +15,7 @@ from tidegate.common.errors import StateFormatError
 from tidegate.state.codecs import Codec, TypeInfo
 from tidegate.state.descriptors import StateDescriptor
 from tidegate.state.key_groups import encode_and_group, group_of
-from tidegate.state.keys import encode_key, form_of
+from tidegate.state.keys import encode_key, forms_of
 from tidegate.state.layout import GROUP_BYTES, LENGTHS, namespace_bytes, read_varint
 from tidegate.state.single import ENTRY_BYTES, Changes, Entries, KeyedState
 
@@ -67,8 +67,7 @@ class SliceCells(dict[Any, Any]):
     def look_up_all(self) -> None:
         """Bring in what the store has and nobody has asked for."""
         if not self.complete:
-            for key, value in self._state.scan(self.namespace):
-                self.known.setdefault(key, value)
+            self.known = {**self._state.scan(self.namespace), **self.known}
             self.complete = True
 
 
@@ -118,15 +117,20 @@ class SlicedState(KeyedState):
         data = backend.get(path) if len(path) <= backend.max_key else backend.get_long(path)
         return None if data is None else self._decode(data)
 
-    def scan(self, namespace: bytes) -> list[tuple[Any, Any]]:
-        """Keys and values of all entries that the store has of a slice."""
-        found: list[tuple[Any, Any]] = []
+    def scan(self, namespace: bytes) -> dict[Any, Any]:
+        """The values of all keys that the store has in a slice."""
+        keys: list[bytes] = []
+        values: list[bytes | None] = []
         groups, tail = self._backend.groups, self._head[:-1] + namespace_bytes(namespace)
+        start = 2 + len(tail)
         for group in range(groups.first, groups.last + 1):
-            prefix = GROUP_BYTES[group] + tail
-            for path, data in self._backend.scan(prefix):
-                found.append((form_of(path[read_varint(path, len(prefix))[1] :]), self._decode(data)))
-        return found
+            for path, data in self._backend.scan(GROUP_BYTES[group] + tail):
+                keys.append(path[start + 1 if path[start] < 128 else read_varint(path, start)[1] :])
+                values.append(data)
+        try:
+            return dict(zip(forms_of(keys), self.codec.decode_all(values), strict=True))
+        except Exception as error:
+            raise self._unreadable(error) from error
 
     def _decode(self, data: bytes) -> Any:
         try:

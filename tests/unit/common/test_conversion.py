@@ -108,7 +108,8 @@ def test_what_does_not_fit_is_refused_with_its_place(info: Any, value: Any, plac
         (Types.SHORT(), 43878, -21658),
         (Types.BYTE(), 300, 44),
         (Types.INT(), 1 << 31, -(1 << 31)),
-        (Types.LONG(), 1 << 63, -(1 << 63)),
+        (Types.INT(), (1 << 63) - 1, -1),
+        (Types.LONG(), -(1 << 63), -(1 << 63)),
         (Types.TUPLE([Types.SHORT(), PAIR]), [43878, ["a", 1]], (-21658, ("a", 1))),
         (Types.ROW([Types.BYTE()]), (300,), Row(f0=44)),
         (Types.LIST(Types.BYTE()), (300, 1), [44, 1]),
@@ -118,6 +119,16 @@ def test_integers_of_a_collection_wrap_around(info: Any, value: Any, wrapped: An
     convert = collection_converter(info)
     assert convert is not None
     assert convert(value) == wrapped
+
+
+@pytest.mark.parametrize("number", [1 << 63, -(1 << 63) - 1, 1 << 64, 1 << 70])
+def test_what_64_bits_cannot_hold_is_refused_in_a_collection_too(number: int) -> None:
+    for info in (Types.LONG(), Types.SHORT(), Types.TUPLE([Types.LONG()]), Types.ROW([Types.LONG()])):
+        convert = collection_converter(info)
+        assert convert is not None
+        with pytest.raises(ArgumentTypeError, match=r"is declared as (LONG|SHORT)") as caught:
+            convert(number if info in (Types.LONG(), Types.SHORT()) else (number,))
+        assert str(caught.value.found).endswith("it does not fit in 64 bits")
 
 
 def test_types_that_change_nothing_cost_nothing_inside_a_chain() -> None:

@@ -11,11 +11,12 @@ import pytest
 
 from tidegate.common import Configuration, Row, Types, WatermarkStrategy
 from tidegate.common.errors import TidegateError
-from tidegate.datastream import OutputTag, ProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.file_system import FileSink, FileSource
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.formats.avro import AvroBulkWriters, AvroInputFormat, AvroSchema, GenericRecordAvroTypeInfo
 from tidegate.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
+from tidegate.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from tidegate.testing.simulated_executor import SimulatedExecutor
 
 NUMBER = Types.ROW_NAMED(["n", "text"], [Types.LONG(), Types.STRING()])
@@ -112,17 +113,58 @@ def test_a_record_that_does_not_fit_the_declared_type_names_operator_and_line(en
     numbers(env, 5).map(lambda n: Row(n, n), NUMBER).name("bad").print()
     text = failure(env)
     assert "field text is declared as STRING" in text
-    assert "operator 'bad'" in text
+    assert f"operator 'bad', added at {__file__}:" in text
     assert "int 0: a text is required" in text
 
 
 @pytest.mark.parametrize("through", ["a shuffle", "a sink"])
-def test_integers_that_do_not_fit_are_refused_where_they_leave(env: StreamExecutionEnvironment, through: str) -> None:
-    narrow = numbers(env, 5).map(lambda n: n + 43878, Types.SHORT())
+@pytest.mark.parametrize(("bits", "declared"), [(16, Types.SHORT()), (64, Types.LONG())])
+def test_integers_that_do_not_fit_are_refused_where_they_leave(
+    env: StreamExecutionEnvironment, through: str, bits: int, declared: Any
+) -> None:
+    narrow = numbers(env, 5).map(lambda n: n + (1 << bits - 1), declared)
     (narrow.rebalance().map(lambda n: n) if through == "a shuffle" else narrow).print()
     text = failure(env)
-    assert "the record is declared as SHORT" in text
-    assert "it does not fit in 16 bits" in text
+    assert f"the record is declared as {declared.describe()}" in text
+    assert f"it does not fit in {bits} bits" in text
+    assert ("sent to operator 'Map'" if through == "a shuffle" else "operator 'Sink: Print to Std. Out'") in text
+
+
+class Puts(KeyedProcessFunction):
+    """Puts a number that its state cannot hold, as a value, an element, or a key of a map."""
+
+    def __init__(self, kind: str, number: int, declared: Any) -> None:
+        self.kind, self.number, self.declared = kind, number, declared
+
+    def open(self, runtime_context: Any) -> None:
+        declared, texts = self.declared, Types.STRING()
+        self.value = runtime_context.get_state(ValueStateDescriptor("a value", declared))
+        self.list = runtime_context.get_list_state(ListStateDescriptor("a list", declared))
+        self.keys = runtime_context.get_map_state(MapStateDescriptor("a key", declared, texts))
+        self.values = runtime_context.get_map_state(MapStateDescriptor("an entry", texts, declared))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        {
+            "a value": lambda: self.value.update(self.number),
+            "a list": lambda: self.list.add(self.number),
+            "a key": lambda: self.keys.put(self.number, "x"),
+            "an entry": lambda: self.values.put("x", self.number),
+        }[self.kind]()
+        return []
+
+
+@pytest.mark.parametrize("kind", ["a value", "a list", "a key", "an entry"])
+@pytest.mark.parametrize(
+    ("declared", "number"), [(Types.LONG(), 1 << 63), (Types.LONG(), -(1 << 63) - 1), (Types.INT(), 1 << 31)]
+)
+def test_integers_that_do_not_fit_are_refused_in_state(
+    env: StreamExecutionEnvironment, kind: str, declared: Any, number: int
+) -> None:
+    numbers(env, 5).key_by(lambda n: n).process(Puts(kind, number, declared)).name("puts").print()
+    text = failure(env)
+    assert f"must {'be of its' if kind == 'a key' else 'fit the'} declared type" in text
+    assert f"where: state '{kind}' of operator 'puts'" in text
+    assert str(number) in text
 
 
 class Split(ProcessFunction):

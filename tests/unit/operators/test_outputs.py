@@ -14,7 +14,7 @@ from tidegate.operators.packing import PLAIN
 from tidegate.operators.rows import BARRIER, Barrier
 from tidegate.state.key_groups import group_of, subtask_for
 
-TARGET = Target(level=1, offset=10, parallelism=3, max_parallelism=128, name="below")
+TARGET = Target(level=1, offset=10, parallelism=3, max_parallelism=128, place="operator 'below'")
 
 
 def output(

@@ -30,8 +30,8 @@ def exactly(values: list[Any]) -> list[Any]:
 
 
 def there_and_back(values: list[Any], declared: Any = None) -> tuple[bool, Any]:
-    data = Packer(declared).pack(values)
-    return data[0] != 0x80, Packer(declared).unpack(data)
+    data = Packer(declared, "next").pack(values)
+    return data[0] != 0x80, Packer(declared, "next").unpack(data)
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
@@ -80,6 +80,7 @@ def test_the_short_way_is_taken_where_nothing_is_lost(values: list[Any], declare
     [
         (("a", "b"), PAIR, "field [0] is declared as LONG", "str 'a': an integer is required"),
         ((1, 2), PAIR, "field [1] is declared as STRING", "int 2: a text is required"),
+        ((2**63, "a"), PAIR, "field [0] is declared as LONG", "it does not fit in 64 bits"),
         ((2**80, "a"), PAIR, "field [0] is declared as LONG", "it does not fit in 64 bits"),
         ((1,), PAIR, "the record is declared as a tuple of 2 fields", "tuple (1,)"),
         ([1, "a"], PAIR, "the record is declared as a tuple of 2 fields", "list [1, 'a']"),
@@ -95,7 +96,7 @@ def test_records_of_another_type_than_declared_are_named(wrong: Any, declared: A
         there_and_back([wrong], declared)
     assert f"A record must be of its declared type: {place}" in caught.value.rule
     assert found in str(caught.value.found)
-    assert caught.value.where == f"records declared as {declared}"
+    assert caught.value.where == f"records declared as {declared}, sent to next"
 
 
 def test_a_tuple_of_another_class_or_with_more_fields_comes_out_as_declared() -> None:

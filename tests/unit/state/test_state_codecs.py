@@ -196,6 +196,8 @@ def test_only_primitive_types_are_immutable() -> None:
 @pytest.mark.parametrize(
     ("info", "value", "found"),
     [
+        (Types.LONG(), 2**63, "int 9223372036854775808: it does not fit in 64 bits"),
+        (Types.LONG(), -(2**63) - 1, "int -9223372036854775809: it does not fit in 64 bits"),
         (Types.LONG(), 2**64, "int 18446744073709551616: Integer value out of range"),
         (Types.LONG(), "text", "str 'text': another type than declared"),
         (Types.LONG(), decimal.Decimal(1), "Decimal Decimal('1'): another type than declared"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.typeinfo import (
+    DecimalTypeInfo,
     ElementTypeInfo,
     MapTypeInfo,
     RowTypeInfo,
@@ -23,8 +24,8 @@ Converter = Callable[[Any], Any]
 
 
 def arrow_schema(row_type: RowTypeInfo) -> Any:
-    """Cached by the text of the type: rows of other names are equal."""
-    return _schema(row_type.describe(), _Keyed(row_type))
+    """Cached by the text of the type: rows of other names are equal, and decimals of other digits."""
+    return _schema(str(row_type), _Keyed(row_type))
 
 
 class _Keyed:
@@ -60,6 +61,8 @@ def _arrow_type(arrow: Any, info: TypeInformation, path: str) -> Any:
         return arrow.list_(_arrow_type(arrow, info.elem_type, f"{path}[]"))
     if isinstance(info, MapTypeInfo):
         return arrow.map_(_arrow_type(arrow, info.key_type, path), _arrow_type(arrow, info.value_type, path))
+    if isinstance(info, DecimalTypeInfo):
+        return arrow.decimal128(info.precision, info.scale)
     name = _NAMES.get(info.describe())
     if name is None:
         raise ConfigurationError(

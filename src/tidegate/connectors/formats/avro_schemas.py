@@ -11,8 +11,9 @@ from tidegate.common.arguments import expect_text, wrong
 from tidegate.common.conversion import Conversion
 from tidegate.common.errors import ConfigurationError, UserCodeError
 from tidegate.common.serialization import DeserializationSchema, SerializationSchema
-from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from tidegate.common.typeinfo import DecimalTypeInfo, RowTypeInfo, TypeInformation, Types
 from tidegate.common.types import Row
+from tidegate.common.user_code import calling_line
 from tidegate.connectors.formats.libraries import library
 
 
@@ -56,7 +57,7 @@ def _parsed(text: str) -> Any:
     except Exception as error:
         raise ConfigurationError(
             "An Avro schema must be valid",
-            where="AvroSchema",
+            where=f"AvroSchema, {calling_line()}",
             found=f"{type(error).__name__}: {error}",
             cure="correct the schema",
         ) from None
@@ -128,6 +129,8 @@ def _info(node: Any) -> TypeInformation:
         return _info(parts[0]) if len(parts) == 1 else Types.PICKLED_BYTE_ARRAY()
     if isinstance(node, str):
         return _PRIMITIVES.get(node, Types.PICKLED_BYTE_ARRAY)()
+    if node.get("logicalType") == "decimal":
+        return DecimalTypeInfo(node["precision"], node.get("scale", 0))
     logical = _LOGICAL.get(node.get("logicalType", ""))
     if logical is not None:
         return logical()
@@ -156,7 +159,6 @@ _LOGICAL: dict[str, Callable[[], TypeInformation]] = {
     "date": Types.SQL_DATE,
     "time-millis": Types.SQL_TIME,
     "timestamp-millis": Types.SQL_TIMESTAMP,
-    "decimal": Types.BIG_DEC,
 }
 
 

@@ -15,6 +15,7 @@ from tidegate.common import scalar_conversion as scalars
 from tidegate.common.java_numbers import double_text, float_text
 from tidegate.common.typeinfo import (
     INTEGER_BITS,
+    DecimalTypeInfo,
     ElementTypeInfo,
     MapTypeInfo,
     RowTypeInfo,
@@ -106,6 +107,9 @@ def _parser(info: TypeInformation, separator: str) -> Converter:
     if described in INTEGER_BITS:
         whole = scalars.integer(INTEGER_BITS[described])
         return lambda cell: whole(int(cell))
+    if isinstance(info, DecimalTypeInfo):
+        exact = scalars.decimal_of(info.precision, info.scale)
+        return lambda cell: exact(cell.strip())
     if is_bytes(info):
         return base64.b64decode
     if isinstance(info, ElementTypeInfo):

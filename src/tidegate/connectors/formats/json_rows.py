@@ -16,6 +16,7 @@ from tidegate.common.errors import UserCodeError
 from tidegate.common.time import Instant
 from tidegate.common.typeinfo import (
     INTEGER_BITS,
+    DecimalTypeInfo,
     ElementTypeInfo,
     MapTypeInfo,
     RowTypeInfo,
@@ -125,6 +126,9 @@ def _value_reader(info: TypeInformation, strict: bool) -> Converter:
     if isinstance(info, MapTypeInfo):
         key, item = _reader(info.key_type, strict), _reader(info.value_type, strict)
         return lambda value: {key(k): item(v) for k, v in _a(dict, value).items()}
+    if isinstance(info, DecimalTypeInfo):
+        exact = scalars.decimal_of(info.precision, info.scale)
+        return lambda value: exact(str(value).strip())
     return _scalar_reader(info.describe())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidegate.common.arguments import wrong
+from tidegate.common.data_types import DataType, row_of
 from tidegate.common.errors import ConfigurationError, CorruptFileError, TidegateError, UserCodeError
 from tidegate.common.serialization import (
     BulkWriterFactory,
@@ -174,9 +175,9 @@ class JsonLinesFormat(StreamFormat):
 
     @staticmethod
     def for_type(
-        type_info: TypeInformation, *, fail_on_missing_field: bool = False, ignore_parse_errors: bool = False
+        type_info: TypeInformation | DataType, *, fail_on_missing_field: bool = False, ignore_parse_errors: bool = False
     ) -> JsonLinesFormat:
-        row_type = _row_type("JsonLinesFormat.for_type", type_info)
+        row_type = row_of("JsonLinesFormat.for_type", type_info)
         rows = JsonRows(row_type, strict=fail_on_missing_field, lenient=ignore_parse_errors)
         return JsonLinesFormat(row_type, rows)
 
@@ -225,8 +226,8 @@ class JsonBulkWriters:
     """Writers of files of JSON lines for ``FileSink.for_bulk_format``."""
 
     @staticmethod
-    def for_type(type_info: TypeInformation) -> BulkWriterFactory:
-        return JsonBulkWriterFactory(_row_type("JsonBulkWriters.for_type", type_info))
+    def for_type(type_info: TypeInformation | DataType) -> BulkWriterFactory:
+        return JsonBulkWriterFactory(row_of("JsonBulkWriters.for_type", type_info))
 
 
 class JsonBulkWriterFactory(RowDataBulkWriterFactory):

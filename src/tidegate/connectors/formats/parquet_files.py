@@ -247,7 +247,15 @@ class AvroParquetWriterFactory(_ArrowWriterFactory):
                 validate(value, self._schema.parsed)
             except Exception as error:
                 raise misfit(self._schema, value, error, "Parquet writer of Avro records") from None
-        return bytes(arrow.RecordBatch.from_pylist(values, schema=self._schema_of()).serialize())
+        try:
+            return bytes(arrow.RecordBatch.from_pylist(values, schema=self._schema_of()).serialize())
+        except Exception as error:
+            raise UserCodeError(
+                "Records must fit the columns of their Avro schema",
+                where="Parquet writer of Avro records",
+                found=f"{type(error).__name__}: {error}",
+                cure="correct the records or the schema",
+            ) from None
 
 
 class AvroParquetWriters:

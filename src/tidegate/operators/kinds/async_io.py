@@ -75,7 +75,8 @@ class AsyncOperator(CollectingOperator):
         assert self._calls is not None
         if self._calls.error is not None:
             call, error = self._calls.error
-            raise user_error(error, f"operator '{self.operator.name}'", reprlib_repr(call.value)) from error
+            where, record = f"operator '{self.operator.name}'", reprlib_repr(call.value)
+            raise user_error(error, where, record, added=self.operator.place) from error
         while True:
             stretch = self._stretches[0]
             self._emit(stretch)

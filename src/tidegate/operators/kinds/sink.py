@@ -114,6 +114,8 @@ class SinkOperator(CollectingOperator):
             step()
         except UserCodeError as error:
             where = f"operator '{self.operator.name}', {error.where}"
+            if user_line(error) is None and self.operator.place:
+                where += f", added at {self.operator.place}"
             raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error.__cause__
         except Exception as error:
             line = user_line(error)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar
 
+from tidegate.common.errors import CorruptFileError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.operators import watermarks
@@ -13,7 +14,7 @@ from tidegate.operators.blame import record_in, user_error
 from tidegate.operators.generators import strategy_of
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
 from tidegate.operators.rows import MIN_WATERMARK
-from tidegate.operators.source import SplitInterval, SplitReader, TimedBatch
+from tidegate.operators.source import Batch, SplitInterval, SplitReader, TimedBatch
 from tidegate.operators.watermarks import SplitWatermarks
 from tidegate.state.snapshot import SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
 
@@ -73,13 +74,19 @@ class SourceOperator(StreamOperator):
 
     def read(self, interval: SplitInterval) -> Iterator[TimedBatch]:
         """The batches of an interval, with the timestamps of the assigner, if there is one."""
-        for values, given in self.reader.read(interval):
+        for values, given in self._batches(interval):
             try:
                 timestamps = self._strategy.timestamps(values, given)
             except BaseException as error:
                 where = f"timestamp assigner of operator '{self.operator.name}'"
                 raise user_error(error, where, record_in(error, watermarks.__file__, "value")) from error
             yield values, timestamps
+
+    def _batches(self, interval: SplitInterval) -> Iterator[Batch]:
+        try:
+            yield from self.reader.read(interval)
+        except CorruptFileError as error:
+            raise error.within(self.node.place) from error.__cause__
 
     def pieces(self, split: str, batch: TimedBatch) -> Iterator[TimedBatch]:
         """A batch of the split, bit by bit: ``advance`` may let event time go on behind each."""
