@@ -1,4 +1,4 @@
-"""The program of ``test_sinks_killed.py``: numbers into one sink. It starts drivers: a process of its own for each line it reads."""
+"""The program of ``test_sinks_killed.py``: numbers into one sink. It starts drivers, one for each line it reads."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ class _Manifests(GlobalCommitter):
 
     def commit(self, committables: list[Any]) -> None:
         self._directory.mkdir(exist_ok=True)
-        for values in committables:  # each under its own name: the last checkpoint's may come together with the one before
+        for (
+            values
+        ) in committables:  # each under its own name: the last checkpoint's may come together with the one before
             hidden = self._directory / f".{values[0]}"
             hidden.write_text("".join(f"{value}\n" for value in values))
             hidden.rename(self._directory / str(values[0]))
@@ -164,8 +166,8 @@ def _one(said: dict[str, Any]) -> Callable[[int], list[Any]]:
 
 
 def by_id(said: dict[str, Any]) -> Sink:
-    def frame_of(kept: list[str], type_info: Any) -> list[Any]:
-        return [record for file in kept for record in for_each_checkpoint.kept_records(file)]
+    def frame_of(files: list[str], type_info: Any) -> list[Any]:
+        return [record for file in files for record in for_each_checkpoint.kept_records(file)]
 
     def write(frame: list[Any], number: int) -> None:
         out = Path(said["directory"]) / "out"
@@ -191,7 +193,9 @@ KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "mariadb": table,
     "mariadb upsert": table,
     "redis": lambda said: RedisSink.increments(said["url"], lambda n: said["table"], field=lambda n: n),
-    "redis at once": lambda said: RedisSink.hashes(said["url"], lambda n: said["table"], lambda n: {n: 1}, at_once=True),
+    "redis at once": lambda said: RedisSink.hashes(
+        said["url"], lambda n: said["table"], lambda n: {n: 1}, at_once=True
+    ),
 }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import databases
 import pytest
@@ -113,6 +114,11 @@ def test_the_disk_of_a_database_is_full(tmp_path: Path, kind: str) -> None:
         assert ids(target, table) == list(range(63)) and target.prepared() == []
 
 
+def written_until_refused(client: Any) -> None:
+    for _ in range(1_000):
+        client.set("other", "x" * 500_000)
+
+
 @pytest.mark.parametrize("flush", ["always", "everysec"])
 def test_the_disk_of_redis_is_full(tmp_path: Path, flush: str) -> None:
     """The commit is tried again, and counts once, whether the server has ended itself (always) or only refuses."""
@@ -124,8 +130,7 @@ def test_the_disk_of_redis_is_full(tmp_path: Path, flush: str) -> None:
         run.complete()
         if flush == "everysec":  # it takes some before it knows
             with pytest.raises(RedisError, match="MISCONF"):
-                for _ in range(1_000):
-                    client_of(server).set("other", "x" * 500_000)
+                written_until_refused(client_of(server))
         with pytest.raises(RetryableCommitError, match="must be written to Redis"):
             run.committer.commit(list(run.pending))
         disk.make_room()

@@ -67,7 +67,7 @@ def run_job(
     fails: int | None = None,
     stops: int | None = None,
     mode: str = "EXACTLY_ONCE",
-    **own: str,
+    own: dict[str, str] | None = None,
 ) -> None:
     numbers = Transformation(1, "numbers", SourceSpec(NumberSequenceSource(0, COUNT - 1)))
     some = Transformation(2, "some", FilterSpec(sparse), (Input(1),))
@@ -83,7 +83,7 @@ def run_job(
         "tidegate.job-id": "numbered",
         "execution.checkpointing.mode": mode,
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
-        **own,
+        **(own or {}),
     }
     engine = Engine(fails, stops)
     engine.master = JobMaster(
@@ -202,7 +202,7 @@ def test_a_job_that_goes_on_from_another_directory_uses_no_id_again(tmp_path: Pa
     [latest] = (tmp_path / "checkpoints" / "numbered").glob("chk-*")
     assert 0 < len(read_by_id(tmp_path)) < len(EXPECTED) and max(first) > 1
     own = {"execution.state-recovery.path": str(latest), "tidegate.job-id": "second"}
-    run_job(sink, tmp_path, fails=fails, **own)
+    run_job(sink, tmp_path, fails=fails, own=own)
     assert read_by_id(tmp_path) == EXPECTED
     assert {number: (tmp_path / f"checkpoint-{number}").read_text() for number in first} == first
     history = read_history(Files(str(tmp_path / "checkpoints" / "second")))

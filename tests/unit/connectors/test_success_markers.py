@@ -79,7 +79,8 @@ class Watch:
 
 
 class MarkerContract(FileSinkContract):
-    policy, seeds = LONG, 12
+    policy: RollingPolicy = LONG
+    seeds = 12
 
     @pytest.fixture(autouse=True)
     def watch(self) -> None:
