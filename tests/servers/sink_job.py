@@ -17,6 +17,7 @@ from tidegate.common.types import Row
 from tidegate.connectors import for_each_checkpoint
 from tidegate.connectors.delta_sink import DeltaSink
 from tidegate.connectors.redis_sink import RedisSink
+from tidegate.connectors.socket_source import SocketSource
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.connectors.upsert import UpsertSink
 from tidegate.connectors.write_ahead import DatabaseCheckpointCommitter, GenericWriteAheadSink
@@ -215,8 +216,11 @@ def main(said: dict[str, Any]) -> None:
     for key, value in keys.items():
         configuration.set_string(key, value)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
-    source = ScriptedSource(*[list(range(split, COUNT, 2)) for split in range(2)])
-    stream: Any = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers", Types.LONG()).uid("numbers")
+    source: Any = ScriptedSource(*[list(range(split, COUNT, 2)) for split in range(2)])
+    if "port" in said:
+        source = SocketSource("127.0.0.1", said["port"], write_ahead=True)
+    numbers = Types.STRING() if "port" in said else Types.LONG()
+    stream: Any = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers", numbers).uid("numbers")
     if kind in ("compacted", "delta"):
         stream = stream.map(lambda n: Row(n=n), ROW).uid("rows")
     sink = KINDS[kind](said)

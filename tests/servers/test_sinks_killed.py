@@ -26,6 +26,10 @@ from sql_cases import Target
 
 from tidegate.testing import kill_hook
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "connectors"))
+
+from senders import Sender
+
 JOB = Path(__file__).with_name("sink_job.py")
 DECLINED = ["K1.before-prepare@3=self", "K2.prepared@6=self"]
 PLANS: dict[str, list[str]] = {
@@ -95,8 +99,9 @@ def numbers_of(path: Path) -> list[int]:
 class Reader:
     """Reads all that is there, again and again, until told to stop."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory, self._stop = directory, threading.Event()
+    def __init__(self, directory: Path, *, whole: bool = True) -> None:
+        """``whole``: every number comes, so a bucket with a marker has all of its numbers."""
+        self._directory, self._whole, self._stop = directory, whole, threading.Event()
         self._seen: dict[Path, list[int]] = {}
         self._wrong: list[str] = []
         self.looks = 0
@@ -124,7 +129,9 @@ class Reader:
         found = {path: numbers_of(path) for path in shown(self._directory)}
         for path, numbers in self._seen.items():
             assert found.get(path) == numbers, f"{path} has changed: {numbers}, {found.get(path)}"
-        for bucket in marked:  # one that had its marker before the listing has all of its numbers in it
+        for bucket in (
+            marked if self._whole else ()
+        ):  # one that had its marker before the listing has all of its numbers in it
             first = int(bucket.name[1:]) * BUCKET
             numbers = sorted(n for path in found if path.parent == bucket for n in found[path])
             assert numbers == list(range(first, first + BUCKET)), f"{bucket} had its marker before it was complete"
@@ -212,3 +219,25 @@ def test_killed_at_every_point(kind: str, tmp_path: Path) -> None:
         assert before == Counter(range(COUNT))
         assert not isinstance(target, Target) or target.prepared() == []
     assert [path for path in tmp_path.glob("out/**/.*") if kind in ("files", "compacted", "two-phase")] == []
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "point", ["socket.log", "socket.logged", "K2.prepared", "C6.published", "K3.file-sink.before-rename"]
+)
+def test_a_socket_with_a_log(point: str, tmp_path: Path) -> None:
+    """What was logged comes once, though its sender says it once only. What was not is lost: of the connection that was broken."""
+    first, second = ("".join(f"{n}\n" for n in range(start, start + COUNT // 2)) for start in (0, COUNT // 2))
+    environment = {"TIDEGATE_KILL_DIR": str(tmp_path), "TIDEGATE_KILL_PLAN": f"{point}@1=self"}
+    with Sender(first, second, holds=1) as sender, drivers() as run, Reader(tmp_path, whole=False):
+        said = {"directory": str(tmp_path), "kind": "files", "port": sender.port}
+        assert run(said, str(tmp_path / "log-0"), environment) == -9
+        code = run(said, str(tmp_path / "log-1"), environment)
+        assert code == 0, (tmp_path / "log-1").read_text()[-4_000:]
+    assert kill_hook.fired(tmp_path) == [f"{point}@1=self"]
+    found = sorted(n for path in shown(tmp_path) for n in numbers_of(path))
+    kept = len(found) - COUNT // 2
+    assert found == [*range(kept), *range(COUNT // 2, COUNT)]
+    assert (kept == 0) == (point == "socket.log")
+    assert point != "socket.logged" or f"'end': {kept}}}" in (tmp_path / "fired-0").read_text()
