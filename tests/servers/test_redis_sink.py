@@ -148,12 +148,49 @@ def test_a_key_of_another_type_is_named_and_nothing_is_counted_twice(
     run.parallelism = 1
     run.accept(run.attempt(9, checkpoint=True), 9)
     for _ in range(2):
-        with pytest.raises(CommitError, match="key c1 holds no number"):
+        with pytest.raises(CommitError, match="key c1 holds no whole number"):
             run.committer.commit(list(run.pending))
     assert client.get("c0") is None
     client.delete("c1")
     run.commit()
     assert [int(client.get(f"c{n}")) for n in range(3)] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("kind", ["hashes", "increments"])
+def test_a_part_that_is_refused_is_not_passed_over(
+    server: Server, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """All parts of a round are sent in one go: when the second is refused, the third must not be taken for all of them."""
+    monkeypatch.setattr(redis_sink, "_PART", 2)
+    client.rpush("k3", "of another type")
+    if kind == "hashes":
+        sink = RedisSink.hashes(url_of(server), lambda n: f"k{n}", lambda n: {"n": 1})
+    else:
+        sink = RedisSink.increments(url_of(server), lambda n: f"k{n}", field=lambda n: "n")
+    run = SinkRun(sink, str(tmp_path / "s"), lambda n: n, 1)
+    run.accept(run.attempt(7, checkpoint=True), 7)
+    run.complete()
+    for _ in range(2):
+        with pytest.raises(CommitError, match="WRONGTYPE"):
+            run.committer.commit(list(run.pending))
+    client.delete("k3")
+    run.restore()
+    assert [client.hget(f"k{n}", "n") for n in range(7)] == [b"1"] * 7
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [("1.5", "no whole number"), ("0x10", "no whole number"), (str(1 << 62), "at most 17 digits")]
+)
+def test_a_counter_that_cannot_be_raised_leaves_the_others_alone(
+    server: Server, client: Any, tmp_path: Path, value: str, found: str
+) -> None:
+    client.set("c1", value)
+    run = counting(server, tmp_path)
+    run.parallelism = 1
+    run.accept(run.attempt(9, checkpoint=True), 9)
+    with pytest.raises(CommitError, match=found):
+        run.committer.commit(list(run.pending))
+    assert client.mget("c0", "c1", "c2") == [None, value.encode(), None]
 
 
 def test_rows_that_are_gone_and_were_not_written(

@@ -272,8 +272,11 @@ class CheckpointCoordinator:
 
     def _account_for_lost(self) -> None:
         """Enter what attempts before this one had under way, or completed and not entered, when they were killed."""
-        lost = range(self.history.highest_id + 1, self._lease.live.first_id)
         completed = {point.checkpoint_id for point in self.completed.retained}
+        known = self.history.highest_id or self._lease.ids_behind
+        if not known and completed and self._lease.live.origin:
+            known = min(completed) - 1  # ids began behind those of another directory
+        lost = range(known + 1, self._lease.live.first_id)
         self.history.add(*(self._lost_entry(number, number in completed) for number in lost[-DEFAULT_LIMIT:]))
 
     def _lost_entry(self, checkpoint_id: int, completed: bool) -> HistoryEntry:

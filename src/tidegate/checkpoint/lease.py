@@ -88,6 +88,8 @@ class Lease:
         self._lock = threading.Lock()
         self._ahead: int | None = None
         self._is_slow = False
+        self.ids_behind = 0
+        """The id of the checkpoint that was restored, if it is of another directory."""
 
     @property
     def renew_every_ms(self) -> int:
@@ -162,6 +164,11 @@ class Lease:
 
         ``finished``: the job had finished before and this attempt only tidies up. The rest: see ``LiveRecord``.
         """
+        # A checkpoint of another directory: ids go on behind it. Sinks write under them, and remember the last.
+        if point is not None and point.directory:
+            self.ids_behind = point.checkpoint_id
+        with self._lock:
+            self._last_id = max(self._last_id, self.ids_behind)
         status = AttemptStatus.FINISHED if finished else AttemptStatus.RUNNING
         changes = {name: value for name, value in carried.items() if value}
         self._write_live(

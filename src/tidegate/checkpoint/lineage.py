@@ -83,15 +83,18 @@ def _lineage_of(files: Files, token: int, restored: RestoredRecord, damaged: boo
     )
     if live.discarded:
         return known
-    retained = [*live.retained, *_unrecorded(files, token, live, damaged)]
+    retained = [*live.retained, *_unrecorded(files, token, live, restored.point, damaged)]
     latest = retained[-1] if retained else restored.point
     committed = max([known.committed, *(point.checkpoint_id for point in retained)])
     return msgspec.structs.replace(known, latest=latest, retained=retained, committed=committed)
 
 
-def _unrecorded(files: Files, token: int, live: LiveRecord, damaged: bool) -> list[RestorePoint]:
+def _unrecorded(
+    files: Files, token: int, live: LiveRecord, restored: RestorePoint | None, damaged: bool
+) -> list[RestorePoint]:
     """Checkpoints published and not yet written down when the attempt ended: every id it took is asked for."""
-    known = max((point.checkpoint_id for point in live.retained), default=0)
+    elsewhere = restored.checkpoint_id if restored is not None and restored.directory else 0
+    known = max((point.checkpoint_id for point in live.retained), default=elsewhere)
     found = []
     for checkpoint_id in range(max(known + 1, live.first_id), live.last_id + 1):
         path = metadata_path(checkpoint_id)

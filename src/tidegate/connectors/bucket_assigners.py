@@ -10,6 +10,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError
 
+CLOCK_TOLERANCE_MS = 60_000
+"""A bucket of time counts as over so long behind its end: a clock that is set back by less does no harm."""
+
 
 class BucketContext:
     """What an assigner can know besides the value. Processing time is the time the round started."""
@@ -45,6 +48,11 @@ class BucketAssigner:
         """The bucket of every record of a round, where the value does not matter; None: ask for each record."""
         return None
 
+    def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:
+        """For success markers: whether no record that is processed at ``now_ms`` or later can belong to this bucket, to which the
+        last one was written at ``written_ms``. False always: the marker comes when the input has ended."""
+        return False
+
     @staticmethod
     def base_path_bucket_assigner() -> BucketAssigner:
         """All files right in the directory of the sink."""
@@ -64,7 +72,7 @@ class BucketAssigner:
             return assigner
         method = getattr(assigner, "get_bucket_id", None)
         if method is not None:
-            return _Custom(method)
+            return _Custom(method, getattr(assigner, "is_over", None))
         if callable(assigner):
             return _Custom(lambda value, context: assigner(value))
         raise ArgumentTypeError(
@@ -95,13 +103,25 @@ class _DateTime(BucketAssigner):
         local = datetime.fromtimestamp(now_ms / 1000, UTC).astimezone(zone(self._timezone_id))
         return "".join(part if literal else _FIELDS[part](local) for literal, part in self._pattern)
 
+    def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:
+        """A bucket is a stretch of time, and ``written_ms`` lies in it. A task's clock may have been ahead of ``now_ms`` then."""
+        late_ms = now_ms - CLOCK_TOLERANCE_MS
+        return written_ms < late_ms and self.common_bucket(late_ms) != bucket_id
+
 
 class _Custom(BucketAssigner):
-    def __init__(self, method: Callable[[Any, BucketContext], str]) -> None:
-        self._method = method
+    def __init__(
+        self,
+        method: Callable[[Any, BucketContext], str],
+        is_over: Callable[[str, int, int], bool] | None = None,
+    ) -> None:
+        self._method, self._is_over = method, is_over
 
     def get_bucket_id(self, value: Any, context: BucketContext) -> str:
         return self._method(value, context)
+
+    def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:
+        return self._is_over is not None and self._is_over(bucket_id, written_ms, now_ms)
 
 
 _FIELDS: dict[str, Callable[[datetime], str]] = {

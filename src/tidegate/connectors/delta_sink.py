@@ -162,8 +162,12 @@ class _DeltaCommitter(Committer):
         self.abort(kept)
 
     def _commit(self, numbered: list[tuple[int, Any]], application: str, number: int) -> None:
-        table, delta, arrow = self._sink.table(), _deltalake(), library("pyarrow", "Delta tables")
-        done = None if table is None else table.transaction_version(application)
+        """The rows are appended to **that** version of the table which does not have the number. Somebody who commits the same in
+        between (a driver that was paused, and wakes up) makes this append a conflict of two application transactions, which Delta
+        refuses: with the path instead, the newest version would be loaded, and the rows be there twice."""
+        delta, arrow = _deltalake(), library("pyarrow", "Delta tables")
+        table = self._sink.table() or self._created(delta)
+        done = table.transaction_version(application)
         if done is not None and done >= number:
             return
         schema = arrow_schema(self._sink.row_type)
@@ -171,13 +175,22 @@ class _DeltaCommitter(Committer):
         rows = arrow.Table.from_batches(
             [arrow.ipc.read_record_batch(arrow.py_buffer(b), schema) for b in packed], schema
         )
+        faults.point("K3.delta.append", checkpoint=number)
         delta.write_deltalake(
-            self._sink.path,
+            table,
             rows,
             mode="append",
             partition_by=self._sink.partition_by or None,
-            storage_options=self._sink.storage_options,
             commit_properties=delta.CommitProperties(app_transactions=[delta.Transaction(application, number)]),
+        )
+
+    def _created(self, delta: Any) -> Any:
+        """Without rows: who makes it at the same moment makes the same."""
+        sink = self._sink
+        schema = delta.Schema.from_arrow(arrow_schema(sink.row_type))
+        by = sink.partition_by or None
+        return delta.DeltaTable.create(
+            sink.path, schema, mode="ignore", partition_by=by, storage_options=sink.storage_options
         )
 
     def _batches(self, file: list[Any]) -> Iterator[bytes]:

@@ -10,12 +10,13 @@ from tidegate.common.files import Files
 from tidegate.connectors.file_parts import HiddenNames, Part, check_fragment
 from tidegate.connectors.kept_files import KeptFiles, fragment_paths
 from tidegate.connectors.paths import SINK, join, same_content
+from tidegate.connectors.success_markers import without_marks, write_markers
 from tidegate.operators.sink import Committer, CommitterContext
 
 
 class FileCommitter(Committer):
-    """Step 8: rename, then delete the fragments the file was made of. Each can be repeated after a crash at any
-    point.
+    """Step 8: rename, mark buckets that are complete, then delete the fragments the file was made of. Each can be repeated after a
+    crash at any point.
 
     **Why no checkpoint loses a file it names.** What is renamed was made for this commit, and no writer state ever named
     it. A fragment that a checkpoint may name is deleted in the order: *its successor is in a completed checkpoint* (we are
@@ -28,18 +29,20 @@ class FileCommitter(Committer):
     """
 
     def __init__(self, base_path: str, context: CommitterContext) -> None:
-        self._base_path, self._check_lease = base_path, context.check_lease
+        self._base_path, self._check_lease, self._publishes = base_path, context.check_lease, context.publishes
         self._names = HiddenNames(context.job_id, context.sink_id, context.staging)
         self._kept = KeptFiles(context.root, context.sink_id)
         self._retired: set[str] = set()
         """Full paths of fragments that are part of a published or merged file, and may be named by a checkpoint."""
 
     def commit(self, committables: list[Any]) -> None:
+        parts = without_marks(committables)
         try:
-            for committable in committables:
+            for committable in parts:
                 if committable["target"] is not None:
                     self._publish(committable)
-            for committable in committables:
+            write_markers(committables, self._publishes)
+            for committable in parts:
                 self._retire(committable)
             self._delete_retired()
         except CommitError:
@@ -100,7 +103,7 @@ class FileCommitter(Committer):
             files.delete(name)
 
     def abort(self, committables: list[Any]) -> None:
-        for committable in committables:
+        for committable in without_marks(committables):
             self._delete(committable, committable["created"])
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
@@ -111,7 +114,7 @@ class FileCommitter(Committer):
             for fragment in part.fragments:
                 check_fragment(part.directory, fragment)
         wanted = set(fragment_paths(states))
-        for committable in committables:
+        for committable in without_marks(committables):
             wanted |= {
                 join(committable["directory"], name) for name in [committable["hidden"], *committable["obsolete"]]
             }

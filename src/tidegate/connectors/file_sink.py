@@ -89,7 +89,7 @@ class FileSink(Sink):
     guarantee = SinkGuarantee.TWO_PHASE_COMMIT
 
     def __init__(self, settings: FileSinkSettings) -> None:
-        self.settings = settings
+        self.settings, self.marks_checkpoints = settings, settings.marks_success
         if settings.compaction is not None:
             self.holds_back = (
                 f"FileSink at {settings.base_path} with enable_compact, which waits until there is enough for a file"
@@ -133,6 +133,7 @@ class FileSink(Sink):
             self._assigner = BucketAssigner.date_time_bucket_assigner()
             self._names = OutputFileConfig("part", "")
             self._compaction: Compaction | None = None
+            self._marks_success = False
 
         def enable_compact(self, strategy: FileCompactStrategy, compactor: FileCompactor) -> Self:
             """Small files become one before anybody sees them: output appears when the strategy has enough, and with the end of
@@ -147,6 +148,12 @@ class FileSink(Sink):
         def disable_compact(self) -> Self:
             """Parts that were to be compacted are finished as the rolling policy says."""
             self._compaction = None
+            return self
+
+        def with_success_markers(self) -> Self:
+            """An empty file ``_SUCCESS`` in every bucket that is complete: all its files are visible, and no more will come, as
+            ``BucketAssigner.is_over`` has it or because the input has ended."""
+            self._marks_success = True
             return self
 
         def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
@@ -177,8 +184,9 @@ class FileSink(Sink):
         def build(self) -> FileSink:
             """The sink as described."""
             prefix, suffix = self._names.get_part_prefix(), self._names.get_part_suffix()
+            how = self._encoder, self._policy, self._assigner
             settings = FileSinkSettings(
-                self._base_path, self._encoder, self._policy, self._assigner, prefix, suffix, self._compaction
+                self._base_path, *how, prefix, suffix, self._compaction, marks_success=self._marks_success
             )
             return FileSink(settings)
 

@@ -18,6 +18,7 @@ from tidegate.connectors.file_compaction import Compaction
 from tidegate.connectors.file_parts import Fragment, HiddenNames, Part, concatenate, full_levels
 from tidegate.connectors.paths import SINK, join
 from tidegate.connectors.rolling import RollingPolicy
+from tidegate.connectors.success_markers import Unmarked
 from tidegate.operators.sink import Prepared, SinkWriter, WriterContext
 
 EncodeBatch = Callable[[list[Any]], bytes]
@@ -34,6 +35,7 @@ class FileSinkSettings:
     prefix: str
     suffix: str
     compaction: Compaction | None = None
+    marks_success: bool = False
 
 
 @dataclass
@@ -59,10 +61,13 @@ class FileSinkWriter(SinkWriter):
         self._created: dict[str, list[str]] = {}
         self._bucket_context = BucketContext(context.now_ms)
         self._common_bucket = settings.assigner.common_bucket(context.now_ms)
+        self._unmarked = Unmarked(settings.assigner, context, state) if settings.marks_success else None
         for fields in (fields for entry in state for fields in entry["parts"]):
             self._adopt(Part.from_state(fields, self._new_target()))
 
     def _adopt(self, part: Part) -> None:
+        if self._unmarked is not None:
+            self._unmarked.written(part.directory, part.bucket, part.updated_ms)
         # After a rescale several subtasks' parts of a bucket come together: one is written on, the others wait for
         # their time.
         if part.bucket in self._open:
@@ -122,6 +127,8 @@ class FileSinkWriter(SinkWriter):
         current.stream.write(data)
         part.fragments[-1].size += len(data)
         part.updated_ms = self._context.now_ms
+        if self._unmarked is not None:
+            self._unmarked.written(part.directory, part.bucket, part.updated_ms)
 
     def _hidden(self, part: Part) -> str:
         name = self._names.new(part.target)
@@ -151,10 +158,14 @@ class FileSinkWriter(SinkWriter):
             self._take_over(part)
         committables += [merge for part in kept if (merge := self._merge(part))]
         faults.point("K1.file-sink.flushed", subtask=self._context.subtask, round=self._context.round)
+        if self._unmarked is not None:
+            committables += self._unmarked.tell(end_of_input)
         return Prepared(committables, self._state(kept))
 
     def _rolls(self, part: Part, end_of_input: bool) -> bool:
         if end_of_input or self._context.savepoint or self._context.publishes:
+            return True
+        if self._unmarked is not None and self._unmarked.is_over(part.directory):
             return True
         at_checkpoint = self._context.checkpoint_id is not None
         part.checkpoints += at_checkpoint and self._settings.compaction is not None
@@ -212,11 +223,15 @@ class FileSinkWriter(SinkWriter):
         }
 
     def _state(self, parts: list[Part]) -> list[Any]:
-        """Nothing but unfinished parts: with none of them a job without input needs no checkpoints."""
+        """Nothing but unfinished parts, and buckets that wait for their marker: with none of them a job without input needs no
+        checkpoints."""
         if self._context.checkpoint_id is not None:
             for fragment in (fragment for part in parts for fragment in part.fragments):
                 fragment.named = True
-        return [{"parts": [part.to_state() for part in parts]}] if parts else []
+        unmarked = [] if self._unmarked is None else self._unmarked.to_state()
+        if not (parts or unmarked):
+            return []
+        return [{"parts": [part.to_state() for part in parts], **({"unmarked": unmarked} if unmarked else {})}]
 
     def abort(self) -> None:
         for current in self._open.values():

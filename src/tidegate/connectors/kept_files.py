@@ -13,6 +13,7 @@ from tidegate.checkpoint.metadata import CheckpointMetadata, decode_metadata, me
 from tidegate.common.errors import CorruptFileError, RestoreError
 from tidegate.common.files import Files
 from tidegate.connectors.paths import join
+from tidegate.connectors.success_markers import without_marks
 from tidegate.state.snapshot import WRITER
 
 log = logging.getLogger(__name__)
@@ -57,7 +58,10 @@ class KeptFiles:
         operators = [operator for operator in metadata.operators if operator.uid_hash == self._sink_id]
         states = [state for operator in operators for state in operator.values(WRITER)]
         committables = [_unpack(packed) for operator in operators for packed in operator.committables]
-        return [*fragment_paths(states), *(join(item["directory"], item["hidden"]) for item in committables)]
+        return [
+            *fragment_paths(states),
+            *(join(item["directory"], item["hidden"]) for item in without_marks(committables)),
+        ]
 
 
 def fragment_paths(states: list[Any]) -> list[str]:

@@ -60,7 +60,8 @@ class RedisServer:
         if isinstance(error, kinds.AuthenticationError | kinds.AuthorizationError):
             return False
         away = (kinds.ConnectionError, kinds.TimeoutError, kinds.BusyLoadingError, kinds.ReadOnlyError, OSError)
-        return isinstance(error, (*away, kinds.OutOfMemoryError)) or "OOM" in str(error)
+        # MISCONF: it cannot write to its own disk, and refuses until it can.
+        return isinstance(error, (*away, kinds.OutOfMemoryError)) or any(no in str(error) for no in ("OOM", "MISCONF"))
 
     def problem(self, error: BaseException) -> TidegateError:
         """No message of the client's shows a password, and none of ours."""

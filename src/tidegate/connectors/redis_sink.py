@@ -49,9 +49,10 @@ _VERSION = 1
 GUARDED = """
 local last = redis.call('HGET', KEYS[1], ARGV[1])
 if last and last >= ARGV[2] then return 0 end
-local kind, at = ARGV[3], 4
+if ARGV[3] ~= '' and last ~= ARGV[3] then return redis.error_reply('the rows before these were not written') end
+local kind, at = ARGV[4], 5
 if kind == 'keys' then
-  redis.call('MSET', unpack(ARGV, 4))
+  redis.call('MSET', unpack(ARGV, 5))
 elseif kind == 'hashes' then
   while at < #ARGV do
     local count = tonumber(ARGV[at + 1])
@@ -59,14 +60,19 @@ elseif kind == 'hashes' then
     at = at + 2 + count
   end
 else
-  for i = 4, #ARGV, 3 do
+  for i = 5, #ARGV, 3 do
     local found
     if ARGV[i + 1] == '' then found = redis.pcall('GET', ARGV[i])
     else found = redis.pcall('HGET', ARGV[i], ARGV[i + 1]) end
     if type(found) == 'table' then return redis.error_reply('key ' .. ARGV[i] .. ': ' .. found.err) end
-    if found and not tonumber(found) then return redis.error_reply('key ' .. ARGV[i] .. ' holds no number') end
+    if found and not string.match(found, '^-?%d+$') then
+      return redis.error_reply('key ' .. ARGV[i] .. ' holds no whole number')
+    end
+    if (found and #found > 18) or #ARGV[i + 2] > 18 then
+      return redis.error_reply('key ' .. ARGV[i] .. ': a counter has at most 17 digits')
+    end
   end
-  for i = 4, #ARGV, 3 do
+  for i = 5, #ARGV, 3 do
     if ARGV[i + 1] == '' then redis.call('INCRBY', ARGV[i], ARGV[i + 2])
     else redis.call('HINCRBY', ARGV[i], ARGV[i + 1], ARGV[i + 2]) end
   end
@@ -75,7 +81,9 @@ redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return 1
 """
 """The version guard: rows and the version that has written them, in one step. A part that was written, or is older than one
-that was, changes nothing. Redis does not undo a script that fails half-way: counters are looked at before one is changed."""
+that was, changes nothing. The parts of a committable are sent in one go, so one may be refused (a key of another type, no room)
+and the next be taken: that must not happen, for its version would then say that both were written. So a part names the one before
+it. Redis does not undo a script that fails half-way: counters are looked at before one is changed."""
 
 
 class RedisKind(Enum):
@@ -284,11 +292,12 @@ class _RedisCommitter(Committer):
         if packed is None:
             return
         pipeline = self._client.pipeline(transaction=False)
+        before = ""
         for number, part in enumerate(msgspec.msgpack.decode(packed)):
             written = f"{committable['written']}.{number:06d}"
-            pipeline.eval(
-                GUARDED, 1, committable["marker"], committable["subtask"], written, committable["kind"], *part
-            )
+            guard = committable["marker"], committable["subtask"], written, before
+            pipeline.eval(GUARDED, 1, *guard, committable["kind"], *part)
+            before = written
         pipeline.execute()
 
     def _rows(self, committable: dict[str, Any]) -> bytes | None:

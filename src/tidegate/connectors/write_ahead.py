@@ -12,6 +12,7 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
@@ -19,6 +20,7 @@ import cloudpickle
 from tidegate.common import faults
 from tidegate.common.errors import CommitError, CorruptFileError, OutputLostError, RetryableCommitError
 from tidegate.common.files import FileHandle, Files, FileWriter
+from tidegate.connectors.directory_mark import mark_for
 from tidegate.operators.sink import (
     Committer,
     CommitterContext,
@@ -42,7 +44,8 @@ class CheckpointCommitter(ABC):
     upper half of an id is the attempt). Lives on the driver, and pickles with its sink."""
 
     def open(self, context: CommitterContext) -> None:
-        """Before the other calls, with the job's id, the sink's and a directory on checkpoint storage."""
+        """Before the other calls, with the job's id, the sink's and a directory on checkpoint storage. The job's id has a mark of
+        that directory in front: a job of the same id whose directory was deleted begins with the same ids, and is another one."""
 
     @abstractmethod
     def commit_checkpoint(self, subtask_index: int, checkpoint_id: int) -> None:
@@ -81,7 +84,7 @@ class DatabaseCheckpointCommitter(CheckpointCommitter):
         self._connect, self._mark = connect, mark
 
     def open(self, context: CommitterContext) -> None:
-        self._sink = f"{context.job_id} {context.sink_id}"[:200]
+        self._sink = f"{context.sink_id} {context.job_id}"[:200]
         columns = "sink varchar(200), subtask integer, attempt bigint, last bigint NOT NULL"
         self._ask(f"CREATE TABLE IF NOT EXISTS {_TABLE} ({columns}, PRIMARY KEY (sink, subtask, attempt))", ())
 
@@ -133,7 +136,7 @@ class GenericWriteAheadSink(Sink):
         return _KeepingWriter(context)
 
     def create_committer(self, context: CommitterContext) -> Committer:
-        self.committer.open(context)
+        self.committer.open(replace(context, job_id=f"{mark_for(context)} {context.job_id}"))
         return _SendingCommitter(self, context)
 
 

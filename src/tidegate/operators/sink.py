@@ -53,6 +53,7 @@ class WriterContext:
     attempt: str
     """Unique for each attempt of each task."""
     now_ms: int
+    """This task's time: never behind ``round_ms``."""
     staging: str
     """Directory on checkpoint storage for files of this sink (``taskowned/<sink_id>``); create it before use."""
     lease: int = 0
@@ -63,6 +64,8 @@ class WriterContext:
     savepoint: bool = False
     """A savepoint rides on this round. What a writer has open should come to its end: a savepoint may be restored when the job has
     long gone on, and whatever its writers went on with is another thing by then. Committables are, or are not, committed."""
+    round_ms: int = 0
+    """When the driver began the round, by its clock: the same in all subtasks."""
 
 
 def _always_ours() -> None:

@@ -74,7 +74,16 @@ class SinkRun:
         self._attempts += 1
         attempt = f"a{self._attempts}"
         return WriterContext(
-            "job", "sink", subtask, self.parallelism, self.round, checkpoint_id, attempt, self.now_ms, self._staging
+            job_id="job",
+            sink_id="sink",
+            subtask=subtask,
+            parallelism=self.parallelism,
+            round=self.round,
+            checkpoint_id=checkpoint_id,
+            attempt=attempt,
+            now_ms=self.now_ms,
+            staging=self._staging,
+            round_ms=self.now_ms,
         )
 
     def attempt(self, count: int, *, checkpoint: bool = False, end: bool = False) -> list[Prepared]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyarrow import table
 
-from tidegate.common import Row, Types
+from tidegate.common import Row, Types, faults
 from tidegate.common.errors import ConfigurationError, OutputLostError, RetryableCommitError
 from tidegate.connectors.delta_sink import DeltaSink
 from tidegate.testing.sink_contract import SinkContract
@@ -71,8 +71,34 @@ def test_one_commit_for_each_checkpoint_with_its_id(tmp_path: Path) -> None:
         run.step(3, checkpoint=number % 2 == 1)
     made = delta().DeltaTable(str(tmp_path / "table"))
     mark = (tmp_path / "s" / "directory-mark").read_text()
-    assert made.version() == 1 and made.transaction_version(f"tidegate:job:sink:{mark}") == 2
+    assert made.version() == 2, "the first version is the table without rows"
+    assert made.transaction_version(f"tidegate:job:sink:{mark}") == 2
     assert made.metadata().partition_columns == ["text"]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_two_drivers_commit_the_same_at_the_same_moment(tmp_path: Path, is_there: bool) -> None:
+    """One was paused behind its look at the table, and wakes up when the other has committed."""
+    run = SinkRun(DeltaSink(str(tmp_path / "table"), ROW), str(tmp_path / "s"), row)
+    if is_there:
+        run.step(4, checkpoint=True)
+    run.accept(run.attempt(5, checkpoint=True), 5)
+    run.complete()
+    other, woken = run._new_committer(), list[str]()
+
+    def hook(name: str, where: dict[str, Any]) -> None:
+        if name == "K3.delta.append" and not woken:
+            woken.append(name)
+            other.commit(list(run.pending))
+
+    faults.install(hook)
+    try:
+        with pytest.raises(RetryableCommitError, match="Concurrent transaction failed"):
+            run.committer.commit(list(run.pending))
+    finally:
+        faults.install(None)
+    run.commit()
+    assert woken and sorted(r.n for r in read(tmp_path)) == list(range(run.position))
 
 
 def test_a_table_without_the_column_is_refused(tmp_path: Path) -> None:

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_for_each_checkpoint import written_by_id
+from test_own_sinks import Journal, lines
 
-from tidegate.common.errors import RoundError, StorageError
+from tidegate.checkpoint.history import read_history
+from tidegate.common.errors import JobCancelledError, RoundError, StorageError
+from tidegate.common.files import Files
 from tidegate.connectors import for_each_checkpoint
 from tidegate.connectors.directory_mark import mark_for, mark_of
 from tidegate.connectors.for_each_checkpoint import ForEachCheckpointSink, kept_records
 from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.connectors.numbered import behind, with_numbers
+from tidegate.connectors.write_ahead import DatabaseCheckpointCommitter
 from tidegate.graph.transformation import FilterSpec, Input, Program, SinkSpec, SourceSpec, Transformation
 from tidegate.operators.rows import Ack
 from tidegate.operators.sink import CommitterContext, Sink, WriterContext
@@ -28,11 +35,11 @@ COUNT = 60
 
 
 class Engine(SimulatedEngine):
-    """Three records a round, checkpoints with some of them; a round fails if it is to."""
+    """Three records a round, checkpoints with some of them; a round fails if it is to, or the job is cancelled in one."""
 
-    def __init__(self, fails: int | None = None) -> None:
+    def __init__(self, fails: int | None = None, stops: int | None = None) -> None:
         super().__init__(seed=1)
-        self.rounds, self.fails = 0, fails
+        self.rounds, self.fails, self.stops = 0, fails, stops
         self.master: JobMaster | None = None
 
     def run(self, plan: RoundPlan) -> list[Ack]:
@@ -40,6 +47,8 @@ class Engine(SimulatedEngine):
         self.rounds += 1
         if self.rounds % 4 == 2:
             self.master.submit(TriggerCheckpoint())
+        if self.rounds == self.stops:
+            self.master.cancel()
         acks = super().run(plan)
         if self.rounds == self.fails:
             raise RoundError("The failure of this test")
@@ -51,7 +60,15 @@ def sparse(number: int) -> bool:
     return number // 3 % 4 == 0
 
 
-def run_job(sink: Sink, directory: Path, *, fails: int | None = None, mode: str = "EXACTLY_ONCE") -> None:
+def run_job(
+    sink: Sink,
+    directory: Path,
+    *,
+    fails: int | None = None,
+    stops: int | None = None,
+    mode: str = "EXACTLY_ONCE",
+    own: dict[str, str] | None = None,
+) -> None:
     numbers = Transformation(1, "numbers", SourceSpec(NumberSequenceSource(0, COUNT - 1)))
     some = Transformation(2, "some", FilterSpec(sparse), (Input(1),))
     written = Transformation(3, "sink", SinkSpec(sink), (Input(2),))
@@ -65,13 +82,16 @@ def run_job(sink: Sink, directory: Path, *, fails: int | None = None, mode: str 
         "parallelism.default": 2,
         "tidegate.job-id": "numbered",
         "execution.checkpointing.mode": mode,
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        **(own or {}),
     }
-    engine = Engine(fails)
+    engine = Engine(fails, stops)
     engine.master = JobMaster(
         Program("numbered", (numbers, some, written), keys), engine, local_root=f"{directory}/local"
     )
-    engine.master.run()
-    assert engine.rounds >= 20
+    with suppress(JobCancelledError):
+        engine.master.run()
+    assert engine.rounds >= 20 or stops is not None or own
 
 
 EXPECTED = [number for number in range(COUNT) if sparse(number)]
@@ -161,3 +181,29 @@ def test_a_mark_is_of_the_directory(tmp_path: Path) -> None:
     assert first == mark_for(committer) == mark_of(writer)
     shutil.rmtree(staging)
     assert mark_for(committer) == mark_of(writer) != first
+
+
+def test_a_database_tells_a_job_that_begins_anew_from_the_one_before_it(tmp_path: Path) -> None:
+    """Its directory was deleted, so its attempts and rounds have the numbers of before."""
+    path = str(tmp_path / "confirmations.db")
+    committer = DatabaseCheckpointCommitter(lambda: sqlite3.connect(path, timeout=60), "?")
+    for times in (1, 2):
+        run_job(Journal(tmp_path / "journal", committer), tmp_path)
+        assert Counter(lines(tmp_path / "journal")) == dict.fromkeys(EXPECTED, times)
+        shutil.rmtree(tmp_path / "checkpoints")
+
+
+@pytest.mark.parametrize("fails", [None, 1, 9])
+def test_a_job_that_goes_on_from_another_directory_uses_no_id_again(tmp_path: Path, fails: int | None) -> None:
+    """What the first job has written under an id is neither overwritten nor taken for the second one's."""
+    sink = ForEachCheckpointSink(written_by_id(tmp_path), None, idempotent=True)
+    run_job(sink, tmp_path, stops=13)
+    first = {int(file.name.partition("-")[2]): file.read_text() for file in tmp_path.glob("checkpoint-*")}
+    [latest] = (tmp_path / "checkpoints" / "numbered").glob("chk-*")
+    assert 0 < len(read_by_id(tmp_path)) < len(EXPECTED) and max(first) > 1
+    own = {"execution.state-recovery.path": str(latest), "tidegate.job-id": "second"}
+    run_job(sink, tmp_path, fails=fails, own=own)
+    assert read_by_id(tmp_path) == EXPECTED
+    assert {number: (tmp_path / f"checkpoint-{number}").read_text() for number in first} == first
+    history = read_history(Files(str(tmp_path / "checkpoints" / "second")))
+    assert min(entry.checkpoint_id for entry in history) > int(latest.name[4:])

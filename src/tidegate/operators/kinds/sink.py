@@ -62,6 +62,7 @@ class SinkOperator(CollectingOperator):
             lease=settings.lease,
             publishes=settings.publishes_rounds,
             savepoint=round.context.savepoint,
+            round_ms=round.context.now_ms,
         )
 
     def settle(self) -> None:

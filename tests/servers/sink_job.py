@@ -1,0 +1,253 @@
+"""The program of ``test_sinks_killed.py``: numbers into one sink. It starts drivers, one for each line it reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy, faults
+from tidegate.common.ids import new_token
+from tidegate.common.types import Row
+from tidegate.connectors import for_each_checkpoint
+from tidegate.connectors.delta_sink import DeltaSink
+from tidegate.connectors.redis_sink import RedisSink
+from tidegate.connectors.socket_source import SocketSource
+from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
+from tidegate.connectors.upsert import UpsertSink
+from tidegate.connectors.write_ahead import DatabaseCheckpointCommitter, GenericWriteAheadSink
+from tidegate.datastream import StreamExecutionEnvironment, executor
+from tidegate.datastream.connectors.base import DeliveryGuarantee
+from tidegate.datastream.connectors.file_system import (
+    BucketAssigner,
+    FileCompactor,
+    FileCompactStrategy,
+    FileSink,
+    RollingPolicy,
+)
+from tidegate.datastream.connectors.mysql import MySqlSink
+from tidegate.datastream.connectors.postgresql import PostgreSqlSink, Table
+from tidegate.datastream.formats.parquet import ParquetBulkWriters
+from tidegate.operators.sink import CommitterContext, GlobalCommitter, Prepared, Sink, SinkWriter, WriterContext
+from tidegate.runtime import master as _master  # noqa: F401
+from tidegate.testing import kill_hook
+from tidegate.testing.simulated_executor import SimulatedExecutor
+from tidegate.testing.sources import ScriptedSource
+
+COUNT, BUCKET = 400, 100
+ROW = Types.ROW_NAMED(["n"], [Types.LONG()])
+EXACTLY, AT_LEAST = DeliveryGuarantee.EXACTLY_ONCE, DeliveryGuarantee.AT_LEAST_ONCE
+
+
+class Renaming(TwoPhaseCommitSinkFunction):
+    """A transaction is a hidden file, and its commit gives it its name."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = Path(directory)
+
+    def begin_transaction(self) -> str:
+        self.directory.mkdir(exist_ok=True)
+        return new_token()
+
+    def _hidden(self, transaction: str) -> Path:
+        return self.directory / f".{transaction}"
+
+    def invoke(self, transaction: str, value: int, context: Any) -> None:
+        with self._hidden(transaction).open("a") as file:
+            file.write(f"{value}\n")
+
+    def pre_commit(self, transaction: str) -> None:
+        pass
+
+    def commit(self, transaction: str) -> None:
+        if not (self.directory / transaction).exists():
+            self._hidden(transaction).rename(self.directory / transaction)
+
+    def abort(self, transaction: str) -> None:
+        self._hidden(transaction).unlink(missing_ok=True)
+
+
+class Versions(Sink):
+    """Values travel in committables; the global committer writes one file for each checkpoint, whose name its first value gives."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
+        return _Values()
+
+    def create_global_committer(self, context: CommitterContext) -> GlobalCommitter:
+        return _Manifests(Path(self.directory))
+
+
+class _Values(SinkWriter):
+    def __init__(self) -> None:
+        self._values: list[int] = []
+
+    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+        self._values += values
+
+    def prepare_commit(self, end_of_input: bool) -> Prepared:
+        return Prepared([self._values] if self._values else [])
+
+
+class _Manifests(GlobalCommitter):
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def commit(self, committables: list[Any]) -> None:
+        self._directory.mkdir(exist_ok=True)
+        for (
+            values
+        ) in committables:  # each under its own name: the last checkpoint's may come together with the one before
+            hidden = self._directory / f".{values[0]}"
+            hidden.write_text("".join(f"{value}\n" for value in values))
+            hidden.rename(self._directory / str(values[0]))
+
+
+class Sending(GenericWriteAheadSink):
+    """Sending is by name, so a gap between sending and confirming does no harm."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(DatabaseCheckpointCommitter(lambda: sqlite3.connect(f"{directory}.db", timeout=60), "?"))
+        self.directory = Path(directory)
+
+    def send_values(self, values: list[Any], checkpoint_id: int, timestamp: int) -> bool:
+        self.directory.mkdir(exist_ok=True)
+        hidden = self.directory / f".{values[0]}"
+        hidden.write_text("".join(f"{value}\n" for value in values))
+        hidden.rename(self.directory / str(values[0]))
+        return True
+
+
+class Files(UpsertSink):
+    """A file for each key, replaced as a whole."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = Path(directory)
+
+    def key_of(self, value: int) -> int:
+        return value
+
+    def upsert(self, entries: dict[Any, Any], version: tuple[int, int]) -> None:
+        self.directory.mkdir(exist_ok=True)
+        for key, value in entries.items():
+            hidden = self.directory / f".{key}-{new_token()}"
+            hidden.write_text(f"{value}\n")
+            hidden.rename(self.directory / str(key))
+
+
+def files(said: dict[str, Any]) -> Sink:
+    builder = FileSink.for_row_format(f"{said['directory']}/out", Encoder.simple_string_encoder())
+    builder = builder.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).with_success_markers()
+    return builder.with_bucket_assigner(lambda n: f"b{int(n) // BUCKET}").build()
+
+
+def compacted(said: dict[str, Any]) -> Sink:
+    builder = FileSink.for_bulk_format(f"{said['directory']}/out", ParquetBulkWriters.for_row_type(ROW))  # type: ignore[arg-type]
+    strategy = FileCompactStrategy.builder().enable_compaction_on_checkpoint(2).build()
+    builder = builder.enable_compact(strategy, FileCompactor.concat_file_compactor())
+    return builder.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner()).build()
+
+
+def table(said: dict[str, Any]) -> Sink:
+    kind = PostgreSqlSink if said["kind"].startswith("postgresql") else MySqlSink
+    if said["kind"].endswith("upsert"):
+        return kind(said["url"], Table(said["table"], ["id"], ["id"]), to_rows=_one(said), delivery=AT_LEAST)
+    return kind(said["url"], Table(said["table"], ["id"]), to_rows=_one(said), delivery=EXACTLY)
+
+
+def _one(said: dict[str, Any]) -> Callable[[int], list[Any]]:
+    return lambda n: [(said["table"], (n,))]
+
+
+def by_id(said: dict[str, Any]) -> Sink:
+    def frame_of(files: list[str], type_info: Any) -> list[Any]:
+        return [record for file in files for record in for_each_checkpoint.kept_records(file)]
+
+    def write(frame: list[Any], number: int) -> None:
+        out = Path(said["directory"]) / "out"
+        out.mkdir(exist_ok=True)
+        (out / f".{number}").write_text("".join(f"{n}\n" for n in frame))
+        (out / f".{number}").rename(out / str(number))
+
+    for_each_checkpoint.dataframe_of = frame_of  # no Spark here
+    return for_each_checkpoint.ForEachCheckpointSink(write, None, idempotent=True)
+
+
+KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "files": files,
+    "compacted": compacted,
+    "two-phase": lambda said: Renaming(f"{said['directory']}/out"),
+    "global": lambda said: Versions(f"{said['directory']}/out"),
+    "write-ahead": lambda said: Sending(f"{said['directory']}/out"),
+    "upsert": lambda said: Files(f"{said['directory']}/out"),
+    "for-each": by_id,
+    "delta": lambda said: DeltaSink(f"{said['directory']}/out", ROW),
+    "postgresql": table,
+    "postgresql upsert": table,
+    "mariadb": table,
+    "mariadb upsert": table,
+    "redis": lambda said: RedisSink.increments(said["url"], lambda n: said["table"], field=lambda n: n),
+    "redis at once": lambda said: RedisSink.hashes(
+        said["url"], lambda n: said["table"], lambda n: {n: 1}, at_once=True
+    ),
+}
+
+
+def main(said: dict[str, Any]) -> None:
+    executor._registered["simulated"] = SimulatedExecutor
+    directory, kind = said["directory"], said["kind"]
+    keys = {
+        "execution.target": "simulated",
+        "execution.checkpointing.dir": f"{directory}/checkpoints",
+        "execution.checkpointing.interval": "10",
+        "restart-strategy.type": "none",
+        "tidegate.round.max-records": "8",
+        "tidegate.job-id": "killed",
+        "parallelism.default": "2",
+    }
+    configuration = Configuration()
+    for key, value in keys.items():
+        configuration.set_string(key, value)
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    source: Any = ScriptedSource(*[list(range(split, COUNT, 2)) for split in range(2)])
+    if "port" in said:
+        source = SocketSource("127.0.0.1", said["port"], write_ahead=True)
+    numbers = Types.STRING() if "port" in said else Types.LONG()
+    stream: Any = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers", numbers).uid("numbers")
+    if kind in ("compacted", "delta"):
+        stream = stream.map(lambda n: Row(n=n), ROW).uid("rows")
+    sink = KINDS[kind](said)
+    (stream.sink_to(sink) if isinstance(sink, Sink) else stream.add_sink(sink)).uid("sink")
+    env.execute("killed")
+
+
+def _become_driver(said: dict[str, Any], log: str, environment: dict[str, str]) -> NoReturn:
+    os.environ.update(environment)
+    stream = os.open(log, os.O_WRONLY | os.O_CREAT)
+    for number in (1, 2):
+        os.dup2(stream, number)
+    faults.install(kill_hook.hook)
+    code = 1
+    try:
+        main(said)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        said, log, environment = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            _become_driver(said, log, environment)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
