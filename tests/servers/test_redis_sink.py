@@ -13,6 +13,7 @@ from server import Server
 
 from tidegate.common import faults
 from tidegate.common.errors import (
+    AccessError,
     ArgumentTypeError,
     CommitError,
     ConfigurationError,
@@ -148,7 +149,7 @@ def test_a_key_of_another_type_is_named_and_nothing_is_counted_twice(
     run.parallelism = 1
     run.accept(run.attempt(9, checkpoint=True), 9)
     for _ in range(2):
-        with pytest.raises(CommitError, match="key c1 holds no number"):
+        with pytest.raises(CommitError, match="found: ResponseError: key c1 holds no number"):
             run.committer.commit(list(run.pending))
     assert client.get("c0") is None
     client.delete("c1")
@@ -188,7 +189,7 @@ def test_increments_are_never_written_at_once() -> None:
 
 
 def test_a_wrong_password_is_told_before_the_start_and_not_shown(server: Server) -> None:
-    with pytest.raises(ConfigurationError, match="refuses the user or the password") as error:
+    with pytest.raises(AccessError, match="refuses the user or the password") as error:
         RedisSink.keys(url_of(server, "another-secret"), str, str).validate()
     assert "another-secret" not in f"{error.value}{error.value!r}"
     sink = RedisSink.keys(url_of(server), str, str)

@@ -56,13 +56,27 @@ def test_a_row_that_violates_a_constraint_is_named_with_its_key(target: Target, 
     target.ask(f"INSERT INTO {table} VALUES (7, 1)")
     sink = target.sink(Table(table, ["id", "amount"]))
     doubled = refused(sink, tmp_path / "a", (1, 1), (7, 2))
-    assert "constraint" in doubled and "7" in doubled and ("_pkey" in doubled or "PRIMARY" in doubled)
+    assert f"constraint of {table}" in doubled and "row id=7, amount=2" in doubled
+    assert "_pkey" in doubled or "PRIMARY" in doubled
     negative = refused(sink, tmp_path / "b", (1, 1), (2, -5))
-    assert "positive" in negative and "filter or correct" in negative
-    assert not target.is_postgresql or "row 2 | -5" in negative
-    empty = refused(sink, tmp_path / "c", (3, None))
-    assert "amount" in empty and "null" in empty.lower()
+    assert "positive" in negative and "row id=2, amount=-5" in negative and "filter or correct" in negative
+    empty = refused(sink, tmp_path / "c", (1, 1), (3, None))
+    assert "amount" in empty and "null" in empty.lower() and "row id=3, amount=" in empty
     assert target.rows(table) == [(7, 1)] and target.prepared() == []
+
+
+def test_upserts_that_violate_a_constraint_are_named_with_their_key(target: Target, tmp_path: Path) -> None:
+    known = target.new_table("name varchar(9) PRIMARY KEY")
+    table = target.new_table(
+        "id bigint PRIMARY KEY, amount int NOT NULL, owner varchar(9), CONSTRAINT positive CHECK (amount > 0), "
+        f"CONSTRAINT owned FOREIGN KEY (owner) REFERENCES {known} (name)"
+    )
+    sink = target.sink(Table(table, ["amount", "id", "owner"], key=["id"]))
+    for number, (row, name) in enumerate([((-5, 2, None), "positive"), ((None, 2, None), "amount"), ((1, 2, "x'), \\"), "owned")]):
+        message = refused(sink, tmp_path / str(number), (1, 1, None), row)
+        assert name in message and f"constraint of {table}" in message
+        assert "row id=2, amount=" in message
+    assert target.rows(table) == [] and target.prepared() == []
 
 
 def test_a_value_of_the_wrong_type_is_named_with_column_and_key(target: Target, tmp_path: Path) -> None:
@@ -70,7 +84,8 @@ def test_a_value_of_the_wrong_type_is_named_with_column_and_key(target: Target, 
     sink = target.sink(Table(table, ["id", "amount"], key=["id"]))
     message = refused(sink, tmp_path / "a", (1, 1), (2, "many"))
     assert f"Column amount of {table} is int" in message and "id=2" in message and "str 'many'" in message
-    assert "does not fit" in refused(sink, tmp_path / "b", (1, 1), (2, 1 << 40))
+    large = refused(sink, tmp_path / "b", (1, 1), (2, 1 << 40), (3, 3))
+    assert "does not fit" in large and f"row id=2, amount={1 << 40}" in large
     assert "has 2 fields: id, amount" in refused(sink, tmp_path / "c", (1, 2, 3))
     assert "no 'amount' in" in refused(sink, tmp_path / "d", {"id": 1})
     assert "is a tuple, a list, a Row or a dict" in refused(sink, tmp_path / "e", 5)
@@ -84,7 +99,7 @@ def test_a_text_that_is_too_long_is_refused_and_never_cut(target: Target, tmp_pa
             table = target.new_table(f"id int PRIMARY KEY, label {column}")
             sink = target.sink(Table(table, ["id", "label"], key))
             message = refused(sink, tmp_path / f"{number}{len(key)}", (1, "abc"), (2, "abcd"))
-            assert "A value does not fit its column" in message
+            assert "A value does not fit its column" in message and "row id=2, label=" in message and "abcd" in message
             assert target.rows(table) == []
             run = run_of(sink, tmp_path / f"fits{number}{len(key)}", [(1, "abc")])
             run.step(1, checkpoint=True)
@@ -174,6 +189,8 @@ def test_a_server_that_is_down_and_a_wrong_password(
     wrong = target.url.replace(databases.PASSWORD, "planted-wrong")
     with pytest.raises(AccessError) as refused:
         target.sink(table, url=wrong).validate()
+    with pytest.raises(ConfigurationError, match="The database of the sink must be there"):
+        target.sink(table, url=f"{target.url.rpartition('/')[0]}/nowhere").validate()
     closed = target.url.replace(str(target.server.port), "1")
     with pytest.raises(ServiceError, match="The database must answer") as down:
         target.sink(table, url=closed).validate()
