@@ -71,9 +71,7 @@ def main(count: int) -> None:
                 "sink, upserts": way("keyed", lambda: through_sink(url, keyed, rows)),
             }
             note = "Upserts go into a table with a primary key, the others into one without."
-            compare(
-                "postgresql-rows", "Rows into PostgreSQL", count, ways, {"sink, new rows": "plain COPY"}, [note]
-            )
+            compare("postgresql-rows", "Rows into PostgreSQL", count, ways, {"sink, new rows": "plain COPY"}, [note])
 
 
 if __name__ == "__main__":

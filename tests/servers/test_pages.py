@@ -25,7 +25,9 @@ def blocks(page: str, language: str) -> list[str]:
     return found
 
 
-def test_the_programs_of_a_page(target: Target, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_programs_of_a_page(
+    target: Target, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = (DOCS / f"{target.server.name}.md").read_text()
     address = re.search(r'"(\w+://shop@db\.example:\d+/shop)"', page)
     assert address is not None

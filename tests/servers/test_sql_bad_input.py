@@ -14,6 +14,7 @@ import pytest
 from psycopg import errors
 from sql_cases import Target
 
+from tidegate.common import faults
 from tidegate.common.errors import (
     AccessError,
     ArgumentTypeError,
@@ -72,7 +73,9 @@ def test_upserts_that_violate_a_constraint_are_named_with_their_key(target: Targ
         f"CONSTRAINT owned FOREIGN KEY (owner) REFERENCES {known} (name)"
     )
     sink = target.sink(Table(table, ["amount", "id", "owner"], key=["id"]))
-    for number, (row, name) in enumerate([((-5, 2, None), "positive"), ((None, 2, None), "amount"), ((1, 2, "x'), \\"), "owned")]):
+    for number, (row, name) in enumerate(
+        [((-5, 2, None), "positive"), ((None, 2, None), "amount"), ((1, 2, "x'), \\"), "owned")]
+    ):
         message = refused(sink, tmp_path / str(number), (1, 1, None), row)
         assert name in message and f"constraint of {table}" in message
         assert "row id=2, amount=" in message
@@ -212,6 +215,37 @@ def test_a_transaction_that_somebody_rolled_back_fails_the_job_by_name(target: T
         run.commit()
     assert "of 1 rows" in str(caught.value) and not caught.value.restart_helps
     run.committer.close()
+
+
+def test_a_session_that_the_server_ends_takes_its_transaction_with_it(target: Target, tmp_path: Path) -> None:
+    """By an administrator, or a limit of the server's: the round is declined, nothing is seen, and the next one has it all."""
+    table = target.new_table()
+    run = run_of(target.sink(Table(table, ["id", "label"])), tmp_path, [(1, "a"), (2, "b")])
+    ended: list[str] = []
+
+    def end_sessions(point: str, _: dict[str, Any]) -> None:
+        if point == "K1.sql.written" and not ended:
+            ended.append(point)
+            target.end_other_sessions()
+
+    faults.install(end_sessions)
+    try:
+        with pytest.raises(ServiceError, match="The database must answer") as caught:
+            run.attempt(2, checkpoint=True)
+    finally:
+        faults.install(None)
+    assert ended and caught.value.restart_helps and databases.PASSWORD not in str(caught.value)
+    assert target.rows(table) == [] and target.prepared() == []
+    run.step(2, checkpoint=True)
+    run.committer.close()
+    assert target.rows(table) == [(1, "a"), (2, "b")]
+
+
+def test_what_a_transaction_that_mariadb_has_rolled_back_means() -> None:
+    """In a deadlock, at its time limit: the statement behind it is told so."""
+    problem = of_mysql(pymysql.err.OperationalError(1402, "XA_RBROLLBACK: Transaction branch was rolled back"), "there")
+    assert type(problem) is ServiceError and problem.restart_helps
+    assert "must last until its checkpoint is complete" in str(problem) and "XA_RBROLLBACK" in str(problem)
 
 
 def test_a_lock_that_is_not_given_has_a_clear_message(target: Target, tmp_path: Path) -> None:

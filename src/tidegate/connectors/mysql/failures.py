@@ -75,4 +75,9 @@ def translated(error: pymysql.Error, where: str, table: str = "its table", row: 
         )
     if isinstance(error, pymysql.err.ProgrammingError | pymysql.err.NotSupportedError):
         return ConfigurationError("The database refuses a statement of the sink", where=where, found=found)
-    return ServiceError("The database must answer", where=where, found=found, cure="see whether the server is up, and host and port are right")
+    return ServiceError(
+        "The database must answer",
+        where=where,
+        found=found,
+        cure="see whether the server is up, and host and port are right",
+    )

@@ -86,7 +86,12 @@ def translated(
         )
     if isinstance(error, psycopg.ProgrammingError | psycopg.NotSupportedError):
         return ConfigurationError("The database refuses a statement of the sink", where=where, found=found)
-    return ServiceError("The database must answer", where=where, found=found, cure="see whether the server is up, and host and port are right")
+    return ServiceError(
+        "The database must answer",
+        where=where,
+        found=found,
+        cure="see whether the server is up, and host and port are right",
+    )
 
 
 def _found(error: psycopg.Error) -> str:
