@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,18 +18,13 @@ import psycopg
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
 
 from databases import postgresql, postgresql_url
+from sink_rows import Way, compare
 
 from tidegate.datastream.connectors.postgresql import PostgreSqlSink, Table
 from tidegate.testing.sink_run import SinkRun
 
-BATCH, RUNS = 5_000, 3
+BATCH = 5_000
 COLUMNS = ["id", "customer", "amount", "price"]
-
-
-def timed(work: Callable[[], None]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
 
 
 def plain(url: str, table: str, rows: list[tuple[object, ...]]) -> None:
@@ -63,20 +57,21 @@ def main(count: int) -> None:
                 connection.execute(f"CREATE TABLE {name} (id bigint{unique}, customer text, amount int, price float8)")
             bulk, keyed = Table("bulk", COLUMNS), Table("keyed", COLUMNS, key=["id"])
             PostgreSqlSink(url, bulk, keyed, to_rows=lambda _: []).validate()
-            ways: dict[str, tuple[str, Callable[[], None]]] = {
-                "plain COPY": ("plain", lambda: plain(url, "plain", rows)),
-                "sink, new rows": ("bulk", lambda: through_sink(url, bulk, rows)),
-                "sink, upserts": ("keyed", lambda: through_sink(url, keyed, rows)),
-            }
-            best = dict.fromkeys(ways, float("inf"))
-            for _ in range(RUNS):
-                for name, (table, way) in ways.items():
-                    connection.execute("TRUNCATE plain, bulk, keyed")
-                    best[name] = min(best[name], timed(way))
+
+            def way(table: str, work: Callable[[], None]) -> Way:
+                def check() -> None:
                     [(found,)] = connection.execute(f"SELECT count(*) FROM {table}").fetchall()
-                    assert found == count, (name, found)
-    for name, seconds in best.items():
-        print(f"{name:16} {count / seconds:12,.0f} rows/s   {best['plain COPY'] / seconds:5.2f} of plain COPY")
+                    assert found == count, (table, found)
+
+                return Way(work, lambda: connection.execute("TRUNCATE plain, bulk, keyed"), check)
+
+            ways = {
+                "plain COPY": way("plain", lambda: plain(url, "plain", rows)),
+                "sink, new rows": way("bulk", lambda: through_sink(url, bulk, rows)),
+                "sink, upserts": way("keyed", lambda: through_sink(url, keyed, rows)),
+            }
+            note = "Upserts go into a table with a primary key, the others into one without."
+            compare("postgresql-rows", "Rows into PostgreSQL", count, ways, {"sink, new rows": "plain COPY"}, [note])
 
 
 if __name__ == "__main__":

@@ -129,21 +129,37 @@ def picture(title: str, crashed: Pipeline) -> Iterator[str]:
         cut = crashed.cut[operator]
         yield f"  {operator:<7}" + " ".join([*cells[:cut], "|", *cells[cut:]])
     verdict = "right" if (counted, added) == RIGHT else f"WRONG, it is {RIGHT[0]} and {RIGHT[1]}"
-    yield f"  after the crash: {counted} numbers, total {added}: {verdict}"
+    yield f"  {why(crashed)}"
+    yield f"  In the end: {counted} numbers, total {added}: {verdict}"
+
+
+def why(crashed: Pipeline) -> str:
+    """In words what the restore does to the numbers."""
+    wrong = {"lost": "{} never gets {}", "twice": "{} gets {} again"}
+    said = []
+    for operator in crashed.done:
+        for what, text in wrong.items():
+            numbers = [str(n) for n in range(1, LAST + 1) if fate(crashed, operator, n) == what]
+            if numbers:
+                said.append(text.format(operator, " ".join(numbers)))
+    follows = "; ".join(said) or "so does everybody else"
+    return f"The source goes on with {crashed.cut['source'] + 1}: {follows}."
 
 
 def svg() -> str:
     """Both pictures."""
     parts = [
-        '<svg xmlns="http://www.w3.org/2000/svg" width="640" height="330" font-family="sans-serif" font-size="13">',
-        '<rect width="640" height="330" fill="#ffffff"/>',
+        '<svg xmlns="http://www.w3.org/2000/svg" width="640" height="420" font-family="sans-serif" font-size="13">',
+        '<rect width="640" height="420" fill="#ffffff"/>',
+        '<text x="20" y="24">The numbers 1 to 12 go from the source to count, and on to total. Snapshot, crash, restore.</text>',
     ]
-    rows = (("Copied one after the other", naive()), ("Cut by a barrier", with_barriers()))
-    for place, (title, crashed) in enumerate(rows):
-        parts += _svg_picture(title, crashed, 20 + place * 150)
-    parts.append(
-        '<text x="20" y="318" fill="#555555">bar: state copied here; green: counts once; white: lost; red: counts twice</text>'
+    rows = (
+        ("Without barriers: each state is copied when somebody comes by", naive()),
+        ("With a barrier behind 6: each state is copied as the barrier passes", with_barriers()),
     )
+    for place, (title, crashed) in enumerate(rows):
+        parts += _svg_picture(title, crashed, 60 + place * 170)
+    parts += _svg_legend(402)
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -160,7 +176,18 @@ def _svg_picture(title: str, crashed: Pipeline, top: int) -> Iterator[str]:
             yield f'<text x="{x + 17}" y="{y + 16}" text-anchor="middle">{number}</text>'
         x = 80 + crashed.cut[operator] * 42 - 4
         yield f'<line x1="{x}" y1="{y - 3}" x2="{x}" y2="{y + 25}" stroke="#1b4f9c" stroke-width="3"/>'
-    yield f'<text x="80" y="{top + 120}">after the crash: {counted} numbers, total {added}: {verdict}</text>'
+    yield f'<text x="80" y="{top + 120}">{why(crashed)}</text>'
+    yield f'<text x="80" y="{top + 138}" font-weight="bold">In the end: {counted} numbers, total {added}: {verdict}</text>'
+
+
+def _svg_legend(y: int) -> Iterator[str]:
+    yield f'<line x1="24" y1="{y - 13}" x2="24" y2="{y + 3}" stroke="#1b4f9c" stroke-width="3"/>'
+    yield f'<text x="32" y="{y}" fill="#555555">state copied here</text>'
+    for x, (text, colour) in zip(
+        (180, 310, 400), zip(("counts once", "lost", "counts twice"), _COLOURS.values(), strict=True), strict=True
+    ):
+        yield f'<rect x="{x}" y="{y - 12}" width="20" height="14" rx="3" fill="{colour}" stroke="#555555"/>'
+        yield f'<text x="{x + 26}" y="{y}" fill="#555555">{text}</text>'
 
 
 def main() -> None:
@@ -168,13 +195,12 @@ def main() -> None:
         with open(sys.argv[1], "w") as stream:
             stream.write(svg())
         return
-    print(
-        f"A source sends 1 to {LAST}; they are counted, then added up. A snapshot is taken meanwhile; then a crash.\n"
-    )
-    print("\n".join(picture("Each state copied when somebody came by:", naive())))
+    print(f"A source sends the numbers 1 to {LAST}. count counts them and hands them on,")
+    print("total adds them up. Meanwhile a snapshot is taken; all crash, and go on from it.")
+    print("  | state copied here    - lost by the restore    + counted twice\n")
+    print("\n".join(picture("Without barriers: each state is copied when somebody comes by", naive())))
     print()
-    print("\n".join(picture("A barrier behind 6, each state copied as it passes:", with_barriers())))
-    print("\n  | state copied here    - lost by the restore    + counted twice")
+    print("\n".join(picture("With a barrier behind 6: each state is copied as the barrier passes", with_barriers())))
 
 
 if __name__ == "__main__":

@@ -74,6 +74,20 @@ class Target:
                 text = data if isinstance(data, str) else bytes(data).decode()
                 self.ask(f"XA ROLLBACK '{text[:first]}','{text[first:]}'")
 
+    def end_other_sessions(self) -> None:
+        """As an administrator would, of everybody but the one who asks."""
+        if self.is_postgresql:
+            self.ask(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND usename = 'tide'"
+            )
+            return
+        with closing(databases.connect_mariadb(self.server)) as connection, connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT id FROM information_schema.processlist WHERE user = 'tide' AND id <> CONNECTION_ID()"
+            )
+            for (number,) in cursor.fetchall():
+                cursor.execute(f"KILL CONNECTION {number}")
+
 
 @pytest.fixture(params=["postgresql", "mariadb"])
 def target(request: pytest.FixtureRequest) -> Target:

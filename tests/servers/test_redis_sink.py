@@ -13,6 +13,7 @@ from server import Server
 
 from tidegate.common import faults
 from tidegate.common.errors import (
+    AccessError,
     ArgumentTypeError,
     CommitError,
     ConfigurationError,
@@ -225,7 +226,7 @@ def test_increments_are_never_written_at_once() -> None:
 
 
 def test_a_wrong_password_is_told_before_the_start_and_not_shown(server: Server) -> None:
-    with pytest.raises(ConfigurationError, match="refuses the user or the password") as error:
+    with pytest.raises(AccessError, match="refuses the user or the password") as error:
         RedisSink.keys(url_of(server, "another-secret"), str, str).validate()
     assert "another-secret" not in f"{error.value}{error.value!r}"
     sink = RedisSink.keys(url_of(server), str, str)

@@ -14,6 +14,7 @@ import pytest
 from psycopg import errors
 from sql_cases import Target
 
+from tidegate.common import faults
 from tidegate.common.errors import (
     AccessError,
     ArgumentTypeError,
@@ -56,13 +57,29 @@ def test_a_row_that_violates_a_constraint_is_named_with_its_key(target: Target, 
     target.ask(f"INSERT INTO {table} VALUES (7, 1)")
     sink = target.sink(Table(table, ["id", "amount"]))
     doubled = refused(sink, tmp_path / "a", (1, 1), (7, 2))
-    assert "constraint" in doubled and "7" in doubled and ("_pkey" in doubled or "PRIMARY" in doubled)
+    assert f"constraint of {table}" in doubled and "row id=7, amount=2" in doubled
+    assert "_pkey" in doubled or "PRIMARY" in doubled
     negative = refused(sink, tmp_path / "b", (1, 1), (2, -5))
-    assert "positive" in negative and "filter or correct" in negative
-    assert not target.is_postgresql or "row 2 | -5" in negative
-    empty = refused(sink, tmp_path / "c", (3, None))
-    assert "amount" in empty and "null" in empty.lower()
+    assert "positive" in negative and "row id=2, amount=-5" in negative and "filter or correct" in negative
+    empty = refused(sink, tmp_path / "c", (1, 1), (3, None))
+    assert "amount" in empty and "null" in empty.lower() and "row id=3, amount=" in empty
     assert target.rows(table) == [(7, 1)] and target.prepared() == []
+
+
+def test_upserts_that_violate_a_constraint_are_named_with_their_key(target: Target, tmp_path: Path) -> None:
+    known = target.new_table("name varchar(9) PRIMARY KEY")
+    table = target.new_table(
+        "id bigint PRIMARY KEY, amount int NOT NULL, owner varchar(9), CONSTRAINT positive CHECK (amount > 0), "
+        f"CONSTRAINT owned FOREIGN KEY (owner) REFERENCES {known} (name)"
+    )
+    sink = target.sink(Table(table, ["amount", "id", "owner"], key=["id"]))
+    for number, (row, name) in enumerate(
+        [((-5, 2, None), "positive"), ((None, 2, None), "amount"), ((1, 2, "x'), \\"), "owned")]
+    ):
+        message = refused(sink, tmp_path / str(number), (1, 1, None), row)
+        assert name in message and f"constraint of {table}" in message
+        assert "row id=2, amount=" in message
+    assert target.rows(table) == [] and target.prepared() == []
 
 
 def test_a_value_of_the_wrong_type_is_named_with_column_and_key(target: Target, tmp_path: Path) -> None:
@@ -70,7 +87,8 @@ def test_a_value_of_the_wrong_type_is_named_with_column_and_key(target: Target, 
     sink = target.sink(Table(table, ["id", "amount"], key=["id"]))
     message = refused(sink, tmp_path / "a", (1, 1), (2, "many"))
     assert f"Column amount of {table} is int" in message and "id=2" in message and "str 'many'" in message
-    assert "does not fit" in refused(sink, tmp_path / "b", (1, 1), (2, 1 << 40))
+    large = refused(sink, tmp_path / "b", (1, 1), (2, 1 << 40), (3, 3))
+    assert "does not fit" in large and f"row id=2, amount={1 << 40}" in large
     assert "has 2 fields: id, amount" in refused(sink, tmp_path / "c", (1, 2, 3))
     assert "no 'amount' in" in refused(sink, tmp_path / "d", {"id": 1})
     assert "is a tuple, a list, a Row or a dict" in refused(sink, tmp_path / "e", 5)
@@ -84,7 +102,7 @@ def test_a_text_that_is_too_long_is_refused_and_never_cut(target: Target, tmp_pa
             table = target.new_table(f"id int PRIMARY KEY, label {column}")
             sink = target.sink(Table(table, ["id", "label"], key))
             message = refused(sink, tmp_path / f"{number}{len(key)}", (1, "abc"), (2, "abcd"))
-            assert "A value does not fit its column" in message
+            assert "A value does not fit its column" in message and "row id=2, label=" in message and "abcd" in message
             assert target.rows(table) == []
             run = run_of(sink, tmp_path / f"fits{number}{len(key)}", [(1, "abc")])
             run.step(1, checkpoint=True)
@@ -174,6 +192,8 @@ def test_a_server_that_is_down_and_a_wrong_password(
     wrong = target.url.replace(databases.PASSWORD, "planted-wrong")
     with pytest.raises(AccessError) as refused:
         target.sink(table, url=wrong).validate()
+    with pytest.raises(ConfigurationError, match="The database of the sink must be there"):
+        target.sink(table, url=f"{target.url.rpartition('/')[0]}/nowhere").validate()
     closed = target.url.replace(str(target.server.port), "1")
     with pytest.raises(ServiceError, match="The database must answer") as down:
         target.sink(table, url=closed).validate()
@@ -195,6 +215,37 @@ def test_a_transaction_that_somebody_rolled_back_fails_the_job_by_name(target: T
         run.commit()
     assert "of 1 rows" in str(caught.value) and not caught.value.restart_helps
     run.committer.close()
+
+
+def test_a_session_that_the_server_ends_takes_its_transaction_with_it(target: Target, tmp_path: Path) -> None:
+    """By an administrator, or a limit of the server's: the round is declined, nothing is seen, and the next one has it all."""
+    table = target.new_table()
+    run = run_of(target.sink(Table(table, ["id", "label"])), tmp_path, [(1, "a"), (2, "b")])
+    ended: list[str] = []
+
+    def end_sessions(point: str, _: dict[str, Any]) -> None:
+        if point == "K1.sql.written" and not ended:
+            ended.append(point)
+            target.end_other_sessions()
+
+    faults.install(end_sessions)
+    try:
+        with pytest.raises(ServiceError, match="The database must answer") as caught:
+            run.attempt(2, checkpoint=True)
+    finally:
+        faults.install(None)
+    assert ended and caught.value.restart_helps and databases.PASSWORD not in str(caught.value)
+    assert target.rows(table) == [] and target.prepared() == []
+    run.step(2, checkpoint=True)
+    run.committer.close()
+    assert target.rows(table) == [(1, "a"), (2, "b")]
+
+
+def test_what_a_transaction_that_mariadb_has_rolled_back_means() -> None:
+    """In a deadlock, at its time limit: the statement behind it is told so."""
+    problem = of_mysql(pymysql.err.OperationalError(1402, "XA_RBROLLBACK: Transaction branch was rolled back"), "there")
+    assert type(problem) is ServiceError and problem.restart_helps
+    assert "must last until its checkpoint is complete" in str(problem) and "XA_RBROLLBACK" in str(problem)
 
 
 def test_a_lock_that_is_not_given_has_a_clear_message(target: Target, tmp_path: Path) -> None:

@@ -85,8 +85,10 @@ def explained(program: Program) -> Iterator[str]:
     yield f"guarantee: {guarantee}"
     yield from (f"  {line}" for line in guarantee.lines())
     yield from _levels(graph)
-    yield "functions:"
-    for operator, function, how, reason in explain_functions(graph):
+    functions = explain_functions(graph)
+    if functions:
+        yield "functions:"
+    for operator, function, how, reason in functions:
         yield f"  {operator}: {function} is {how}{f' ({reason})' if reason else ''}"
 
 

@@ -25,6 +25,7 @@ class RowKind(Enum):
 
 _SHORT = ("+I", "-U", "+U", "-D")
 _KINDS = tuple(RowKind)
+_INSERT = RowKind.INSERT  # to reach it through its class costs as much as a field
 
 
 class Row:
@@ -38,15 +39,19 @@ class Row:
     __slots__ = ("_fields", "_kind", "_values")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        if args and kwargs:
+        self._kind: RowKind = _INSERT
+        self._fields: list[str] | None
+        self._values: list[Any]
+        if not kwargs:
+            self._fields, self._values = None, list(args)
+            return
+        if args:
             raise ProgramError(
                 "A Row has either positional fields or named ones",
                 found=f"{len(args)} positional and {len(kwargs)} named",
                 cure="name all fields, or none",
             )
-        self._kind: RowKind = RowKind.INSERT
-        self._fields: list[str] | None = list(kwargs) if kwargs else None
-        self._values: list[Any] = list(kwargs.values()) if kwargs else list(args)
+        self._fields, self._values = list(kwargs), list(kwargs.values())
 
     @staticmethod
     def of_kind(row_kind: RowKind, *args: Any, **kwargs: Any) -> Row:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from tidegate.common import faults
+from tidegate.common import faults, secrets
 from tidegate.common.data_types import row_of
 from tidegate.common.errors import CommitError, ConfigurationError, OutputLostError, RetryableCommitError
 from tidegate.common.files import FileHandle, Files
@@ -29,6 +30,8 @@ from tidegate.operators.sink import (
 )
 
 _STAGED = "batches"
+_SECRET = re.compile("secret|token|password|account_key|sas_key", re.IGNORECASE)
+"""Names of options of an object store that are in no file of ours."""
 _LENGTH = struct.Struct(">Q")
 
 
@@ -54,6 +57,7 @@ class DeltaSink(Sink):
     ) -> None:
         self.path, self.row_type = path, row_of("DeltaSink", row_type)
         self.partition_by, self.storage_options = list(partition_by), storage_options
+        secrets.hide(text for name, text in (storage_options or {}).items() if _SECRET.search(name))
         unknown = set(self.partition_by) - set(self.row_type.get_field_names())
         if unknown:
             raise ConfigurationError(

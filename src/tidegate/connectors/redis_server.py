@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tidegate.common import secrets
-from tidegate.common.errors import ConfigurationError, ServiceError, TidegateError
+from tidegate.common.errors import AccessError, ConfigurationError, ServiceError, TidegateError
 
 _TIMEOUT_S = 10.0
 
@@ -68,8 +68,11 @@ class RedisServer:
         kinds = self._library().exceptions
         text = f"{type(error).__name__}: {error}"
         if isinstance(error, kinds.AuthenticationError | kinds.AuthorizationError):
-            return ConfigurationError(
-                "The Redis server refuses the user or the password", where=str(self), found=text, cure="check the URL"
+            return AccessError(
+                "The Redis server must let the sink in",
+                where=str(self),
+                found=f"it refuses the user or the password: {text}",
+                cure="check user and password of the URL, and what the user may do (ACL GETUSER)",
             )
         if self.is_away(error):
             return ServiceError(

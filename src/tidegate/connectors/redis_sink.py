@@ -44,6 +44,8 @@ _PART = 1_000
 _INLINE = 1 << 15
 """Bytes up to which the rows of a round are kept in the checkpoint itself, and not in a file beside it."""
 _STAGED = "rows"
+_OF_A_PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
+"""What the client puts before the server's words: the script, of which no user has heard."""
 _VERSION = 1
 
 GUARDED = """
@@ -320,17 +322,18 @@ class _RedisCommitter(Committer):
         )
 
     def _failed(self, error: Exception) -> Exception:
+        told = _OF_A_PIPELINE.sub("", f"{type(error).__name__}: {error}")
         if self._server.is_away(error):
             return RetryableCommitError(
                 "Rows of a completed checkpoint must be written to Redis",
                 where=str(self._server),
-                found=f"{type(error).__name__}: {error}",
+                found=told,
                 cure="bring the server back; the commit is tried again",
             )
         return CommitError(
             "Rows of a completed checkpoint must be written to Redis",
             where=str(self._server),
-            found=f"{type(error).__name__}: {error}",
+            found=told,
             cure="change what the key holds, or the program; then start the job again: nothing is lost",
         )
 

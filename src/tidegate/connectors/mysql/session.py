@@ -13,12 +13,14 @@ import pymysql
 from tidegate.common.errors import ServiceError
 from tidegate.common.ids import new_token
 from tidegate.connectors.mysql.encoding import BETWEEN_ROWS
-from tidegate.connectors.mysql.failures import BUSY_XID, ROLLED_BACK, UNKNOWN_XID, code_of, translated
+from tidegate.connectors.mysql.failures import BUSY_XID, OF_A_ROW, ROLLED_BACK, UNKNOWN_XID, code_of, translated
 from tidegate.connectors.sql.database import Session
 from tidegate.connectors.sql.frames import Frame
 from tidegate.connectors.sql.table import Table
 
 _ROW = re.compile(r"at row (\d+)")
+_LITERAL = re.compile(r"x?'(?:[^'\\]|\\.)*'|[^,']+", re.DOTALL)
+"""A field of a row as ``encoding.py`` writes it."""
 
 
 class MySqlSession(Session):
@@ -50,11 +52,11 @@ class MySqlSession(Session):
             return list(cursor.fetchall())
 
     @contextmanager
-    def _translated(self, rows: Sequence[bytes] = ()) -> Iterator[None]:
+    def _translated(self) -> Iterator[None]:
         try:
             yield
         except pymysql.Error as error:
-            raise translated(error, self._where, _row_of(error, rows)) from None
+            raise translated(error, self._where) from None
         except OSError as error:
             raise translated(pymysql.OperationalError(2013, str(error)), self._where) from None
 
@@ -67,19 +69,37 @@ class MySqlSession(Session):
     def write(self, frame: Frame) -> None:
         head, tail = self._insert[frame.table]
         if len(frame.payload) < self._packet // 2:
-            return self._send(head + frame.payload + tail, frame.payload)
+            return self._send(frame.table, head + frame.payload + tail, frame.payload)
         piece: list[bytes] = []
         for row in frame.payload.split(BETWEEN_ROWS):
             if piece and sum(map(len, piece)) + len(row) > self._packet // 2:
-                self._send(head + BETWEEN_ROWS.join(piece) + tail, BETWEEN_ROWS.join(piece))
+                self._send(frame.table, head + BETWEEN_ROWS.join(piece) + tail, BETWEEN_ROWS.join(piece))
                 piece = []
             piece.append(row)
-        self._send(head + BETWEEN_ROWS.join(piece) + tail, BETWEEN_ROWS.join(piece))
+        self._send(frame.table, head + BETWEEN_ROWS.join(piece) + tail, BETWEEN_ROWS.join(piece))
         return None
 
-    def _send(self, statement: bytes, rows: bytes) -> None:
-        with self._translated([rows]):
-            self._connection.query(statement)
+    def _send(self, table: int, statement: bytes, rows: bytes) -> None:
+        with self._translated():
+            try:
+                self._connection.query(statement)
+            except pymysql.Error as error:
+                row = self._refused_row(error, table, rows)
+                raise translated(error, self._where, self._tables[table].name, row) from None
+
+    def _refused_row(self, error: pymysql.Error, table: int, rows: bytes) -> str:
+        """The row that a statement failed at. MariaDB (10.7 and later) is asked for its number; some messages have it too."""
+        if code_of(error) not in OF_A_ROW:
+            return ""
+        told = _ROW.search(str(error))
+        number = int(told.group(1)) if told else 0
+        with suppress(pymysql.Error, OSError):
+            self._execute("GET DIAGNOSTICS CONDITION 1 @tidegate_row = ROW_NUMBER")
+            [(number,)] = self._execute("SELECT @tidegate_row")
+        lines = rows.split(BETWEEN_ROWS)
+        if not number or number > len(lines):
+            return ""
+        return self._tables[table].sent(_LITERAL.findall(lines[number - 1].decode(errors="replace")[1:-1]))
 
     def flush(self) -> None:
         """Every statement was answered."""
@@ -226,15 +246,6 @@ def _insert(table: Table) -> tuple[bytes, bytes]:
     change = ", ".join(f"{quoted(name)} = VALUES({quoted(name)})" for name in rest)
     tail = f" ON DUPLICATE KEY UPDATE {change}" if table.key else ""
     return f"INSERT INTO {quoted_path(table.name)} ({names}) VALUES ".encode(), tail.encode()
-
-
-def _row_of(error: pymysql.Error, rows: Sequence[bytes]) -> str:
-    found = _ROW.search(str(error))
-    if not rows or found is None:
-        return ""
-    lines = rows[0].split(BETWEEN_ROWS)
-    number = int(found.group(1)) - 1
-    return lines[number].decode(errors="replace")[:200] if number < len(lines) else ""
 
 
 def _base(name: str) -> str:

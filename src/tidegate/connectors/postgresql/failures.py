@@ -11,15 +11,22 @@ from psycopg import errors
 from tidegate.common.errors import AccessError, ConfigurationError, RowError, ServiceError, TidegateError
 
 _ACCESS = (errors.InvalidAuthorizationSpecification, errors.InvalidPassword, errors.InsufficientPrivilege)
-_NOT_LET_IN = re.compile(r"authentication failed|no password supplied|pg_hba\.conf|(role|database) .* does not exist")
+_NOT_LET_IN = re.compile(r"authentication failed|no password supplied|pg_hba\.conf|role .* does not exist")
+_NO_DATABASE = re.compile(r"database .* does not exist")
 """What a connection that is refused says: it has no code."""
 _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidCatalogName, errors.InvalidSchemaName)
 
 
 def translated(
-    error: psycopg.Error, where: str, *, holders: Callable[[], str] = lambda: "", row: str = ""
+    error: psycopg.Error,
+    where: str,
+    *,
+    holders: Callable[[], str] = lambda: "",
+    table: str = "",
+    row: str = "",
 ) -> TidegateError:
-    """``holders``: who has prepared transactions, for a lock that was not given. ``row``: which row was being written."""
+    """``holders``: who has prepared transactions, for a lock that was not given. ``row``: which one was being written, and into
+    which table; empty where the server did not say enough."""
     found = _found(error)
     if isinstance(error, _ACCESS) or (error.sqlstate is None and _NOT_LET_IN.search(found)):
         return AccessError(
@@ -27,6 +34,13 @@ def translated(
             where=where,
             found=found,
             cure="check user and password (or ~/.pgpass), and GRANT what is missing",
+        )
+    if error.sqlstate is None and _NO_DATABASE.search(found):
+        return ConfigurationError(
+            "The database of the sink must be there",
+            where=where,
+            found=found,
+            cure="check the end of the URL, postgresql://user@host:5432/database, or CREATE DATABASE",
         )
     if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected):
         return ServiceError(
@@ -58,21 +72,26 @@ def translated(
     if isinstance(error, psycopg.IntegrityError):
         name = error.diag.constraint_name or f"NOT NULL of {error.diag.column_name}"
         return RowError(
-            f"A row violates a constraint of table {error.diag.table_name}: {name}",
-            where=f"{where}; row {row or error.diag.message_detail}",
+            f"A row violates a constraint of {error.diag.table_name}: {name}",
+            where=f"{where}; row {row}" if row else where,
             found=found,
             cure="filter or correct such records before the sink",
         )
     if isinstance(error, psycopg.DataError):
         return RowError(
-            "A value does not fit its column",
-            where=f"{where}; row {row}",
+            f"A value does not fit its column of {table}",
+            where=f"{where}; row {row}" if row else where,
             found=found,
             cure="convert or filter such records before the sink",
         )
     if isinstance(error, psycopg.ProgrammingError | psycopg.NotSupportedError):
         return ConfigurationError("The database refuses a statement of the sink", where=where, found=found)
-    return ServiceError("The database must answer", where=where, found=found, cure="see whether the server is up")
+    return ServiceError(
+        "The database must answer",
+        where=where,
+        found=found,
+        cure="see whether the server is up, and host and port are right",
+    )
 
 
 def _found(error: psycopg.Error) -> str:

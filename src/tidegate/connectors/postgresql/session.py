@@ -22,6 +22,8 @@ from tidegate.connectors.sql.table import Table
 
 _REMEMBERED = 8 << 20
 _LINE = re.compile(r"line (\d+)")
+_OF_ONE_ROW = (psycopg.DataError, errors.CheckViolation, errors.NotNullViolation)
+_KEY = re.compile(r"Key \(([^,()]+)\)=\((.*)\) ")
 
 
 class PostgreSqlSession(Session):
@@ -45,7 +47,7 @@ class PostgreSqlSession(Session):
         """The table that rows are copied into, the context manager and the copy."""
         self._sent: deque[tuple[int, bytes]] = deque()
         """The last frames of the copy with the number of their first line: the server names lines when it refuses one."""
-        self._sent_lines = self._sent_bytes = 0
+        self._sent_lines = self._sent_bytes = self._copied = 0
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._translated():
@@ -57,7 +59,8 @@ class PostgreSqlSession(Session):
         try:
             yield
         except psycopg.Error as error:
-            raise translated(error, self._where, holders=self._holders, row=self._row_of(error)) from None
+            table = self._tables[self._copied].name
+            raise translated(error, self._where, holders=self._holders, table=table, row=self._row_of(error)) from None
 
     def _holders(self) -> str:
         """Prepared transactions hold their locks until somebody ends them, whoever they are of."""
@@ -81,8 +84,7 @@ class PostgreSqlSession(Session):
     def write(self, frame: Frame) -> None:
         if self._tables[frame.table].key:
             self.flush()
-            arrays = msgspec.msgpack.decode(frame.payload)
-            self.execute(self._upsert(frame.table), arrays)
+            self._upsert(frame)
             return
         if self._copy is None or self._copy[0] != frame.table:
             self.flush()
@@ -106,6 +108,7 @@ class PostgreSqlSession(Session):
             self._copy = (table, manager, manager.__enter__())
         self._sent.clear()
         self._sent_lines = self._sent_bytes = 0
+        self._copied = table
 
     def _end_copy(self) -> None:
         if self._copy is not None:
@@ -131,14 +134,68 @@ class PostgreSqlSession(Session):
         for first, payload in reversed(self._sent):
             if first <= line:
                 lines = payload.decode().split("\n")
-                return lines[line - first].replace("\t", " | ")[:200] if line - first < len(lines) else ""
+                table = self._tables[self._copied]
+                return table.sent(lines[line - first].split("\t")) if line - first < len(lines) else ""
         return ""
 
-    def _upsert(self, table: int) -> str:
+    def _upsert(self, frame: Frame) -> None:
+        arrays = msgspec.msgpack.decode(frame.payload)
+        try:
+            self._connection.execute(self._upserting(frame.table), arrays)
+        except psycopg.Error as error:
+            row = ""
+            if isinstance(error, _OF_ONE_ROW):
+                row = self._misfit(frame.table, arrays, frame.rows)
+            elif isinstance(error, psycopg.IntegrityError):
+                row = self._with_value(frame.table, arrays, error.diag.message_detail or "")
+            name = self._tables[frame.table].name
+            raise translated(error, self._where, holders=self._holders, table=name, row=row) from None
+
+    def _with_value(self, table: int, arrays: list[str], detail: str) -> str:
+        """The row that has the value which a foreign key or another unique index does not take: the server names only that."""
+        target, found = self._tables[table], _KEY.match(detail)
+        if found is None or found[1].strip('"') not in target.columns:
+            return ""
+        with suppress(psycopg.Error):
+            self._connection.rollback()
+            values = arrays[target.columns.index(found[1].strip('"'))]
+            statement = "SELECT n FROM unnest(%s::text[]) WITH ORDINALITY AS given(value, n) WHERE value = %s LIMIT 1"
+            rows = self._connection.execute(statement, (values, found[2])).fetchall()
+            return self._row_at(table, arrays, rows[0][0]) if rows else ""
+        return ""
+
+    def _misfit(self, table: int, arrays: list[str], count: int) -> str:
+        """The row that the server refuses, found by halves: it does not say which. What was written is given up, and the
+        transaction with it; whether these rows are refused does not depend on others."""
+        low, high = 1, count
+        with suppress(psycopg.Error):
+            while low < high:
+                middle = (low + high) // 2
+                low, high = (middle + 1, high) if self._fits(table, arrays, low, middle) else (low, middle)
+            self._connection.rollback()
+            return self._row_at(table, arrays, low)
+        return ""
+
+    def _row_at(self, table: int, arrays: list[str], number: int) -> str:
+        fields = ", ".join(f"(%s::text[])[{number}]" for _ in arrays)
+        [found] = self._connection.execute(f"SELECT {fields}", arrays).fetchall()
+        return self._tables[table].sent(["NULL" if field is None else field for field in found])
+
+    def _fits(self, table: int, arrays: list[str], low: int, high: int) -> bool:
+        self._connection.rollback()
+        self._connection.execute("BEGIN")
+        try:
+            self._connection.execute(self._upserting(table, f"[{low}:{high}]"), arrays)
+        except _OF_ONE_ROW:
+            return False
+        return True
+
+    def _upserting(self, table: int, piece: str = "") -> str:
+        """``piece``: of the rows, as the bounds of an array."""
         target, columns = self._tables[table], self._columns()[table]
         names = [quoted(name) for name in target.columns]
         made = elements(target, columns)
-        arrays = ", ".join(f"%s::{kind}[]" for kind, _ in made)
+        arrays = ", ".join(f"(%s::text[]){piece}::{kind}[]" if piece else f"%s::{kind}[]" for kind, _ in made)
         fields = ", ".join(f"given.c{number}{cast}" for number, (_, cast) in enumerate(made))
         aliases = ", ".join(f"c{number}" for number in range(len(made)))
         rest = [quoted(name) for name in target.columns if name not in target.key]

@@ -30,6 +30,8 @@ class SqlSink(Sink):
     """``delivery`` EXACTLY_ONCE: prepared transactions that the checkpoint commits. AT_LEAST_ONCE: each round is committed by its
     tasks; with keys in all tables that is idempotent, and the tables end up as if every record had come once."""
 
+    to_raise = "delivery=DeliveryGuarantee.EXACTLY_ONCE, or a key for every table"
+
     def __init__(
         self, database: Database, tables: tuple[Table, ...], to_rows: ToRows | None, delivery: DeliveryGuarantee
     ) -> None:

@@ -53,6 +53,18 @@ class Table:
         shown = self.key or self.columns
         return ", ".join(f"{name}={reprlib_repr(row[self.columns.index(name)])}" for name in shown)
 
+    def sent(self, fields: Sequence[str]) -> str:
+        """A row as it was sent, for a message: its key first, then what may be wrong with it."""
+        if len(fields) != len(self.columns):
+            return ""
+        by_name = dict(zip(self.columns, fields, strict=True))
+        names = [*self.key, *(name for name in self.columns if name not in self.key)]
+        return ", ".join(f"{name}={_short(by_name[name])}" for name in names)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
 
 class RecordRows:
     """Records of a batch as rows of tables, in the order of the tables, so that what others refer to may come first.
