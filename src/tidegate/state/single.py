@@ -196,7 +196,7 @@ class KeyedState(State):
 class SingleState(KeyedState):
     """A state with one entry per slot. The invariants stand above."""
 
-    __slots__ = ("_aged", "_cache", "_entry_bytes", "_measure_at", "_old", "misses")
+    __slots__ = ("_aged", "_cache", "_entry_bytes", "_measure_at", "_old", "misses", "watched")
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
         super().__init__(backend, descriptor, codec)
@@ -204,7 +204,8 @@ class SingleState(KeyedState):
         self._old: dict[Any, Any] = {}
         self._entry_bytes, self._measure_at = ENTRY_BYTES, _SAMPLE
         self._aged = False
-        self.misses = 0
+        self.misses = self.watched = 0
+        """Misses among so many records lately; 0: in a whole chunk. Kept from round to round: the first chunk of one is as those of the last."""
 
     def clear(self) -> None:
         self._store(None)
@@ -219,7 +220,6 @@ class SingleState(KeyedState):
             self._cache.clear()
             self._old.clear()
         self._aged = False
-        self.misses = 0
 
     def learn(self, entries: Entries) -> None:
         keys, values = entries.of(self._head)
