@@ -304,8 +304,9 @@ class SingleState(KeyedState):
             return []  # a key of another subtask: the access itself will tell
         if max(map(len, paths), default=0) > self._backend.max_key:
             return []
+        found = self._backend.get_many(paths)  # the first read brings the store up: its errors are its own
         try:
-            return self.codec.decode_all(self._backend.get_many(paths))
+            return self.codec.decode_all(found)
         except Exception as error:
             raise self._unreadable(error) from error
 

@@ -493,6 +493,25 @@ def test_prefetch_leaves_hot_keys_alone_and_probes_now_and_then(
     subtask.round(work)
 
 
+def test_an_error_of_the_store_in_a_prefetch_is_no_error_of_the_stored_value(make_subtask: Make) -> None:
+    subtask = make_subtask(cache_bytes=0)
+    subtask.round(lambda b: count(b, *range(20)))
+
+    def full(point: str, where: dict[str, Any]) -> None:
+        if point == "T2.apply":
+            raise OSError(errno.ENOSPC, "injected")
+
+    backend = subtask.begin()
+    backend.state(COUNT).misses = 20  # as after a round of misses
+    faults.install(full)
+    try:
+        with pytest.raises(OSError, match="injected"):
+            backend.prefetch(list(range(20)))
+    finally:
+        faults.install(None)
+        backend.end()
+
+
 def test_a_zombie_cannot_damage_a_store(subtask: Subtask) -> None:
     subtask.round(lambda b: count(b, "a"))
     subtask.round(lambda b: count(b, "a", "b"))
