@@ -60,12 +60,30 @@ def _common(records: int, keys: int, directory: Path) -> list[str]:
 WINDOWS = {"window-count", "sliding"}
 """Scenarios with windows: their programs are others."""
 
+_ROCKSDB = ["state.backend.type=rocksdb", "execution.checkpointing.incremental=true"]
+_SMALL_ROCKSDB = [*_ROCKSDB, "state.backend.rocksdb.memory.managed=false", "state.backend.rocksdb.writebuffer.size=2mb"]
+SETTINGS: dict[str, dict[str, list[str]]] = {
+    # 256 MB for state on either side: more than it takes.
+    "keyed-count-rocksdb": {
+        "tidegate": [*_ROCKSDB, "state.backend.rocksdb.memory.fixed-per-slot=64mb", "tidegate.state.cache-size=32mb"],
+        "flink-java": [*_ROCKSDB, "state.backend.rocksdb.memory.fixed-per-slot=128mb"],
+    },
+    # 16 MB on either side, a quarter of the state: two write buffers of 2 MB for each of two stores; the rest are caches.
+    "keyed-count-rocksdb-4x": {
+        "tidegate": [*_SMALL_ROCKSDB, "state.backend.rocksdb.block.cache-size=1mb", "tidegate.state.cache-size=1mb"],
+        "flink-java": [*_SMALL_ROCKSDB, "state.backend.rocksdb.block.cache-size=4mb"],
+    },
+}
+"""Scenario -> engine -> settings. A subtask of Flink has one store. Of ours two workers take turns, so each of the two has caches for
+both subtasks, and either has a cache of values before the one of RocksDB: four of each kind, a quarter the size."""
+
 
 def _tidegate(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
     if scenario in WINDOWS:
         return _own(["tidegate_windows.py", scenario], records, keys, directory)
     file = "interval_join.py" if scenario == "interval-join" else "tidegate_jobs.py"
-    return _own([file], records, keys, directory)
+    settings = [f"--set={setting}" for setting in SETTINGS.get(scenario, {}).get("tidegate", [])]
+    return _own([file, *settings], records, keys, directory)
 
 
 def _tumbling(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
@@ -84,6 +102,7 @@ def _flink_java(scenario: str, records: int, keys: int, directory: Path, sizes: 
     if jars is None or not (BENCH / "build" / f"{name}.class").exists():
         raise RunFailed(f"not set up in {pyflink_venv()} and bench/build; run bench/setup_peers.sh")
     arguments = [str(records), str(keys), str(PARALLELISM), str(INTERVAL_MS), str(directory)]
+    arguments += SETTINGS.get(scenario, {}).get("flink-java", [])
     return ["java", *JAVA_OPENS, "-cp", f"{BENCH / 'build'}:{jars}/*", name, *arguments]
 
 
@@ -118,13 +137,15 @@ _COMMANDS = {
 ENGINES = [
     Engine(
         "tidegate",
-        "Tidegate, hashmap",
+        "Tidegate",
         full={
             "keyed-count": Sizes(10_000_000, 40_000_000),
             "keyed-count-1m": Sizes(5_000_000, 20_000_000),
             "window-count": Sizes(5_000_000, 20_000_000),
             "sliding": Sizes(24_000_000, 48_000_000),
             "interval-join": Sizes(1_000_000, 4_000_000),
+            "keyed-count-rocksdb": Sizes(2_000_000, 8_000_000),
+            "keyed-count-rocksdb-4x": Sizes(4_000_000, 12_000_000),
         },
         quick={
             "keyed-count": Sizes(2_000_000, 6_000_000),
@@ -132,6 +153,8 @@ ENGINES = [
             "window-count": Sizes(1_000_000, 4_000_000),
             "sliding": Sizes(12_000_000, 18_000_000),
             "interval-join": Sizes(200_000, 800_000),
+            "keyed-count-rocksdb": Sizes(1_000_000, 2_000_000),
+            "keyed-count-rocksdb-4x": Sizes(2_000_000, 4_000_000),
         },
     ),
     Engine(
@@ -142,18 +165,22 @@ ENGINES = [
     ),
     Engine(
         "flink-java",
-        "Flink 2.3 in Java, hashmap",
+        "Flink 2.3 in Java",
         full={
             "keyed-count": Sizes(10_000_000, 40_000_000),
             "keyed-count-1m": Sizes(5_000_000, 20_000_000),
             "window-count": Sizes(5_000_000, 20_000_000),
             "interval-join": Sizes(2_000_000, 8_000_000),
+            "keyed-count-rocksdb": Sizes(2_000_000, 8_000_000),
+            "keyed-count-rocksdb-4x": Sizes(4_000_000, 12_000_000),
         },
         quick={
             "keyed-count": Sizes(5_000_000, 15_000_000),
             "keyed-count-1m": Sizes(3_000_000, 9_000_000),
             "window-count": Sizes(3_000_000, 9_000_000),
             "interval-join": Sizes(1_000_000, 4_000_000),
+            "keyed-count-rocksdb": Sizes(1_000_000, 2_000_000),
+            "keyed-count-rocksdb-4x": Sizes(2_000_000, 4_000_000),
         },
     ),
     Engine(

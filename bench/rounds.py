@@ -1,4 +1,4 @@
-"""The round scenarios, one process each: the cost of a round of next to no data, and the driver's memory over many rounds.
+"""The round scenarios, one process each: the cost of a round of next to no data, what a checkpoint takes, and the driver's memory.
 
 Prints one JSON line. Bare PySpark rounds run in between, in the same process and session and in the same phase of the
 JVM's warm-up: a bare round takes 150 ms when the JVM is young and half of that some hundred rounds later, so blocks measured
@@ -14,12 +14,17 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
 import tidegate_jobs
 import trickle
 from pyspark import SparkContext
+
+from tidegate.checkpoint.figures import STEPS
+from tidegate.checkpoint.history import CheckpointHistory, CheckpointStatus
+from tidegate.common.files import Files
 
 PARALLELISM = 2
 BLOCK = 10
@@ -97,6 +102,45 @@ def empty_round_scenario(rounds: int, keys: list[int], warm_up: int) -> dict[str
     return {"jobs": [empty_rounds(count, rounds) for count in [*keys, *reversed(keys)]]}
 
 
+CHANGED = 10_000
+"""Keys that change in each round of ``checkpoints``."""
+
+
+def checkpoints(backend: str, keys: int, rounds: int) -> dict[str, Any]:
+    """One job whose rounds change 10,000 keys each, with a checkpoint as often as one can be taken: medians of its history."""
+    trickle.reset(None)
+    with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as directory:
+        env = tidegate_jobs.environment(PARALLELISM, 10, directory, [f"state.backend.type={backend}"])
+        source = trickle.TrickleSource(keys, rounds, CHANGED, at_least=250_000)
+        tidegate_jobs.keyed_count(env, source, keys)
+        env.execute("checkpoints")
+        (job,) = Path(directory).iterdir()
+        entries = CheckpointHistory(Files(str(job))).entries
+    own = [entry for entry in entries if entry.status is CheckpointStatus.COMPLETED][-rounds + SETTLE :]
+    steps = {step: statistics.median(entry.steps_ms.get(step, 0.0) for entry in own) for step in STEPS[:5]}
+    return {
+        "backend": backend,
+        "keys": keys,
+        "checkpoints": len(own),
+        "duration_ms": statistics.median(entry.duration_ms for entry in own),
+        "incremental_bytes": statistics.median(entry.incremental for entry in own),
+        "bytes": own[-1].size,
+        "steps_ms": steps,
+    }
+
+
+def checkpoint_scenario(rounds: int, keys: list[int]) -> dict[str, Any]:
+    """As above: forth and back."""
+    checkpoints("hashmap", keys[0], rounds)
+    return {
+        "jobs": [
+            checkpoints(backend, count, rounds)
+            for backend in ("hashmap", "rocksdb")
+            for count in [*keys, *reversed(keys)]
+        ]
+    }
+
+
 _COLLECTIONS = 4
 
 
@@ -129,7 +173,7 @@ def memory_scenario(rounds: int, per_round: int, keys: int, every: int) -> dict[
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("scenario", choices=["empty-round", "memory"])
+    parser.add_argument("scenario", choices=["empty-round", "checkpoint", "memory"])
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--keys", type=int, nargs="+", required=True)
     parser.add_argument(
@@ -140,6 +184,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.scenario == "empty-round":
         result = empty_round_scenario(args.rounds, args.keys, args.warm_up)
+    elif args.scenario == "checkpoint":
+        result = checkpoint_scenario(args.rounds, args.keys)
     else:
         result = memory_scenario(args.rounds, args.per_round, args.keys[0], args.every)
     print(json.dumps(result))

@@ -21,6 +21,8 @@ KEYS = {
     "window-count": 20_000,
     "sliding": 20_000,
     "interval-join": 20_000,
+    "keyed-count-rocksdb": 1_000_000,
+    "keyed-count-rocksdb-4x": 4_000_000,
 }
 RATIOS = {
     "keyed-count": [("pyspark-tws", 40.0), ("pyflink-thread", 40.0), ("flink-java", 0.5)],
@@ -28,8 +30,12 @@ RATIOS = {
     "window-count": [("pyflink-thread", 50.0), ("flink-java", 0.3)],
     "sliding": [("tidegate-tumbling", 0.2)],
     "interval-join": [("flink-java", 0.2)],
+    "keyed-count-rocksdb": [("flink-java", 1.0)],
+    "keyed-count-rocksdb-4x": [("flink-java", 1.0)],
 }
 FEW_KEYS, MANY_KEYS = 1_000, 1_000_000
+FEW_CHANGED_OF = 100_000, 5_000_000
+"""Keys of which 10,000 change in a checkpoint."""
 MEBIBYTE = 2**20
 GROWTH_ALLOWED = 2.0
 """Per cent of the level, over the second half of the rounds. Our choice of what counts as "does not grow"."""
@@ -164,6 +170,36 @@ def pooled(jobs: list[dict[str, Any]], keys: int) -> dict[str, Any]:
     return {**medians, "keys": keys, "rounds": own[0]["rounds"]}
 
 
+def checkpoint(scenario: str, repeat: int, quick: bool) -> bool:
+    """One process; in it jobs with little and with much state, forth and back, one backend after the other."""
+    few, many = FEW_CHANGED_OF
+    if quick:
+        many //= 10
+    jobs: list[dict[str, Any]] = []
+    for _ in range(repeat):
+        jobs += round_program(scenario, f"--rounds={30 if quick else 50}", "--keys", str(few), str(many))["jobs"]
+    rows, verdicts = [], []
+    for backend in ("hashmap", "rocksdb"):
+        medians = {
+            keys: {
+                field: statistics.median(job[field] for job in jobs if (job["backend"], job["keys"]) == (backend, keys))
+                for field in ("duration_ms", "incremental_bytes", "bytes")
+            }
+            for keys in (few, many)
+        }
+        for keys, own in medians.items():
+            sizes = [f"{own[field] / 1e6:.2f}" for field in ("incremental_bytes", "bytes")]
+            rows.append([backend, f"{keys:,}", f"{own['duration_ms']:.0f}", *sizes])
+        for field, what in (("duration_ms", "duration"), ("incremental_bytes", "size")):
+            grown = medians[many][field] / medians[few][field]
+            verdicts.append(Verdict(f"{backend}, {what}: {many:,} / {few:,} keys", grown, 1.5, at_least=False))
+    head = ["backend", "keys in state", "steps 1 to 7, ms", "MB new in it", "MB it refers to"]
+    note = "Medians of the checkpoint history (tidegate checkpoints DIR); 10,000 keys change in a round, two subtasks."
+    report.show("checkpoint: 10,000 changed keys", head, rows, verdicts, [note])
+    progress.print(f"written: {report.write(scenario, {'repeat': repeat, 'quick': quick, 'jobs': jobs}, verdicts)}")
+    return True
+
+
 def memory(scenario: str, repeat: int, quick: bool) -> bool:
     """One long job. Judged on its second half: until then Spark fills the lists of past jobs that it keeps."""
     rounds, every = (300, 10) if quick else (2000, 50)
@@ -198,7 +234,10 @@ SCENARIOS: dict[str, Callable[[str, int, bool], bool]] = {
     "window-count": keyed_count,
     "sliding": keyed_count,
     "interval-join": keyed_count,
+    "keyed-count-rocksdb": keyed_count,
+    "keyed-count-rocksdb-4x": keyed_count,
     "empty-round": empty_round,
+    "checkpoint": checkpoint,
     "memory": memory,
 }
 

@@ -1,7 +1,8 @@
 """Checkpoints and restores against the size of the state, by backend, without Spark: ``python bench/state_size.py``.
 
 One subtask. A base of so many keys (a long and a text of 40 bytes each); then rounds that read and change 10,000 of them. Timed:
-the snapshot of a round (what a checkpoint adds), a full checkpoint, and the first read on a host that has nothing (restore).
+the snapshot of a round (what a checkpoint adds), a full checkpoint, and the first read on a host that has nothing (restore). Each
+size and backend has a process of its own: the most memory that was resident in it is that of a worker without Spark.
 Writes ``bench/results/state-size.json`` and ``docs/checkpoint-size.svg``.
 """
 
@@ -16,6 +17,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +32,7 @@ from tidegate.state.rocksdb_options import RocksdbOptions
 from tidegate.state.stores import StoreOptions, opener
 
 HERE = Path(__file__).parent
-GROUPS, CHANGED, ROUNDS, CACHE = 128, 10_000, 7, 16 << 20
+GROUPS, CHANGED, ROUNDS, SETTLE, CACHE = 128, 10_000, 25, 4, 16 << 20
 FILL = 250_000
 
 
@@ -46,9 +49,23 @@ class Figure:
         self._measured.append((thread, cpu, wall))
         return result
 
-    def shown(self) -> dict[str, float]:
-        medians = [round(statistics.median(column), 4) for column in zip(*self._measured, strict=True)]
+    def shown(self, settle: int = 0) -> dict[str, float]:
+        """Medians, without the first ones."""
+        medians = [round(statistics.median(column), 4) for column in zip(*self._measured[settle:], strict=True)]
         return dict(zip(("thread_s", "cpu_s", "wall_s"), medians, strict=True))
+
+
+class Resident:
+    """The most memory that was resident in this process, step by step, in bytes."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int] = {}
+        self.note("start")
+
+    def note(self, step: str) -> None:
+        status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+        self.found[step] = int(status["VmHWM"].split()[0]) << 10
+        Path("/proc/self/clear_refs").write_text("5")  # the next step begins with what is resident now
 
 
 def _now() -> tuple[float, float, float]:
@@ -112,8 +129,10 @@ def filled(directory: Path, keys: int) -> list[StateFile]:
 def measured(directory: Path, name: str, keys: int, files: list[StateFile]) -> dict[str, Any]:
     backend, dice = new_backend(directory, name), random.Random(1)
     restore, snapshot, full = Figure(), Figure(), Figure()
+    resident = Resident()
     restore.of(lambda: (backend.begin(files), backend._opened()))
     backend.end()
+    resident.note("restore")
     sizes, accepted = [], list(files)
     for number in range(ROUNDS):
         backend.begin(accepted)
@@ -122,9 +141,11 @@ def measured(directory: Path, name: str, keys: int, files: list[StateFile]) -> d
         backend.end()
         sizes.append(segment.size)
         accepted.append(segment)
+    resident.note("rounds")
     backend.begin(accepted)
     base = full.of(lambda: backend.compact(accepted, (0, len(accepted)), f"shared/{new_token()}.base"))
     backend.end()
+    resident.note("full")
     local = Path(backend._local_path)
     stored = sum(file.stat().st_blocks * 512 for file in local.rglob("*") if file.is_file())
     shutil.rmtree(local)
@@ -132,18 +153,19 @@ def measured(directory: Path, name: str, keys: int, files: list[StateFile]) -> d
         "backend": name,
         "keys": keys,
         "restore": restore.shown(),
-        "incremental": {"bytes": int(statistics.median(sizes)), **snapshot.shown()},
+        "incremental": {"bytes": int(statistics.median(sizes)), **snapshot.shown(SETTLE)},
         "full": {"bytes": base.size, **full.shown()},
         "local_bytes": stored,
+        "resident_bytes": resident.found,
     }
 
 
 def drawn(figures: list[dict[str, Any]]) -> str:
-    """CPU milliseconds of a checkpoint over the number of keys, both axes logarithmic, as SVG."""
+    """Milliseconds that a checkpoint takes over the number of keys, both axes logarithmic, as SVG."""
     from math import log10
 
     width, height, left, top = 640, 380, 70, 30
-    points = [(f["keys"], f[kind]["thread_s"] * 1000) for f in figures for kind in ("incremental", "full")]
+    points = [(f["keys"], f[kind]["wall_s"] * 1000) for f in figures for kind in ("incremental", "full")]
     xs, ys = [log10(x) for x, _ in points], [log10(max(y, 0.1)) for _, y in points]
     low, high = int(min(ys)) - (min(ys) < 0), int(max(ys)) + 1
     across = max(xs) - min(xs) or 1.0
@@ -155,7 +177,7 @@ def drawn(figures: list[dict[str, Any]]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{left}" y="18">CPU time of a checkpoint in which {CHANGED:,} keys changed</text>',
+        f'<text x="{left}" y="18">What a checkpoint takes by the clock in which {CHANGED:,} keys changed</text>',
         f'<text x="{left}" y="{height - 8}">keys in the state of a subtask</text>',
     ]
     for power in range(low, high + 1):
@@ -169,7 +191,7 @@ def drawn(figures: list[dict[str, Any]]) -> str:
     labels: list[float] = []
     for kind, dash in (("full", "6 4"), ("incremental", "")):
         for name, colour in colours.items():
-            line = [place(f["keys"], f[kind]["thread_s"] * 1000) for f in figures if f["backend"] == name]
+            line = [place(f["keys"], f[kind]["wall_s"] * 1000) for f in figures if f["backend"] == name]
             path = " ".join(f"{x:.0f},{y:.0f}" for x, y in line)
             parts.append(
                 f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>'
@@ -194,12 +216,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir=given.directory) as directory:
             files = filled(Path(directory), keys)
             for name in ("hashmap", "rocksdb"):
-                figures.append(measured(Path(directory), name, keys, files))
+                with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as alone:
+                    figures.append(alone.submit(measured, Path(directory), name, keys, files).result())
                 print(json.dumps(figures[-1]), flush=True)
     ratios = {}
     for name in ("hashmap", "rocksdb"):
         own = [figure["incremental"] for figure in figures if figure["backend"] == name]
-        ratios[name] = {key: round(own[-1][key] / own[0][key], 3) for key in ("bytes", "thread_s", "wall_s")}
+        ratios[name] = {key: round(own[-1][key] / own[0][key], 3) for key in ("bytes", "thread_s", "cpu_s", "wall_s")}
     result = {
         "changed_keys": CHANGED,
         "cache_bytes": CACHE,

@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, required=True)
     parser.add_argument("--round", type=int, required=True, help="records of a round")
     parser.add_argument("--fresh", action="store_true", help="new workers in every round")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
     args = parser.parse_args()
     engine = InProcess(args.fresh)
     register_executor("in-process", lambda: InProcessExecutor(engine))
@@ -102,7 +103,7 @@ def main() -> None:
     settings.set_string("tidegate.round.max-records", str(args.round))
     settings.set_string("tidegate.round.target-time", "1 h")
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as directory:
-        env = tidegate_jobs.environment(2, 3_600_000, directory)  # a shorter interval would bound the time of rounds
+        env = tidegate_jobs.environment(2, 3_600_000, directory, args.set)  # a shorter interval would bound the time of rounds
         env.configure(settings)
         PROGRAMS[args.program](env, NumberSequenceSource(0, args.records - 1), args.keys)
         env.execute("tasks")

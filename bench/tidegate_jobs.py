@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,16 @@ class Count(KeyedProcessFunction):
         yield value[0], n
 
 
-def environment(parallelism: int, interval_ms: int, directory: str) -> StreamExecutionEnvironment:
+def environment(
+    parallelism: int, interval_ms: int, directory: str, more: Sequence[str] = ()
+) -> StreamExecutionEnvironment:
+    """``more``: settings as ``key=value``."""
     settings = Configuration()
     settings.set_string("state.backend.type", "hashmap")
     settings.set_string("execution.checkpointing.interval", f"{interval_ms} ms")
     settings.set_string("execution.checkpointing.dir", Path(directory).resolve().as_uri())
+    for setting in more:
+        settings.set_string(*setting.split("=", 1))
     env = StreamExecutionEnvironment.get_execution_environment(settings)
     env.set_parallelism(parallelism)
     return env
@@ -61,9 +66,10 @@ def main(program: Callable[[StreamExecutionEnvironment, Any, int], None] = keyed
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--interval-ms", type=int, default=1000)
     parser.add_argument("--dir", required=True)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a setting; may be repeated")
     args = parser.parse_args()
 
-    env = environment(args.parallelism, args.interval_ms, args.dir)
+    env = environment(args.parallelism, args.interval_ms, args.dir, args.set)
     program(env, NumberSequenceSource(0, args.records - 1), args.keys)
     start = time.perf_counter()
     env.execute("keyed-count")

@@ -27,10 +27,13 @@ def reset(hook: Callable[[int], None] | None) -> None:
 
 
 class TrickleSource(Source):
-    """Numbers 0 .. preload - 1 as fast as the engine likes, then ``rounds`` rounds of ``per_round`` numbers each."""
+    """Numbers 0 .. preload - 1 as fast as the engine likes, then ``rounds`` rounds of ``per_round`` numbers each.
 
-    def __init__(self, preload: int, rounds: int, per_round: int) -> None:
-        self.preload, self.rounds, self.per_round = preload, rounds, per_round
+    ``at_least``: of the first ones a round gets so many, also where a short checkpoint interval would make it smaller.
+    """
+
+    def __init__(self, preload: int, rounds: int, per_round: int, at_least: int = 1) -> None:
+        self.preload, self.rounds, self.per_round, self.at_least = preload, rounds, per_round, at_least
 
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
         return _TrickleEnumerator(self, parallelism, restored or 0)
@@ -54,7 +57,7 @@ class _TrickleEnumerator(SplitEnumerator):
         if self.position >= end:
             return SourcePlan(finished=True)
         if self.position < source.preload:
-            return self._cut(min(limit, source.preload - self.position), backlog=True)
+            return self._cut(min(max(limit, source.at_least), source.preload - self.position), backlog=True)
         plan = self._cut(source.per_round, backlog=True)
         _handed_out = time.perf_counter()
         return plan

@@ -1,3 +1,5 @@
+import java.util.Arrays;
+import java.util.List;
 import java.util.Locale;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.functions.OpenContext;
@@ -14,10 +16,10 @@ import org.apache.flink.streaming.api.functions.sink.v2.DiscardingSink;
 import org.apache.flink.util.Collector;
 
 /**
- * The keyed count in Flink's Java API, hashmap state backend.
+ * The keyed count in Flink's Java API, hashmap state backend if no setting says otherwise.
  *
- * <p>Arguments: records, keys, parallelism, checkpoint interval in ms, checkpoint directory. Prints one JSON line. The timed part is
- * {@code execute}. Object reuse is on: meant to favour Flink, and the program allows it.
+ * <p>Arguments: records, keys, parallelism, checkpoint interval in ms, checkpoint directory, then settings as {@code key=value}. Prints
+ * one JSON line. The timed part is {@code execute}. Object reuse is on: meant to favour Flink, and the program allows it.
  */
 public final class FlinkKeyedCount {
 
@@ -38,19 +40,25 @@ public final class FlinkKeyedCount {
         }
     }
 
-    private static Configuration configuration(String intervalMs, String directory) {
+    private static Configuration configuration(String intervalMs, String directory, List<String> settings) {
         Configuration configuration = new Configuration();
         configuration.setString("state.backend.type", "hashmap");
         configuration.setString("execution.checkpointing.interval", intervalMs + " ms");
         configuration.setString("execution.checkpointing.storage", "filesystem");
         configuration.setString("execution.checkpointing.dir", "file://" + directory);
+        for (String setting : settings) {
+            String[] parts = setting.split("=", 2);
+            configuration.setString(parts[0], parts[1]);
+        }
         return configuration;
     }
 
     public static void main(String[] args) throws Exception {
         long records = Long.parseLong(args[0]);
         long keys = Long.parseLong(args[1]);
-        StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment(configuration(args[3], args[4]));
+        List<String> settings = Arrays.asList(args).subList(5, args.length);
+        Configuration configuration = configuration(args[3], args[4], settings);
+        StreamExecutionEnvironment env = StreamExecutionEnvironment.getExecutionEnvironment(configuration);
         env.setParallelism(Integer.parseInt(args[2]));
         env.getConfig().enableObjectReuse();
 

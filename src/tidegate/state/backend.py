@@ -41,7 +41,7 @@ OFTEN = 4
 """One miss in so many records is often: reading them together costs about half as much."""
 
 PROBE_EVERY = 16
-"""Every so many chunks none is prefetched, to see whether the states are still read."""
+"""In one of so many chunks one of so many keys is not prefetched, to see whether the states are still read."""
 
 
 _KINDS: dict[str, tuple[type[Any], type[Any]]] = {
@@ -262,11 +262,15 @@ class KeyedBackend:
         """Called once per chunk with the keys of its records: states whose reads often missed lately are read in one go."""
         self.trim_caches()
         self._chunks += 1
+        left_out = 0 if self._chunks % PROBE_EVERY else len(keys) // PROBE_EVERY + 1
         for state in self._states.values():
             if isinstance(state, SingleState):
-                often, state.misses = OFTEN * state.misses > len(keys), 0
-                if often and self._chunks % PROBE_EVERY:
-                    state.prefetch(keys)
+                often, state.misses = OFTEN * state.misses > (state.watched or len(keys)), 0
+                state.watched = len(keys)
+                if often:
+                    state.prefetch(keys[left_out:])
+                    if left_out:
+                        state.misses, state.watched = 0, left_out
 
     def trim_caches(self) -> None:
         """Bound the memory of the caches, by their two generations. Not while the records of a chunk are processed."""

@@ -144,11 +144,13 @@ def _block(table: int, entries: dict[bytes, bytes | None]) -> Batch:
 def _apply(store: LocalStore, batches: Iterator[Batch], tag: str, next_tag: str) -> None:
     """One transaction, or several for much: then under a tag that nobody knows until the last is done."""
     part = list(islice(batches, BLOCKS_PER_TRANSACTION))
-    while rest := list(islice(batches, BLOCKS_PER_TRANSACTION)):
+    while (ahead := next(batches, None)) is not None:
         partial = f"|partial|{new_token()}"
         if not store.apply(tag, part, partial):
             return
         faults.point("T5.partly-rebuilt", tag=next_tag)
-        part, tag = rest, partial
+        part.clear()  # before more is read
+        part += [ahead, *islice(batches, BLOCKS_PER_TRANSACTION - 1)]
+        tag = partial
     faults.point("T2.apply", tag=next_tag)
     store.apply(tag, part, next_tag)

@@ -196,7 +196,7 @@ class KeyedState(State):
 class SingleState(KeyedState):
     """A state with one entry per slot. The invariants stand above."""
 
-    __slots__ = ("_aged", "_cache", "_entry_bytes", "_measure_at", "_old", "misses")
+    __slots__ = ("_aged", "_cache", "_entry_bytes", "_measure_at", "_old", "misses", "watched")
 
     def __init__(self, backend: KeyedBackend, descriptor: StateDescriptor, codec: Codec) -> None:
         super().__init__(backend, descriptor, codec)
@@ -204,7 +204,8 @@ class SingleState(KeyedState):
         self._old: dict[Any, Any] = {}
         self._entry_bytes, self._measure_at = ENTRY_BYTES, _SAMPLE
         self._aged = False
-        self.misses = 0
+        self.misses = self.watched = 0
+        """Misses among so many records lately; 0: in a whole chunk. Kept from round to round: the first chunk of one is as those of the last."""
 
     def clear(self) -> None:
         self._store(None)
@@ -221,7 +222,6 @@ class SingleState(KeyedState):
         elif self._context.scoped:
             self._forget(slot for slot, value in self._unflushed().items() if value is None and type(slot) is Scoped)
         self._aged = False
-        self.misses = 0
 
     def _forget(self, gone: Iterable[Any]) -> None:
         """Namespaces are windows, and those that have closed do not come again: that nothing is there is not worth its place."""
@@ -313,8 +313,9 @@ class SingleState(KeyedState):
             return []  # a key of another subtask: the access itself will tell
         if max(map(len, paths), default=0) > self._backend.max_key:
             return []
+        found = self._backend.get_many(paths)  # the first read brings the store up: its errors are its own
         try:
-            return self.codec.decode_all(self._backend.get_many(paths))
+            return self.codec.decode_all(found)
         except Exception as error:
             raise self._unreadable(error) from error
 

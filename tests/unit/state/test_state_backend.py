@@ -482,9 +482,34 @@ def test_prefetch_leaves_hot_keys_alone_and_probes_now_and_then(
             chunk = list(range(10 * number, 10 * number + 10))
             backend.prefetch(chunk)
             count(backend, *chunk)
-        assert 35 <= len(calls) < 39
+        assert calls.count(10) > 30
+        assert len(calls) == 39  # the first chunk tells that it is worth it
+        assert 9 in calls  # one key was left out, and missed
+        calls.clear()
+        for number in range(40, 80):
+            backend.prefetch(list(range(10 * number, 10 * number + 10)))
+        assert 0 < len(calls) <= 16  # nobody read them
 
     subtask.round(work)
+
+
+def test_an_error_of_the_store_in_a_prefetch_is_no_error_of_the_stored_value(make_subtask: Make) -> None:
+    subtask = make_subtask(cache_bytes=0)
+    subtask.round(lambda b: count(b, *range(20)))
+
+    def full(point: str, where: dict[str, Any]) -> None:
+        if point == "T2.apply":
+            raise OSError(errno.ENOSPC, "injected")
+
+    backend = subtask.begin()
+    backend.state(COUNT).misses = 20  # as after a round of misses
+    faults.install(full)
+    try:
+        with pytest.raises(OSError, match="injected"):
+            backend.prefetch(list(range(20)))
+    finally:
+        faults.install(None)
+        backend.end()
 
 
 def test_a_zombie_cannot_damage_a_store(subtask: Subtask) -> None:
