@@ -1,10 +1,15 @@
-"""BATCH mode: windows, timers, connected streams, broadcast state. Nothing is late; what is due fires when the key ends."""
+"""BATCH mode: windows, timers, connected streams, broadcast state. Nothing is late; what is due fires when the key ends.
+
+PyFlink runs them in its thread mode. In process mode records and timers go to Python in bundles, while Flink drops the state of a
+key as soon as the next one comes: results are missing, or the job comes to no end.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from differential.catalog import first, program
+from differential.catalog import Key, first
+from differential.catalog import program as any_program
 from differential.connected_programs import LEFT, RIGHT, RULES
 from differential.engine_api import (
     KeyedBroadcastProcessFunction,
@@ -34,67 +39,70 @@ from differential.window_programs import (
     described,
 )
 
-BATCH = ("BATCH",)
 SCATTERED = [*EVENTS, *((key, moment * 37 % 101) for moment in range(12) for key in ("a", "c"))]
 """Far out of order: in STREAMING mode the watermarks of a monotonous stream would make many of them late."""
+
+
+def program(parallelisms: tuple[int, ...] = (2,), key: Key | None = None) -> Any:
+    return any_program(parallelisms=parallelisms, key=key, modes=("BATCH",), in_threads=True)
 
 
 def keyed(env: Any, strategy: Any = MONOTONOUS) -> Any:
     return events(env, strategy, SCATTERED).key_by(lambda v: v[0], key_type=Types.STRING())
 
 
-@program(parallelisms=(1, 2), key=first, modes=BATCH)
+@program(parallelisms=(1, 2), key=first)
 def tumbling_windows_in_batch_mode(env: Any) -> Any:
     return keyed(env).window(TUMBLING).process(Listed())
 
 
-@program(key=first, modes=BATCH)
+@program(key=first)
 def tumbling_windows_behind_bounded_out_of_orderness_in_batch_mode(env: Any) -> Any:
     """A watermark that would not pass the last windows does not hold them back."""
     return keyed(env, BOUNDED).window(TUMBLING).aggregate(Mean(), Whole())
 
 
-@program(key=first, modes=BATCH)
+@program(key=first)
 def sliding_windows_in_batch_mode(env: Any) -> Any:
     return keyed(env).window(SLIDING).reduce(lambda a, b: (a[0], a[1] + b[1]), Whole())
 
 
-@program(key=first, modes=BATCH)
+@program(key=first)
 def sessions_in_batch_mode(env: Any) -> Any:
     return keyed(env).window(SESSION).process(Listed())
 
 
-@program(key=first, modes=BATCH)
+@program(key=first)
 def sessions_with_gaps_of_their_own_in_batch_mode(env: Any) -> Any:
     windows = keyed(env).window(window.EventTimeSessionWindows.with_dynamic_gap(Gap()))
     return windows.reduce(lambda a, b: (a[0], a[1] + b[1]), Whole())
 
 
-@program(modes=BATCH)
+@program()
 def all_windows_in_batch_mode(env: Any) -> Any:
     return events(env, MONOTONOUS, SCATTERED).window_all(TUMBLING).process(AllListed())
 
 
-@program(key=first, modes=BATCH)
+@program(key=first)
 def windows_with_a_trigger_of_the_program_in_batch_mode(env: Any) -> Any:
     """With state of the window and of the key."""
     return keyed(env).window(TUMBLING).trigger(EverySecond()).process(Counting())
 
 
-@program(key=first, modes=BATCH)
+@program(key=first)
 def windows_that_fire_again_and_again_in_batch_mode(env: Any) -> Any:
     trigger = window.PurgingTrigger.of(window.ContinuousEventTimeTrigger.of(Time.milliseconds(4)))
     return keyed(env).window(TUMBLING).trigger(trigger).process(Listed())
 
 
-@program(key=first, modes=BATCH)
+@program(key=first)
 def count_and_global_windows_in_batch_mode(env: Any) -> Any:
     purging = window.PurgingTrigger.of(window.CountTrigger.of(3))
     whole = keyed(env).window(window.GlobalWindows.create()).trigger(purging).process(Listed())
     return whole.union(keyed(env).count_window(3, 2).process(Listed()).map(lambda r: (f"{r[0]} counted", *r[1:])))
 
 
-@program(key=first, modes=BATCH)
+@program(key=first)
 def processing_time_windows_in_batch_mode(env: Any) -> Any:
     """They end with the records of the key, as all time does."""
     days = window.TumblingProcessingTimeWindows.of(Time.days(10000))
@@ -110,7 +118,7 @@ class Aside(ProcessWindowFunction):
         yield key, sum(values)
 
 
-@program(key=first, modes=BATCH)
+@program(key=first)
 def windows_behind_windows_in_batch_mode(env: Any) -> Any:
     """Behind the first ones nothing is late either; late records and side outputs."""
     late = OutputTag("late", Types.PICKLED_BYTE_ARRAY())
@@ -145,7 +153,7 @@ class TimersOfTimers(KeyedProcessFunction):
             self.seen.clear()
 
 
-@program(parallelisms=(1, 2), key=first, modes=BATCH)
+@program(parallelisms=(1, 2), key=first)
 def timers_of_timers_in_batch_mode(env: Any) -> Any:
     return keyed(env).process(TimersOfTimers())
 
@@ -171,7 +179,7 @@ class BothSides(KeyedCoProcessFunction):
         yield ctx.get_current_key(), "timer", timestamp, self.count.value()
 
 
-@program(parallelisms=(1, 2), key=first, modes=BATCH)
+@program(parallelisms=(1, 2), key=first)
 def keyed_connected_streams_in_batch_mode(env: Any) -> Any:
     """By their timestamps, whichever input they are of."""
     left = events(env, MONOTONOUS, [*LEFT, ("a", 35), ("b", 25), ("a", 0)])
@@ -195,7 +203,7 @@ class RulesFirst(KeyedBroadcastProcessFunction):
         yield ctx.get_current_key(), timestamp, ctx.get_broadcast_state(RULES).get("a")
 
 
-@program(parallelisms=(1, 2), key=first, modes=BATCH)
+@program(parallelisms=(1, 2), key=first)
 def broadcast_rules_in_batch_mode(env: Any) -> Any:
     left, right = events(env, MONOTONOUS, LEFT), events(env, MONOTONOUS, RIGHT)
     return left.key_by(lambda v: v[0], Types.STRING()).connect(right.broadcast(RULES)).process(RulesFirst())

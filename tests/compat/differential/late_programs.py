@@ -25,7 +25,6 @@ PAIR = Types.TUPLE([Types.STRING(), Types.INT()])
 EVENTS = [("a", 1), ("b", 12), ("a", 3), ("a", 25), ("b", 14), ("a", 11)]
 EVENTS += [("b", 26), ("a", 24), ("a", 50), ("b", 23), ("a", 41), ("a", 48)]
 PAUSE = ("pause", 0)
-LATE = OutputTag("late", PAIR)
 SLIDING = window.SlidingEventTimeWindows.of(Time.milliseconds(20), Time.milliseconds(10))
 SESSION = window.EventTimeSessionWindows.with_gap(Time.milliseconds(6))
 ONE_BY_ONE = {"tidegate.round.max-records": "1", "python.fn-execution.bundle.size": "1"}
@@ -44,7 +43,8 @@ def slowly(env: Any, strategy: Any = MONOTONOUS) -> Any:
         configuration.set_string(key, value)
     env.configure(configuration)
     values = [value for event in EVENTS for value in (event, PAUSE)]
-    stream = env.from_collection(values, PAIR).map(waited, PAIR).filter(lambda v: v[0] != "pause")
+    # in another task than the source's: there watermarks wait for its lock
+    stream = env.from_collection(values, PAIR).rebalance().map(waited, PAIR).filter(lambda v: v[0] != "pause")
     return stream.assign_timestamps_and_watermarks(strategy)
 
 
@@ -52,9 +52,13 @@ def keyed(env: Any, strategy: Any = MONOTONOUS) -> Any:
     return slowly(env, strategy).key_by(lambda v: v[0], Types.STRING())
 
 
+def late() -> Any:
+    return OutputTag("late", Types.TUPLE([Types.STRING(), Types.INT()]))
+
+
 def with_late(main: Any, name: str) -> Any:
-    late = main.get_side_output(LATE).map(lambda r, name=name: (f"{name}, late", *r))
-    return main.map(lambda r, name=name: (name, *r)).union(late)
+    late_ones = main.get_side_output(late()).map(lambda r, name=name: (f"{name}, late", *r))
+    return main.map(lambda r, name=name: (name, *r)).union(late_ones)
 
 
 @program(parallelisms=(1,), key=whole)
@@ -66,9 +70,9 @@ def watermarks_behind_every_record(env: Any) -> Any:
 def late_records_of_windows(env: Any) -> Any:
     """A record is late for the windows whose end has passed; aside goes one that is in no window any more."""
     stream = keyed(env)
-    tumbling = stream.window(TUMBLING).side_output_late_data(LATE).process(Listed())
-    sliding = stream.window(SLIDING).side_output_late_data(LATE).aggregate(Mean(), Whole())
-    sessions = stream.window(SESSION).side_output_late_data(LATE).process(Listed())
+    tumbling = stream.window(TUMBLING).side_output_late_data(late()).process(Listed())
+    sliding = stream.window(SLIDING).side_output_late_data(late()).aggregate(Mean(), Whole())
+    sessions = stream.window(SESSION).side_output_late_data(late()).process(Listed())
     return with_late(tumbling, "tumbling").union(with_late(sliding, "sliding"), with_late(sessions, "sessions"))
 
 
@@ -76,24 +80,26 @@ def late_records_of_windows(env: Any) -> Any:
 def late_records_of_windows_that_wait(env: Any) -> Any:
     """With an allowed lateness a window fires again for each, with all it has; a purging trigger with the late one alone."""
     stream = keyed(env)
-    tumbling = stream.window(TUMBLING).allowed_lateness(12).side_output_late_data(LATE).process(Listed())
-    sliding = stream.window(SLIDING).allowed_lateness(5).side_output_late_data(LATE)
+    tumbling = stream.window(TUMBLING).allowed_lateness(12).side_output_late_data(late()).process(Listed())
+    sliding = stream.window(SLIDING).allowed_lateness(5).side_output_late_data(late())
     reduced = sliding.reduce(lambda a, b: (a[0], a[1] + b[1]), Whole())
     purging = window.PurgingTrigger.of(window.EventTimeTrigger.create())
-    purged = stream.window(TUMBLING).trigger(purging).allowed_lateness(12).side_output_late_data(LATE).process(Listed())
+    purged = (
+        stream.window(TUMBLING).trigger(purging).allowed_lateness(12).side_output_late_data(late()).process(Listed())
+    )
     return with_late(tumbling, "tumbling").union(with_late(reduced, "sliding"), with_late(purged, "purged"))
 
 
 @program(parallelisms=(1,), key=first)
 def late_records_of_sessions_that_wait(env: Any) -> Any:
-    windows = keyed(env).window(SESSION).allowed_lateness(15).side_output_late_data(LATE)
+    windows = keyed(env).window(SESSION).allowed_lateness(15).side_output_late_data(late())
     return with_late(windows.aggregate(Mean(), Whole()), "sessions")
 
 
 @program(parallelisms=(1,), key=first)
 def late_records_behind_bounded_out_of_orderness(env: Any) -> Any:
     windows = keyed(env, TEN_BEHIND.with_timestamp_assigner(SecondField())).window(TUMBLING)
-    return with_late(windows.side_output_late_data(LATE).process(Listed()), "bounded")
+    return with_late(windows.side_output_late_data(late()).process(Listed()), "bounded")
 
 
 @program(parallelisms=(1,), key=first)

@@ -35,19 +35,16 @@ _printed = PrintedToFile(
 )  # before the imports: they start PyFlink's JVM, which inherits the output
 
 from differential import programs  # noqa: E402
-from differential.catalog import Case, Surroundings, cases, run  # noqa: E402
+from differential.catalog import PROGRAMS, Case, Surroundings, cases, run  # noqa: E402
 from differential.engine_api import ROOT, Configuration, StreamExecutionEnvironment  # noqa: E402
 
 assert programs, "imported for its catalog"
 
 
-def settings(directory: Path, mode: str) -> dict[str, str]:
+def settings(directory: Path) -> dict[str, str]:
     if ROOT == "pyflink":
         # every job is a cluster in one JVM: without fixed ports, and with room for every subtask
-        keys = {"rest.bind-port": "0", "taskmanager.numberOfTaskSlots": "4", "python.fn-execution.bundle.time": "100"}
-        # in BATCH mode Flink drops the state of a key as soon as another one comes; processes, which get records and timers in
-        # bundles, then lose some of it
-        return {**keys, "python.execution-mode": "thread"} if mode == "BATCH" else keys
+        return {"rest.bind-port": "0", "taskmanager.numberOfTaskSlots": "4", "python.fn-execution.bundle.time": "100"}
     return {
         "execution.checkpointing.dir": str(directory / "checkpoints"),
         "tidegate.state.local-dir": str(directory / "local"),
@@ -55,11 +52,13 @@ def settings(directory: Path, mode: str) -> dict[str, str]:
     }
 
 
-def environment(directory: Path, mode: str) -> Any:
+def environment(case: Case, directory: Path) -> Any:
     configuration = Configuration()
-    for key, value in settings(directory, mode).items():
+    for key, value in settings(directory).items():
         configuration.set_string(key, value)
     configuration.set_string("restart-strategy.type", "none")
+    if PROGRAMS[case.name].in_threads:
+        configuration.set_string("python.execution-mode", "thread")
     return StreamExecutionEnvironment.get_execution_environment(configuration)
 
 
@@ -72,7 +71,7 @@ def run_all(wanted: list[Case], root: Path, target: Path) -> None:
         _printed()
         started = time.monotonic()
         try:
-            results[str(case)] = run(case, environment(directory, case.mode), Surroundings(directory, _printed))
+            results[str(case)] = run(case, environment(case, directory), Surroundings(directory, _printed))
         except Exception:
             results[str(case)] = {"error": traceback.format_exc()}
         target.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
