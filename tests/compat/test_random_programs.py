@@ -20,7 +20,7 @@ from tidegate.testing.simulated_executor import SimulatedExecutor
 
 sys.path.insert(0, str(Path(__file__).parent))
 from random_programs.generator import RandomProgram, generate
-from random_programs.run import differences, results
+from random_programs.run import Difference, differences, results, summary
 from random_programs.stage import STAGES
 
 MakeEnv = Any
@@ -70,6 +70,11 @@ def test_rounds_subtasks_and_inlining_do_not_show(seed: int, parallelism: int, r
         "pipeline.object-reuse": "true" if seed % 5 == 0 else "false",
     }
     check(generate(seed), make_env(parallelism, keys, seed))
+
+
+@pytest.mark.parametrize("seed", range(4000, 4012))
+def test_batch_mode_does_not_show(seed: int, make_env: MakeEnv) -> None:
+    check(generate(seed), make_env(seed % 4 + 1, {"execution.runtime-mode": "BATCH"}, seed))
 
 
 # -- restarts and rescales: what is written to files, exactly once
@@ -156,6 +161,14 @@ def test_a_difference_is_told_with_its_program_and_how_to_see_it_again() -> None
     assert f"- {expected[0]} (x1)\n+ 3.7: 1 2 at 3 (x1)" in text
     assert text.endswith("PYTHONPATH=tests/compat python -m random_programs.run 3 3")
     assert differences(program, expected) == ""
+
+
+def test_a_summary_names_what_is_new_apart_from_what_says_nothing() -> None:
+    found = [Difference(7, "..."), Difference(9, "...", varies=True), Difference(11, "...")]
+    lines = summary(0, 49, found, {37: "cannot run"}).splitlines()
+    assert lines[0].endswith("2 differ from the model: 7, 11")
+    assert lines[1:] == ["one result and then another: 9", "left out: 37, cannot run"]
+    assert summary(0, 49, [], {}).endswith("0 differ from the model: none")
 
 
 def test_programs_have_every_stage_and_some_output() -> None:

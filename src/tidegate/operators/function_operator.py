@@ -103,7 +103,8 @@ class FunctionOperator(StreamOperator):
 
     def on_watermark(self, now_ms: int) -> None:
         if self.by_key is not None:
-            self._fire_due(self.by_key.backend.event_timers, self.above.watermark, TimeDomain.EVENT_TIME)
+            if self.above.watermark > self.below.watermark:  # Flink: a timer in the past fires with the next watermark
+                self._fire_due(self.by_key.backend.event_timers, self.above.watermark, TimeDomain.EVENT_TIME)
             self.on_processing_time(now_ms)
             self._pass_time_on()
 

@@ -1,5 +1,4 @@
-"""BATCH mode: what a keyed function sees, and in which order. (PyFlink fires a timer of a key twice
-there, and of event-time windows it gives some only; neither is compared.)"""
+"""BATCH mode: what a keyed function sees, and in which order."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ class Surroundings:
 class Program:
     """``build(env)`` gives the stream to collect. A program that ``runs_itself`` gets the surroundings too, executes, and returns
     records. ``key``: records of one key are compared in their order, of several keys without; None: a multiset.
-    ``modes``: STREAMING, BATCH or both. ``fails_with``: the job has to fail, and its error to contain this text."""
+    ``modes``: STREAMING, BATCH or both. ``fails_with``: the job has to fail, and its error to contain this text.
+    ``in_threads``: PyFlink runs its functions in threads of the JVM, not in processes."""
 
     name: str
     build: Callable[..., Any]
@@ -37,6 +38,7 @@ class Program:
     runs_itself: bool
     modes: tuple[str, ...]
     fails_with: str | None
+    in_threads: bool
 
 
 @dataclass(frozen=True, order=True)
@@ -62,13 +64,14 @@ def program(
     runs_itself: bool = False,
     modes: tuple[str, ...] = ("STREAMING",),
     fails_with: str | None = None,
+    in_threads: bool = False,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter the function into the catalog under its name."""
 
     def enter(build: Callable[..., Any]) -> Callable[..., Any]:
         name = build.__name__
         assert name not in PROGRAMS, f"two programs are called {name}"
-        PROGRAMS[name] = Program(name, build, parallelisms, key, runs_itself, modes, fails_with)
+        PROGRAMS[name] = Program(name, build, parallelisms, key, runs_itself, modes, fails_with, in_threads)
         return build
 
     return enter

@@ -35,7 +35,7 @@ _printed = PrintedToFile(
 )  # before the imports: they start PyFlink's JVM, which inherits the output
 
 from differential import programs  # noqa: E402
-from differential.catalog import Case, Surroundings, cases, run  # noqa: E402
+from differential.catalog import PROGRAMS, Case, Surroundings, cases, run  # noqa: E402
 from differential.engine_api import ROOT, Configuration, StreamExecutionEnvironment  # noqa: E402
 
 assert programs, "imported for its catalog"
@@ -52,11 +52,13 @@ def settings(directory: Path) -> dict[str, str]:
     }
 
 
-def environment(directory: Path) -> Any:
+def environment(case: Case, directory: Path) -> Any:
     configuration = Configuration()
     for key, value in settings(directory).items():
         configuration.set_string(key, value)
     configuration.set_string("restart-strategy.type", "none")
+    if PROGRAMS[case.name].in_threads:
+        configuration.set_string("python.execution-mode", "thread")
     return StreamExecutionEnvironment.get_execution_environment(configuration)
 
 
@@ -69,7 +71,7 @@ def run_all(wanted: list[Case], root: Path, target: Path) -> None:
         _printed()
         started = time.monotonic()
         try:
-            results[str(case)] = run(case, environment(directory), Surroundings(directory, _printed))
+            results[str(case)] = run(case, environment(case, directory), Surroundings(directory, _printed))
         except Exception:
             results[str(case)] = {"error": traceback.format_exc()}
         target.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")

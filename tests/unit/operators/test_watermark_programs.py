@@ -114,6 +114,44 @@ def test_a_watermark_stands_exactly_behind_the_record_that_emitted_it(
     assert lateness(tmp_path, where, **options) == expected_lateness()
 
 
+class InThePast(KeyedProcessFunction):
+    """Every record sets the same timer, behind all watermarks."""
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_event_time_timer(-1)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ctx.get_current_key(), ctx.timer_service().current_watermark()
+
+
+def expected_firings() -> list[Any]:
+    """Flink's rule, in plain Python: a timer in the past waits for the next watermark, and fires once."""
+    out, watermark, waiting = [], -(1 << 63), set[int]()
+    for n, value in enumerate(marked(120)):
+        waiting.add(value[2] % 5)
+        emitted = value[1] + (n + 1) % 2
+        if value[0] == "!" and emitted > watermark:
+            watermark = emitted
+            out += [(key, watermark) for key in waiting]
+            waiting.clear()
+    return sorted([*out, *((key, (1 << 63) - 1) for key in waiting)])
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1000])
+@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("target", ["simulated", "faulty"])
+def test_a_timer_in_the_past_fires_once_with_the_next_watermark(
+    tmp_path: Path, limit: int, parallelism: int, target: str
+) -> None:
+    """However the input is cut into rounds."""
+    options = {"tidegate.round.max-records": limit, "parallelism.default": parallelism, "execution.target": target}
+    env = environment(tmp_path, **options)
+    source = ScriptedSource([At(value[1], value) for value in marked(120)])
+    stream = env.from_source(source, WatermarkStrategy.for_generator(OnMarks), "marked").set_parallelism(1)
+    fired = stream.key_by(lambda v: v[2] % 5).process(InThePast()).execute_and_collect()
+    assert sorted(fired) == expected_firings()
+
+
 @pytest.mark.parametrize("where", ["source", "assigner"])
 def test_the_generators_state_survives_failures(tmp_path: Path, where: str) -> None:
     options = {"tidegate.round.max-records": 5, "parallelism.default": 2, "execution.target": "faulty"}
