@@ -61,21 +61,25 @@ WINDOWS = {"window-count", "sliding"}
 """Scenarios with windows: their programs are others."""
 
 _ROCKSDB = ["state.backend.type=rocksdb", "execution.checkpointing.incremental=true"]
-_SMALL_ROCKSDB = [*_ROCKSDB, "state.backend.rocksdb.memory.managed=false", "state.backend.rocksdb.writebuffer.size=2mb"]
+_SMALL_ROCKSDB = [*_ROCKSDB, "state.backend.rocksdb.memory.managed=false", "state.backend.rocksdb.writebuffer.size=1mb"]
 SETTINGS: dict[str, dict[str, list[str]]] = {
     # 256 MB for state on either side: more than it takes.
     "keyed-count-rocksdb": {
         "tidegate": [*_ROCKSDB, "state.backend.rocksdb.memory.fixed-per-slot=64mb", "tidegate.state.cache-size=32mb"],
         "flink-java": [*_ROCKSDB, "state.backend.rocksdb.memory.fixed-per-slot=128mb"],
     },
-    # 16 MB on either side, a quarter of the state: two write buffers of 2 MB for each of two stores; the rest are caches.
+    # 8 MB on either side, a quarter of the state: two write buffers of 1 MB for each of two stores; the rest are caches.
     "keyed-count-rocksdb-4x": {
-        "tidegate": [*_SMALL_ROCKSDB, "state.backend.rocksdb.block.cache-size=1mb", "tidegate.state.cache-size=1mb"],
-        "flink-java": [*_SMALL_ROCKSDB, "state.backend.rocksdb.block.cache-size=4mb"],
+        "tidegate": [
+            *_SMALL_ROCKSDB,
+            "state.backend.rocksdb.block.cache-size=512kb",
+            "tidegate.state.cache-size=512kb",
+        ],
+        "flink-java": [*_SMALL_ROCKSDB, "state.backend.rocksdb.block.cache-size=2mb"],
     },
 }
-"""Scenario -> engine -> settings. A subtask of Flink has one store. Of ours two workers take turns, so each of the two has caches for
-both subtasks, and either has a cache of values before the one of RocksDB: four of each kind, a quarter the size."""
+"""Scenario -> engine -> settings. A subtask of Flink has one store. Of ours two workers take turns, so each of the two has
+caches for both subtasks, and a cache of values stands before the one of RocksDB: four of each kind, a quarter the size."""
 
 
 def _tidegate(scenario: str, records: int, keys: int, directory: Path, sizes: Sizes) -> list[str]:
@@ -145,7 +149,7 @@ ENGINES = [
             "sliding": Sizes(24_000_000, 48_000_000),
             "interval-join": Sizes(1_000_000, 4_000_000),
             "keyed-count-rocksdb": Sizes(2_000_000, 8_000_000),
-            "keyed-count-rocksdb-4x": Sizes(4_000_000, 12_000_000),
+            "keyed-count-rocksdb-4x": Sizes(2_000_000, 5_000_000),
         },
         quick={
             "keyed-count": Sizes(2_000_000, 6_000_000),
@@ -154,7 +158,7 @@ ENGINES = [
             "sliding": Sizes(12_000_000, 18_000_000),
             "interval-join": Sizes(200_000, 800_000),
             "keyed-count-rocksdb": Sizes(1_000_000, 2_000_000),
-            "keyed-count-rocksdb-4x": Sizes(2_000_000, 4_000_000),
+            "keyed-count-rocksdb-4x": Sizes(1_000_000, 3_000_000),
         },
     ),
     Engine(
@@ -172,7 +176,7 @@ ENGINES = [
             "window-count": Sizes(5_000_000, 20_000_000),
             "interval-join": Sizes(2_000_000, 8_000_000),
             "keyed-count-rocksdb": Sizes(2_000_000, 8_000_000),
-            "keyed-count-rocksdb-4x": Sizes(4_000_000, 12_000_000),
+            "keyed-count-rocksdb-4x": Sizes(2_000_000, 5_000_000),
         },
         quick={
             "keyed-count": Sizes(5_000_000, 15_000_000),
@@ -180,7 +184,7 @@ ENGINES = [
             "window-count": Sizes(3_000_000, 9_000_000),
             "interval-join": Sizes(1_000_000, 4_000_000),
             "keyed-count-rocksdb": Sizes(1_000_000, 2_000_000),
-            "keyed-count-rocksdb-4x": Sizes(2_000_000, 4_000_000),
+            "keyed-count-rocksdb-4x": Sizes(1_000_000, 3_000_000),
         },
     ),
     Engine(

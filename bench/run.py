@@ -22,7 +22,7 @@ KEYS = {
     "sliding": 20_000,
     "interval-join": 20_000,
     "keyed-count-rocksdb": 1_000_000,
-    "keyed-count-rocksdb-4x": 4_000_000,
+    "keyed-count-rocksdb-4x": 2_000_000,
 }
 RATIOS = {
     "keyed-count": [("pyspark-tws", 40.0), ("pyflink-thread", 40.0), ("flink-java", 0.5)],
@@ -171,13 +171,13 @@ def pooled(jobs: list[dict[str, Any]], keys: int) -> dict[str, Any]:
 
 
 def checkpoint(scenario: str, repeat: int, quick: bool) -> bool:
-    """One process; in it jobs with little and with much state, forth and back, one backend after the other."""
+    """A process for each repetition; in it jobs with little and with much state, of both backends in turn."""
     few, many = FEW_CHANGED_OF
     if quick:
         many //= 10
     jobs: list[dict[str, Any]] = []
     for _ in range(repeat):
-        jobs += round_program(scenario, f"--rounds={30 if quick else 50}", "--keys", str(few), str(many))["jobs"]
+        jobs += round_program(scenario, f"--rounds={30 if quick else 40}", "--keys", str(few), str(many))["jobs"]
     rows, verdicts = [], []
     for backend in ("hashmap", "rocksdb"):
         medians = {

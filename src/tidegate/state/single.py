@@ -205,7 +205,7 @@ class SingleState(KeyedState):
         self._entry_bytes, self._measure_at = ENTRY_BYTES, _SAMPLE
         self._aged = False
         self.misses = self.watched = 0
-        """Misses among so many records lately; 0: in a whole chunk. Kept from round to round: the first chunk of one is as those of the last."""
+        """Misses among so many records lately; 0: in a whole chunk. Kept from round to round: a round goes on as the last ended."""
 
     def clear(self) -> None:
         self._store(None)
