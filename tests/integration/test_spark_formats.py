@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from job_tools import committed_files, hidden_files
 
-from conftest import CHECKPOINTING
 from tidegate.common import Row, WatermarkStrategy
 from tidegate.datastream import MapFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink, FileSource
@@ -88,7 +87,7 @@ def test_nothing_is_lost_or_doubled_in_files(name: str, make_env: Any, tmp_path:
     write_input(source, factory, value)
     env: StreamExecutionEnvironment = make_env(
         {
-            **CHECKPOINTING,
+            "execution.checkpointing.interval": "50 ms",
             "tidegate.round.max-records": 2_000,  # bytes: a file or two
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.attempts": "1",

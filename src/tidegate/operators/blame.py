@@ -13,6 +13,11 @@ from tidegate.common.user_code import user_line, with_user_frame
 
 SEE_CAUSE = "see the cause of this error, which has the traceback of your code (tidegate run -v shows it)"
 
+_YIELD = (
+    "a function that gives any number of results yields each, or returns a list of them, or None; one alone as [result]"
+)
+"""For what a loop of ours, or a function of Python's, could not go through."""
+
 
 class _Cut(reprlib.Repr):
     def __init__(self) -> None:
@@ -64,17 +69,6 @@ def _fits(record: Any, charset: str) -> bool:
     return True
 
 
-def _no_results(text: str, where: str, record: str | None) -> UserCodeError:
-    """A loop of ours could not go through what the user's function returned."""
-    return UserCodeError(
-        "A function that gives any number of results yields them, or returns a list of them, or None",
-        where=where,
-        found=f"{text.removesuffix(' object is not iterable')} was returned"
-        + ("" if record is None else f"; record {record}"),
-        cure="yield each result: also one alone is yielded, or returned as [result]",
-    )
-
-
 def user_error(
     error: BaseException, where: str, record: str | None, place: str | None = None, added: str | None = None
 ) -> Exception:
@@ -93,9 +87,10 @@ def user_error(
     if isinstance(error, TidegateError):
         return error.located(where)
     text = str(error)
-    if isinstance(error, TypeError) and text.endswith("object is not iterable") and user_line(error) is None:
-        return _no_results(text, where, record)
     found = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if record is not None:
         found += f"; record {record}"
-    return UserCodeError("A user function raised an exception", where=where, found=found, cure=SEE_CAUSE)
+    no_results = isinstance(error, TypeError) and text.endswith("object is not iterable") and user_line(error) is None
+    return UserCodeError(
+        "A user function raised an exception", where=where, found=found, cure=_YIELD if no_results else SEE_CAUSE
+    )

@@ -218,7 +218,7 @@ def avro_that_a_file_does_not_fit(one: Any, place: Path) -> None:
             "or use another trigger",
         ),
         (trigger_of_texts, "A trigger returns a TriggerResult", "operator 'sums'", "'fire'", "TriggerResult.CONTINUE"),
-        (assigner_of_numbers, "any number of results", "operator 'sums'", "'int' was returned; record 1", "[result]"),
+        (assigner_of_numbers, "raised", "operator 'sums'", "'int' object is not iterable; record 1", "[result]"),
         (
             union_of_two_types,
             "Streams that are united are of one type",
@@ -233,8 +233,8 @@ def avro_that_a_file_does_not_fit(one: Any, place: Path) -> None:
             "state 'rules'",
             "process_broadcast_element",
         ),
-        (flat_map_without_results, "any number of results", "operator 'split'", "'int' was returned", "yield"),
-        (process_without_results, "any number of results", "operator 'split'", "'int' was returned", "yield"),
+        (flat_map_without_results, "raised", "operator 'split'", "'int' object is not iterable", "yields each"),
+        (process_without_results, "raised", "operator 'split'", "'int' object is not iterable", "yields each"),
         (
             other_fields_to_a_shuffle,
             "field [1] is declared as LONG",
