@@ -6,6 +6,7 @@ key as soon as the next one comes: results are missing, or the job comes to no e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from differential.catalog import Key, first
@@ -43,7 +44,9 @@ SCATTERED = [*EVENTS, *((key, moment * 37 % 101) for moment in range(12) for key
 """Far out of order: in STREAMING mode the watermarks of a monotonous stream would make many of them late."""
 
 
-def program(parallelisms: tuple[int, ...] = (2,), key: Key | None = None) -> Any:
+def program(
+    parallelisms: tuple[int, ...] = (2,), key: Key | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     return any_program(parallelisms=parallelisms, key=key, modes=("BATCH",), in_threads=True)
 
 

@@ -12,7 +12,6 @@ from differential.engine_api import (
     Duration,
     KeyedProcessFunction,
     OutputTag,
-    ProcessFunction,
     Time,
     Types,
     WatermarkStrategy,
@@ -52,6 +51,11 @@ def keyed(env: Any, strategy: Any = MONOTONOUS) -> Any:
     return slowly(env, strategy).key_by(lambda v: v[0], Types.STRING())
 
 
+def name_and_key(record: Any) -> Any:
+    """Which of two keys is told first when both fire nobody says."""
+    return record[:2]
+
+
 def late() -> Any:
     return OutputTag("late", Types.TUPLE([Types.STRING(), Types.INT()]))
 
@@ -66,7 +70,7 @@ def watermarks_behind_every_record(env: Any) -> Any:
     return slowly(env).process(Times())
 
 
-@program(parallelisms=(1,), key=first)
+@program(parallelisms=(1,), key=name_and_key)
 def late_records_of_windows(env: Any) -> Any:
     """A record is late for the windows whose end has passed; aside goes one that is in no window any more."""
     stream = keyed(env)
@@ -76,7 +80,7 @@ def late_records_of_windows(env: Any) -> Any:
     return with_late(tumbling, "tumbling").union(with_late(sliding, "sliding"), with_late(sessions, "sessions"))
 
 
-@program(parallelisms=(1,), key=first)
+@program(parallelisms=(1,), key=name_and_key)
 def late_records_of_windows_that_wait(env: Any) -> Any:
     """With an allowed lateness a window fires again for each, with all it has; a purging trigger with the late one alone."""
     stream = keyed(env)
@@ -90,13 +94,13 @@ def late_records_of_windows_that_wait(env: Any) -> Any:
     return with_late(tumbling, "tumbling").union(with_late(reduced, "sliding"), with_late(purged, "purged"))
 
 
-@program(parallelisms=(1,), key=first)
+@program(parallelisms=(1,), key=name_and_key)
 def late_records_of_sessions_that_wait(env: Any) -> Any:
     windows = keyed(env).window(SESSION).allowed_lateness(15).side_output_late_data(late())
     return with_late(windows.aggregate(Mean(), Whole()), "sessions")
 
 
-@program(parallelisms=(1,), key=first)
+@program(parallelisms=(1,), key=name_and_key)
 def late_records_behind_bounded_out_of_orderness(env: Any) -> Any:
     windows = keyed(env, TEN_BEHIND.with_timestamp_assigner(SecondField())).window(TUMBLING)
     return with_late(windows.side_output_late_data(late()).process(Listed()), "bounded")
@@ -137,14 +141,3 @@ class Behind(KeyedProcessFunction):
 @program(parallelisms=(1,), key=first)
 def timers_behind_the_watermark(env: Any) -> Any:
     return keyed(env).process(Behind())
-
-
-class TimesOfResults(ProcessFunction):
-    def process_element(self, value: Any, ctx: Any) -> Any:
-        yield (*value, ctx.timer_service().current_watermark())
-
-
-@program(parallelisms=(1,), key=first)
-def watermarks_behind_windows(env: Any) -> Any:
-    """What a window gives goes before the watermark that fired it."""
-    return keyed(env).window(TUMBLING).process(Listed()).process(TimesOfResults())

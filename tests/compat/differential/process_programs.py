@@ -25,12 +25,12 @@ from differential.engine_api import (
 from differential.timer_programs import Times
 from differential.window_programs import events, keyed
 
-TEXTS, NUMBERS = OutputTag("texts", Types.STRING()), OutputTag("numbers", Types.INT())
+TEXTS, NUMBERS = OutputTag("a", Types.STRING()), OutputTag("b", Types.INT())
 NAMES = MapStateDescriptor("names", Types.INT(), Types.LIST(Types.STRING()))
 
 
 def with_side_outputs(main: Any) -> Any:
-    numbers = main.get_side_output(NUMBERS).map(lambda number: f"number {number}", Types.STRING())
+    numbers = main.get_side_output(NUMBERS).map(lambda number: f"b {number}", Types.STRING())
     return main.map(str, Types.STRING()).union(main.get_side_output(TEXTS), numbers)
 
 
@@ -96,12 +96,12 @@ class BothSides(KeyedCoProcessFunction):
         self.totals.put(side, (self.totals.get(side) or 0) + value[1])
 
     def process_element1(self, value: Any, ctx: Any) -> Any:
-        self._add("left", value, ctx)
+        self._add("l", value, ctx)
         ctx.timer_service().register_event_time_timer(value[1] + 600)
         yield TEXTS, f"{value[0]}{value[1]} {ctx.get_current_key()} {ctx.timestamp()}"
 
     def process_element2(self, value: Any, ctx: Any) -> Any:
-        self._add("right", value, ctx)
+        self._add("r", value, ctx)
         ctx.timer_service().delete_event_time_timer(value[1] + 600)
         yield NUMBERS, value[1]
         yield value[0], -1, []
@@ -132,8 +132,8 @@ class TwoStates(KeyedBroadcastProcessFunction):
 
     def on_timer(self, timestamp: int, ctx: Any) -> Any:
         rules, names = ctx.get_broadcast_state(RULES), ctx.get_broadcast_state(NAMES)
-        there = rules.contains("a"), rules.contains("nobody"), rules.get("nobody")
-        yield ctx.get_current_key(), timestamp, sorted(rules.items()), sorted(names.items()), there
+        found = sorted(rules.items()), sorted(names.items()), rules.contains("a"), rules.get("nope")
+        yield ctx.get_current_key(), timestamp, *found
 
 
 @program()
@@ -165,7 +165,7 @@ class SetsTimers(ProcessFunction):
         try:
             ctx.timer_service().register_event_time_timer(1)
         except Exception:
-            yield "refused", value[1]
+            yield "refused"
 
 
 @program(parallelisms=(1,))
@@ -173,24 +173,8 @@ def timers_need_a_key(env: Any) -> Any:
     return events(env).process(SetsTimers())
 
 
-class Counted(KeyedProcessFunction):
-    def open(self, runtime_context: Any) -> None:
-        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.INT()))
-
-    def process_element(self, value: Any, ctx: Any) -> Any:
-        count = (self.count.value() or 0) + 1
-        self.count.update(count)
-        yield ctx.get_current_key(), count
-
-
-@program()
-def a_union_of_keyed_streams_is_keyed_again(env: Any) -> Any:
-    left, right = (stream.key_by(lambda v: v[0], Types.STRING()) for stream in both(env))
-    return left.union(right).key_by(lambda v: v[0], Types.STRING()).process(Counted())
-
-
 class CountsBoth(CoMapFunction):
-    """One state for both sides of a key; None is no record."""
+    """One state for both sides of a key."""
 
     def open(self, runtime_context: Any) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.INT()))
@@ -201,16 +185,33 @@ class CountsBoth(CoMapFunction):
         return value[0], count
 
     def map2(self, value: Any) -> Any:
-        return self.map1(value) if value[1] != 20 else None
+        return self.map1(value)
 
 
 @program()
-def keyed_maps_of_connected_streams(env: Any) -> Any:
-    """Keyed behind the connection, or before it."""
+def streams_keyed_behind_their_connection(env: Any) -> Any:
     left, right = both(env)
-    behind = left.connect(right).key_by(lambda v: v[0], lambda v: v[0], Types.STRING()).map(CountsBoth())
-    before = left.key_by(lambda v: v[0], Types.STRING()).connect(right.key_by(lambda v: v[0], Types.STRING()))
-    return behind.union(before.map(CountsBoth(), PAIR).map(lambda r: ("before", *r)))
+    return left.connect(right).key_by(lambda v: v[0], lambda v: v[0], Types.STRING()).map(CountsBoth(), PAIR)
+
+
+@program()
+def streams_keyed_before_their_connection(env: Any) -> Any:
+    left, right = (stream.key_by(lambda v: v[0], Types.STRING()) for stream in both(env))
+    return left.connect(right).map(CountsBoth(), PAIR)
+
+
+class OnlyTheSecond(CoMapFunction):
+    def map1(self, value: Any) -> Any:
+        return None
+
+    def map2(self, value: Any) -> Any:
+        return value
+
+
+@program()
+def none_is_no_record_of_connected_streams(env: Any) -> Any:
+    left, right = both(env)
+    return left.connect(right).map(OnlyTheSecond())
 
 
 class NoneAside(KeyedProcessFunction):
@@ -219,7 +220,7 @@ class NoneAside(KeyedProcessFunction):
     def process_element(self, value: Any, ctx: Any) -> Any:
         yield TEXTS, None
         yield TEXTS, str(value[1])
-        yield "texts", value[1]
+        yield "a", value[1]
 
 
 @program()

@@ -8,12 +8,20 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tidegate.common import Configuration, Duration, Types, WatermarkStrategy
+from tidegate.common import Configuration, Duration, Time, Types, WatermarkStrategy
 from tidegate.common.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput
 from tidegate.connectors.number_sequence import NumberSequenceSource
-from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream import (
+    DataStream,
+    KeyedProcessFunction,
+    OutputTag,
+    ProcessWindowFunction,
+    StreamExecutionEnvironment,
+    executor,
+)
 from tidegate.datastream.state import ValueStateDescriptor
+from tidegate.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import Chances, SimulatedEngine
@@ -150,6 +158,37 @@ def test_a_timer_in_the_past_fires_once_with_the_next_watermark(
     stream = env.from_source(source, WatermarkStrategy.for_generator(OnMarks), "marked").set_parallelism(1)
     fired = stream.key_by(lambda v: v[2] % 5).process(InThePast()).execute_and_collect()
     assert sorted(fired) == expected_firings()
+
+
+LATE = OutputTag("late")
+ASSIGNERS = {
+    "tumbling": TumblingEventTimeWindows.of(Time.milliseconds(30)),
+    "sliding": SlidingEventTimeWindows.of(Time.milliseconds(40), Time.milliseconds(15)),
+    "sessions": EventTimeSessionWindows.with_gap(Time.milliseconds(18)),
+}
+
+
+class Numbers(ProcessWindowFunction):
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        numbers = sorted(element[2] for element in elements)
+        yield "window", key, repr(context.window()), numbers, context.current_watermark()
+
+
+def windowed(directory: Path, assigner: str, limit: int, parallelism: int) -> list[Any]:
+    env = environment(directory, **{"tidegate.round.max-records": limit, "parallelism.default": parallelism})
+    source = ScriptedSource([At(value[1], value) for value in marked(120)])
+    stream = env.from_source(source, WatermarkStrategy.for_generator(OnMarks), "marked").set_parallelism(1)
+    windows = stream.key_by(lambda v: v[2] % 5).window(ASSIGNERS[assigner]).allowed_lateness(25)
+    fired = windows.side_output_late_data(LATE).process(Numbers())
+    late = fired.get_side_output(LATE).map(lambda v: ("late", *v))
+    return sorted(map(repr, fired.union(late).execute_and_collect()))
+
+
+@pytest.mark.parametrize("assigner", ASSIGNERS)
+def test_which_records_are_late_for_a_window_does_not_depend_on_rounds(tmp_path: Path, assigner: str) -> None:
+    one_by_one = windowed(tmp_path / "one", assigner, 1, 1)
+    assert any("late" in result for result in one_by_one)
+    assert windowed(tmp_path / "all", assigner, 1000, 3) == one_by_one
 
 
 @pytest.mark.parametrize("where", ["source", "assigner"])
