@@ -109,6 +109,7 @@ def test_mariadb_has_no_room_in_its_tablespace(tmp_path: Path) -> None:
 # -- disks that are full ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 def test_the_disk_of_a_database_is_full(tmp_path: Path, kind: str) -> None:
     """The round is declined; what it had written is rolled back. A server may give up itself: then it is started again."""
