@@ -10,7 +10,7 @@ import pytest
 from sql_cases import Target
 
 DOCS = Path(__file__).parents[2] / "docs"
-EXPECTED = {
+EXPECTED: dict[str, dict[str, list[tuple[object, ...]]]] = {
     "postgresql": {
         "orders": [(1, "anna", 250), (2, "bert", 90), (3, "anna", 10), (4, "cleo", 70)],
         "customers": [("anna", 260), ("bert", 90), ("cleo", 0)],

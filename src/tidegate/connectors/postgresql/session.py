@@ -134,8 +134,8 @@ class PostgreSqlSession(Session):
         for first, payload in reversed(self._sent):
             if first <= line:
                 lines = payload.decode().split("\n")
-                table = self._tables[self._copied]
-                return table.sent(lines[line - first].split("\t")) if line - first < len(lines) else ""
+                sent = lines[line - first].split("\t") if line - first < len(lines) else []
+                return self._tables[self._copied].sent(["NULL" if field == "\\N" else field for field in sent])
         return ""
 
     def _upsert(self, frame: Frame) -> None:
