@@ -8,6 +8,7 @@ def visible(self, directory): return [...] # what an outside reader sees, as val
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.common import faults
+from tidegate.common.errors import FencedError
 from tidegate.operators.sink import Sink
 from tidegate.testing.sink_run import Crash, SinkRun, crash_at
 
@@ -197,6 +199,19 @@ class SinkContract:
         run.restore(parallelism=3)
         run.restore(parallelism=3)  # a crash during the restore
         self._check_end(run, tmp_path)
+
+    def test_who_has_lost_the_lease_sweeps_nothing(self, tmp_path: Path) -> None:
+        """An older driver wakes up: what it takes for lingering is what the newer one is about to commit."""
+        run = self._run(tmp_path)
+        run.step(6, checkpoint=True)
+        older = run.fenced_committer()
+        run.accept(run.attempt(5, checkpoint=True), 5)
+        run.complete()
+        with contextlib.suppress(FencedError):
+            older.abort_lingering([], [])
+        if self.survives_restart:
+            run.restore()
+        self._check_end(run, tmp_path, "the older driver has swept:")
 
     def test_what_waits_for_its_commit_does_not_linger(self, tmp_path: Path) -> None:
         run = self._run(tmp_path)

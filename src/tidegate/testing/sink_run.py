@@ -9,6 +9,7 @@ from typing import Any
 import cloudpickle
 
 from tidegate.common import faults
+from tidegate.common.errors import FencedError
 from tidegate.common.plain_data import find_other
 from tidegate.operators.committing import committer_of
 from tidegate.operators.sink import Committer, CommitterContext, Prepared, Sink, WriterContext
@@ -69,6 +70,15 @@ class SinkRun:
     def _new_committer(self) -> Committer:
         """Of a sink that needs none: one that does nothing."""
         return committer_of(self._sink, CommitterContext("job", "sink", self._staging)) or _NoCommitter()
+
+    def fenced_committer(self) -> Committer:
+        """Of an attempt that has lost its lease, and does not know it yet."""
+
+        def lost() -> None:
+            raise FencedError("An attempt that lost its lease must not publish, commit or delete anything.")
+
+        context = CommitterContext("job", "sink", self._staging, lost)
+        return committer_of(self._sink, context) or _NoCommitter()
 
     def writer_context(self, subtask: int, checkpoint_id: int | None) -> WriterContext:
         self._attempts += 1
