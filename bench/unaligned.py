@@ -1,7 +1,7 @@
 """Checkpoints with one slow operator and a backlog, aligned and unaligned: how long each took, and how long the job.
 
-``python bench/unaligned.py [--records 3000] [--ms 5]`` prints a table, and the same as JSON with ``--json``. Everything the
-source has is planned for the first round, so an aligned checkpoint waits for all of it.
+``python bench/unaligned.py [--records 2000] [--ms 10] [--repeat 3]``, in turns in one session; medians. Everything the source
+has is planned for the first round, so an aligned checkpoint waits for all of it.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import tempfile
 import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import report
+
 from tidegate.checkpoint.history import read_history
 from tidegate.common import Configuration
 from tidegate.common.files import Files
 from tidegate.datastream import StreamExecutionEnvironment
 
-RUNS = {
+RUNS: dict[str, dict[str, Any]] = {
     "aligned": {},
     "unaligned, timeout 0": {"execution.checkpointing.unaligned.enabled": True},
     "unaligned, timeout 2 s": {
@@ -30,9 +33,21 @@ RUNS = {
 }
 
 
+TIMEOUTS_S = {"unaligned, timeout 0": 0.0, "unaligned, timeout 2 s": 2.0}
+FIELDS = {
+    "number": "checkpoints",
+    "longest_seconds": "the longest took, s",
+    "median_seconds": "median, s",
+    "longest_gap_seconds": "longest from one to the next, s",
+    "most_in_flight": "most records in flight",
+    "most_in_flight_bytes": "most bytes in flight",
+    "job_seconds": "the job, s",
+}
+
+
 def measured(name: str, records: int, ms: float) -> dict[str, Any]:
     home = tempfile.mkdtemp()
-    keys = {
+    keys: dict[str, Any] = {
         "execution.checkpointing.dir": home,
         "execution.checkpointing.interval": "1 s",
         "tidegate.job-id": "slow",
@@ -51,7 +66,6 @@ def measured(name: str, records: int, ms: float) -> dict[str, Any]:
     entries = [entry for entry in read_history(Files(str(Path(home, "slow")))) if entry.trigger_ms]
     gaps = [later.end_ms - earlier.end_ms for earlier, later in pairwise(entries)]
     return {
-        "checkpoints": name,
         "job_seconds": round(seconds, 1),
         "number": len(entries),
         "longest_seconds": round(max(entry.duration_ms for entry in entries) / 1000, 2),
@@ -64,20 +78,29 @@ def measured(name: str, records: int, ms: float) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--records", type=int, default=3_000)
+    parser.add_argument("--records", type=int, default=2_000)
     parser.add_argument("--ms", type=float, default=10)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--repeat", type=int, default=3)
     given = parser.parse_args()
-    rows = [measured(name, given.records, given.ms) for name in RUNS]
-    if given.json:
-        print(json.dumps(rows, indent=1))
-        return
-    print("| " + " | ".join(rows[0]) + " |")
-    print("|" + "---|" * len(rows[0]))
-    for row in rows:
-        print(
-            "| " + " | ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()) + " |"
-        )
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in RUNS}
+    measured("aligned", 20, 1)  # for the JVM's sake
+    for repetition in range(given.repeat):
+        for name in RUNS if repetition % 2 == 0 else reversed(RUNS):
+            runs[name].append(measured(name, given.records, given.ms))
+            print(json.dumps({name: runs[name][-1]}), file=sys.stderr, flush=True)
+    rows = [[name, *(f"{median(of, field):g}" for field in FIELDS)] for name, of in runs.items()]
+    longest = {name: max(run["longest_seconds"] for run in of) for name, of in runs.items()}
+    verdicts = [
+        report.Verdict(f"{name}: the longest of all, s", longest[name], timeout_s + 2, at_least=False)
+        for name, timeout_s in TIMEOUTS_S.items()
+    ]
+    title = f"unaligned: {given.records:,} records at {given.ms:g} ms, parallelism 2, a checkpoint every second"
+    report.show(title, ["checkpoints", *FIELDS.values()], rows, verdicts, [f"Medians over {given.repeat} runs."])
+    print(f"written: {report.write('unaligned', {'repeat': given.repeat, 'runs': runs}, verdicts)}")
+
+
+def median(runs: list[dict[str, Any]], field: str) -> float:
+    return float(statistics.median(run[field] for run in runs))
 
 
 if __name__ == "__main__":

@@ -89,7 +89,8 @@ class CheckpointCoordinator:
         aligned_until = self._aligned_until(at_most=began)
         self._trigger.started(began)
         try:
-            checkpoint_id = self._lease.take_id(at_least=self.history.highest_id + 1)
+            most = self._policy.concurrency
+            checkpoint_id = self._lease.take_id(at_least=self.history.highest_id + 1, spare=most - 1)
         except StorageError as error:
             lost = PendingCheckpoint(self._lease.last_id, trigger_ms, self._deadline(), frozenset(), kind)
             self.abort(lost, CheckpointFailureReason.TRIGGER_FAILED, str(error))
@@ -121,9 +122,10 @@ class CheckpointCoordinator:
         return min(at_most, max(at_least, expected)) + self._policy.aligned_timeout_ms
 
     def take_ahead(self) -> None:
-        """The id of the next step 1, if storage is slow. That it fails is told when the id is needed."""
+        """The ids of the next steps 1, as many as may come before this is done again, if storage is slow. That it fails is told
+        when an id is needed."""
         try:
-            self._lease.take_ahead()
+            self._lease.take_ahead(self._policy.concurrency)
         except StorageError as error:
             logger.warning("no id taken ahead: %s", error)
 

@@ -30,7 +30,7 @@ sees the other:
 So a checkpoint costs these calls of storage, in this order: the live record with its id, one look for a newer claim (1);
 one look, the metadata, the live record with the list, one look (7); none of ours (8); the metadata and the directory of each
 checkpoint that goes, and every file (9); and at last, when nobody waits, one look and the history, which a newer attempt may
-be writing by then. Where storage was slow the first two follow it, for the next checkpoint (``take_ahead``).
+be writing by then. Where storage was slow the first two follow it, for the checkpoints to come (``take_ahead``).
 ``tests/unit/runtime/test_protocol_calls.py`` counts them.
 
 ``tests/unit/checkpoint/test_interleavings.py`` pauses and kills attempts at every fault point in this room and in
@@ -78,15 +78,18 @@ _SLOW_S = 0.02
 
 class Lease:
     """A claimed token. What writes or looks may be called from several threads: the job's takes ids, the checkpoint lane
-    publishes, commits and deletes, the heartbeat renews. The live record is written by one of them at a time, each time whole."""
+    publishes, commits and deletes, the heartbeat renews. The live record is written by one of them at a time, each time whole; who
+    only takes an id that was taken ahead does not wait for that."""
 
     def __init__(self, files: Files, clock: Clock, claim: Claim, live: LiveRecord) -> None:
         self.files, self.token, self.claim = files, claim.token, claim
         self._clock = clock
         self._live = live
+        self._lock = threading.Lock()  # of the live record, also while storage is asked
+        self._ids = threading.Lock()  # of the three below, for moments: who takes an id from memory waits for nobody
         self._last_id = live.last_id
-        self._lock = threading.Lock()
-        self._ahead: int | None = None
+        self._given = 0
+        self._ahead: list[int] = []
         self._is_slow = False
         self.ids_behind = 0
         """The id of the checkpoint that was restored, if it is of another directory."""
@@ -124,31 +127,39 @@ class Lease:
         if read_undamaged(self.files, claim_path(self.token), Claim) != self.claim:
             raise self._fenced("the own claim is gone or changed")
 
-    def take_id(self, at_least: int = 1) -> int:
-        """The next checkpoint id (step 1), greater than every id ever taken in this directory. Never given twice."""
-        with self._lock:
-            ahead, self._ahead = self._ahead, None
-            # Not if a later one was given while this one was being taken: ids grow with the cuts.
-            good = ahead is not None and ahead >= at_least and ahead == self._last_id
-        return ahead if ahead is not None and good else self._take_id(at_least)
+    def take_id(self, at_least: int = 1, *, spare: int = 0) -> int:
+        """The next checkpoint id (step 1), greater than every id ever taken in this directory. Never given twice. ``spare``: so
+        many more are taken with the same write, if storage is asked and was slow the last time."""
+        with self._ids:
+            # Not those below one that was given while they were being taken: ids grow with the cuts.
+            self._ahead = [taken for taken in self._ahead if taken >= at_least and taken > self._given]
+            if self._ahead:
+                self._given = self._ahead.pop(0)
+                return self._given
+        given, *ahead = self._take_ids(at_least, 1 + (spare if self._is_slow else 0))
+        with self._ids:
+            self._given, self._ahead = given, [*ahead, *self._ahead]
+        return given
 
-    def take_ahead(self) -> None:
-        """The next id already, where nobody waits for storage: if it was slow the last time. What is written down and looked at is
-        as good later: whoever claims meanwhile has read it."""
-        if self._is_slow and self._ahead is None:
-            taken = self._take_id(1)
-            with self._lock:
-                self._ahead = taken
+    def take_ahead(self, number: int = 1) -> None:
+        """The next ids already, where nobody waits for storage: if it was slow the last time. What is written down and looked at is
+        as good later: whoever claims meanwhile has read it. ``number``: so many are there then."""
+        missing = number - len(self._ahead)
+        if self._is_slow and missing > 0:
+            taken = self._take_ids(1, missing)
+            with self._ids:
+                self._ahead += taken
 
-    def _take_id(self, at_least: int) -> int:
+    def _take_ids(self, at_least: int, number: int) -> list[int]:
         started = self._clock.monotonic()
-        with self._lock:
-            self._last_id = taken = max(self._last_id + 1, at_least)  # even if the write fails: it may have arrived
-        self._write_live(last_id=taken)
-        faults.point("C1.id-taken", token=self.token, checkpoint_id=taken)
+        with self._ids:
+            first = max(self._last_id + 1, at_least)
+            self._last_id = last = first + number - 1  # even if the write fails: it may have arrived
+        self._write_live(last_id=last)
+        faults.point("C1.id-taken", token=self.token, checkpoint_id=first)
         self.check()
         self._is_slow = self._clock.monotonic() - started > _SLOW_S
-        return taken
+        return list(range(first, last + 1))
 
     def record_restored(
         self,

@@ -142,7 +142,9 @@ class RemoteFileSystem:
 
     @as_os_errors
     def delete_tree(self, path: str) -> None:
-        self._known_directories.clear()
+        for known in self._known_directories.copy():  # other threads add some
+            if f"{known}/".startswith(f"{path}/"):
+                self._known_directories.discard(known)
         with contextlib.suppress(FileNotFoundError):
             self._fs.rm(path, recursive=True)
 
@@ -201,6 +203,8 @@ class RemoteFileSystem:
 
     def _make_parent(self, path: str) -> None:
         parent = path.rpartition("/")[0]
-        if parent not in self._known_directories:
+        # Directories of object stores come with their files: what may be missing is the bucket.
+        known = "/".join(parent.split("/", 3)[:3]) if self.is_object_store else parent
+        if known not in self._known_directories:
             self._fs.makedirs(parent, exist_ok=True)
-            self._known_directories.add(parent)
+            self._known_directories.add(known)

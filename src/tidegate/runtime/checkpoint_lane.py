@@ -196,8 +196,9 @@ class CheckpointLane:
         self._broken = self._dropping = False
         self.seconds = 0.0
         """How long the lane has worked since this was last set to 0."""
-        self.checkpoint_seconds = 0.0
-        """How long steps 7 to 9 of the latest checkpoint took."""
+        self._checkpoint_seconds = 0.0  # steps 7 to 9 of the latest one
+        self._since: dict[int, float] = {}
+        """When the checkpoints came here that are not through."""
 
     # -- the job's thread ------------------------------------------------------------------------------------------------
 
@@ -209,6 +210,13 @@ class CheckpointLane:
     def holds_rounds(self) -> bool:
         """Whether the next round has to wait."""
         return self._discards > 0 or self._publications >= _MOST_PUBLICATIONS
+
+    @property
+    def likely_seconds(self) -> float:
+        """How long steps 7 to 9 take: as long as the last time, or as they have taken by now. So two rounds never wait for the
+        same slow checkpoint."""
+        now = self._clock.monotonic()
+        return max(self._checkpoint_seconds, now - min(self._since.values(), default=now))
 
     def paths(self) -> set[str]:
         """State files of checkpoints that are under way."""
@@ -223,6 +231,7 @@ class CheckpointLane:
     def checkpoint(self, cut: Cut) -> None:
         """Steps 7 and 8. Ends as ``Committed`` or ``NotStored``, ``Failed`` or ``Dropped``."""
         self._under_way[cut.checkpoint_id] = cut
+        self._since[cut.checkpoint_id] = self._clock.monotonic()
         self._held.append((self._submitted, cut))
         self._let_go()
 
@@ -276,9 +285,12 @@ class CheckpointLane:
             self._discards -= 1
         elif isinstance(event, NotStored | NotCopied | Committed) and event.cut is not None:
             self._under_way.pop(event.cut.checkpoint_id)
-            self.checkpoint_seconds = event.seconds
+            self._checkpoint_seconds = event.seconds
+            if not isinstance(event, Committed):
+                self._since.pop(event.cut.checkpoint_id)
         elif isinstance(event, Through):
-            self.checkpoint_seconds += event.seconds
+            self._since.pop(event.cut.checkpoint_id)
+            self._checkpoint_seconds += event.seconds
 
     def drop(self) -> None:
         """The attempt ends: what has not begun does not begin."""

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from tidegate.common.errors import CorruptFileError, FencedError, InternalError,
 from tidegate.common.files import Files
 
 FAR = Owner("far-away", 77)
+PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -164,6 +166,54 @@ def test_an_id_taken_ahead_is_not_given_behind_a_later_one(files: Files, clock: 
         assert lease.take_id() == 4
     finally:
         faults.install(None)
+
+
+def test_as_many_ids_are_taken_ahead_as_checkpoints_may_be_under_way(files: Files, clock: ManualClock) -> None:
+    lease, written = take(files, clock), []
+
+    def slow(name: str, where: dict[str, Any]) -> None:
+        if name == "storage.replace":
+            written.append(name)
+            clock.advance(50)
+
+    faults.install(slow)
+    try:
+        assert (lease.take_id(spare=3), lease.last_id) == (1, 1), "it was not known to be slow"
+        assert [lease.take_id(spare=3) for _ in range(4)] == [2, 3, 4, 5]
+        assert (lease.last_id, len(written)) == (5, 2), "four with one write"
+        lease.take_ahead(3)
+        assert lease.take_id() == 6
+        lease.take_ahead(3)
+        assert (lease.last_id, len(written)) == (9, 4), "only the missing one"
+        assert [lease.take_id(at_least=8), lease.take_id(), len(written)] == [8, 9, 4]
+    finally:
+        faults.install(None)
+    assert take(files, clock).take_id() == 10
+
+
+def test_an_id_from_memory_does_not_wait_for_the_live_record(files: Files, clock: ManualClock) -> None:
+    """The heartbeat, or step 7 of another checkpoint, may be writing it to a slow storage."""
+    lease, given = take(files, clock), []
+
+    def slow(name: str, where: dict[str, Any]) -> None:
+        if name == "storage.replace":
+            clock.advance(50)
+
+    def take_meanwhile(name: str, where: dict[str, Any]) -> None:
+        if name == "storage.replace":
+            thread = threading.Thread(target=lambda: given.append(lease.take_id()), daemon=True)
+            thread.start()
+            thread.join(PATIENCE_S)
+
+    faults.install(slow)
+    try:
+        lease.take_id()
+        lease.take_ahead()
+        faults.install(take_meanwhile)
+        lease.renew()
+    finally:
+        faults.install(None)
+    assert given == [2]
 
 
 def test_an_id_whose_write_failed_is_not_given_again(

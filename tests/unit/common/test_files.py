@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from tidegate.common import faults
 from tidegate.common.errors import ConfigurationError, CorruptFileError, InternalError, StorageError
@@ -352,3 +353,26 @@ def test_what_a_server_in_java_says_is_shown_without_its_stack(fail_at: Any, loc
     with pytest.raises(StorageError) as error:
         local.write("a", b"")
     assert error.value.found == "OSError: RPCError: no data node"
+
+
+def test_directories_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a call of storage. One whose tree was deleted is made again, and no other."""
+    files, made = Files("memory://files-made/job"), []
+    makedirs = MemoryFileSystem.makedirs
+
+    def noted(system: MemoryFileSystem, path: str, exist_ok: bool = False) -> None:
+        made.append(path.rpartition("/")[2])
+        makedirs(system, path, exist_ok)
+
+    monkeypatch.setattr(MemoryFileSystem, "makedirs", noted)
+    for number in range(3):
+        files.publish(f"chk-{number}/_metadata", b"m")
+        files.replace("lease/live", b"l")
+        files.write(f"shared/{number}", b"s")
+        files.delete_tree(f"chk-{number}")
+    files.publish("chk-2/_metadata", b"m")
+    assert made == ["chk-0", "lease", "shared", "chk-1", "chk-2", "chk-2"]
+    files.delete_tree("")
+    files.replace("lease/live", b"l")
+    assert made[-1] == "lease"
+    files.delete_tree("")
