@@ -90,8 +90,8 @@ class AttemptCheckpoints:
     def hold_ms(self, *, wanted: bool, ending: bool, half_round_ms: float) -> float:
         """How long the next round should wait for room for its checkpoint; 0: it goes on.
 
-        The last round carries a barrier, so it waits ``FOREVER``, which ends with the checkpoint under way. Any other waits an
-        eighth of a round at most, and only if the lane is likely to be quicker. Else checkpoints would come at every second beat
+        The last round carries a barrier, so it waits ``FOREVER``, which ends with the checkpoint under way. Any other waits a
+        quarter of a round at most, and only if the lane is likely to be quicker. Else checkpoints would come at every second beat
         where rounds are as long as the interval; or rounds would wait for storage that is slow.
         """
         coordinator = self._coordinator
@@ -99,7 +99,7 @@ class AttemptCheckpoints:
             return 0.0
         if ending and self.unsaved:
             return FOREVER
-        now, patience_ms = self._clock.monotonic() * 1000, half_round_ms / 4
+        now, patience_ms = self._clock.monotonic() * 1000, half_round_ms / 2
         if self._held_until is None:
             quick = self._lane.likely_seconds * 1000 <= patience_ms
             if not (wanted and quick and coordinator.late(half_round_ms)):

