@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from pathlib import Path
 from typing import Any
 
 import databases
+import psycopg
 import pytest
 from server import Server
 
@@ -63,6 +65,20 @@ def test_drivers_append_the_same_checkpoint_at_the_same_moment(
         run.commit()
     assert len(refused) == CHECKPOINTS and all("CommitFailedException" in text for text in refused), refused
     assert sorted(sink.table().scan().to_arrow()["n"].to_pylist()) == list(range(CHECKPOINTS * ROWS))
+
+
+def test_commits_leave_no_connections(postgresql: Server, tmp_path: Path) -> None:
+    sink = sink_of(f"{address(postgresql)}?application_name=counted", tmp_path)
+    run = SinkRun(sink, str(tmp_path / "staging"), lambda n: Row(n=n))
+    gc.disable()  # which would close those that nobody has
+    try:
+        for _ in range(CHECKPOINTS):
+            run.step(ROWS, checkpoint=True)
+        with psycopg.connect(databases.postgresql_url(postgresql)) as connection:
+            asked = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'counted'"
+            assert connection.execute(asked).fetchall() == [(1,)]
+    finally:
+        gc.enable()
 
 
 def test_a_database_that_does_not_let_the_catalog_in(postgresql: Server, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ class IcebergSink(TableSink):
     """
 
     kind = "Iceberg"
+    _loaded: Any = None
 
     def __init__(
         self,
@@ -110,7 +111,14 @@ class IcebergSink(TableSink):
                 )
 
     def _catalog(self) -> Any:
-        return _pyiceberg("catalog").load_catalog(self.catalog, **self.catalog_properties)
+        """Once: each has connections of its own, which it leaves open."""
+        if self._loaded is None:
+            self._loaded = _pyiceberg("catalog").load_catalog(self.catalog, **self.catalog_properties)
+        return self._loaded
+
+    def __getstate__(self) -> dict[str, Any]:
+        """It travels to the tasks without."""
+        return {name: value for name, value in self.__dict__.items() if name != "_loaded"}
 
     def table(self) -> Any:
         errors = _pyiceberg("exceptions")

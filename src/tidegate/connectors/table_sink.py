@@ -39,7 +39,7 @@ _SECRET = re.compile(
     re.IGNORECASE,
 )
 """Names of options whose values are in no file of ours; ``token-refresh-enabled`` is none, and ``s3.access-key-id``."""
-_PASSWORD = re.compile(r"://[^/@:]*:([^/@]+)@")
+_PASSWORD = re.compile(r"://[^/@:]*:([^/]+)@")
 
 
 class TableSink(Sink):
