@@ -182,31 +182,51 @@ def redis_sinks(server: Server) -> Iterator[tuple[str, SinkKind]]:
     yield "Redis, increments, mode AT_LEAST_ONCE", SinkKind(counts, read, settings=ROUNDS)
 
 
-# -- Delta ---------------------------------------------------------------------------------------------------------------
+# -- Delta, Iceberg ------------------------------------------------------------------------------------------------------
 
 
-def delta_sinks() -> Iterator[tuple[str, SinkKind]]:
+class Numbers:
+    """In front of a sink of tables: numbers become rows on their way."""
+
+    def create_writer(self, context: Any, state: list[Any]) -> Any:
+        writer = super().create_writer(context, state)  # type: ignore[misc]
+        written = writer.write_batch
+        writer.write_batch = lambda values, times: written([Row(n=n) for n in values], times)
+        return writer
+
+
+def table_sinks() -> Iterator[tuple[str, SinkKind]]:
     """An interpreter that has used deltalake was once seen to abort at its exit: not where other tests run."""
     from tidegate.common import Types
     from tidegate.connectors.delta_sink import DeltaSink
+    from tidegate.connectors.iceberg_sink import IcebergSink
 
-    class Numbers(DeltaSink):
-        def create_writer(self, context: Any, state: list[Any]) -> Any:
-            writer = super().create_writer(context, state)
-            written = writer.write_batch
-            writer.write_batch = lambda values, times: written([Row(n=n) for n in values], times)  # type: ignore[method-assign,assignment]
-            return writer
+    row_type = Types.ROW_NAMED(["n"], [Types.LONG()])
 
-    def make(directory: Path) -> Sink:
-        return Numbers(str(directory / "delta"), Types.ROW_NAMED(["n"], [Types.LONG()]))
+    class Delta(Numbers, DeltaSink):
+        pass
 
-    def read(directory: Path) -> list[int]:
+    class Iceberg(Numbers, IcebergSink):
+        pass
+
+    def delta(directory: Path) -> Sink:
+        return Delta(str(directory / "delta"), row_type)
+
+    def iceberg(directory: Path) -> Sink:
+        lake = {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"file://{directory}/iceberg"}
+        return Iceberg("lake", "a.numbers", row_type, catalog_properties=lake)
+
+    def read_delta(directory: Path) -> list[int]:
         import deltalake
 
         return deltalake.DeltaTable(str(directory / "delta")).to_pyarrow_table()["n"].to_pylist()  # type: ignore[no-any-return]
 
-    yield "Delta", SinkKind(make, read)
-    yield "Delta, mode AT_LEAST_ONCE", SinkKind(make, read, settings=ROUNDS)
+    def read_iceberg(directory: Path) -> list[int]:
+        return iceberg(directory).table().scan().to_arrow()["n"].to_pylist()  # type: ignore[attr-defined,no-any-return]
+
+    for name, make, read in (("Delta", delta, read_delta), ("Iceberg", iceberg, read_iceberg)):
+        yield name, SinkKind(make, read)
+        yield f"{name}, mode AT_LEAST_ONCE", SinkKind(make, read, settings=ROUNDS)
 
 
 # -- all of it -----------------------------------------------------------------------------------------------------------
@@ -227,7 +247,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory, Broker(Path(directory) / "kafka", free_port()) as broker:
         topics = Topics(broker.bootstrap_servers)
         with server_sinks(topics) as sinks:
-            print(table({**SOURCES, "Kafka": kafka_source(topics)}, {**SINKS, **sinks, **dict(delta_sinks())}))
+            print(table({**SOURCES, "Kafka": kafka_source(topics)}, {**SINKS, **sinks, **dict(table_sinks())}))
 
 
 if __name__ == "__main__":

@@ -50,6 +50,6 @@ def test_the_source_of_kafka_with_every_other_sink(sink: str, sources: dict[str,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("source", EVERY)
-def test_delta_tables(source: str, sources: dict[str, SourceKind], tmp_path: Path) -> None:
-    for number, (sink, kind) in enumerate(servers.delta_sinks()):
+def test_tables_of_delta_and_iceberg(source: str, sources: dict[str, SourceKind], tmp_path: Path) -> None:
+    for number, (sink, kind) in enumerate(servers.table_sinks()):
         compare(source, sink, sources[source], kind, tmp_path / str(number))

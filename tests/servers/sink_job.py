@@ -16,6 +16,7 @@ from tidegate.common.ids import new_token
 from tidegate.common.types import Row
 from tidegate.connectors import for_each_checkpoint
 from tidegate.connectors.delta_sink import DeltaSink
+from tidegate.connectors.iceberg_sink import IcebergSink
 from tidegate.connectors.redis_sink import RedisSink
 from tidegate.connectors.socket_source import SocketSource
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
@@ -180,6 +181,10 @@ def by_id(said: dict[str, Any]) -> Sink:
     return for_each_checkpoint.ForEachCheckpointSink(write, None, idempotent=True)
 
 
+def lake(directory: str) -> dict[str, str]:
+    return {"type": "sql", "uri": f"sqlite:///{directory}/catalog.db", "warehouse": f"file://{directory}/out"}
+
+
 KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "files": files,
     "compacted": compacted,
@@ -189,6 +194,7 @@ KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "upsert": lambda said: Files(f"{said['directory']}/out"),
     "for-each": by_id,
     "delta": lambda said: DeltaSink(f"{said['directory']}/out", ROW),
+    "iceberg": lambda said: IcebergSink("lake", "a.numbers", ROW, catalog_properties=lake(said["directory"])),
     "postgresql": table,
     "postgresql upsert": table,
     "mariadb": table,
@@ -221,7 +227,7 @@ def main(said: dict[str, Any]) -> None:
         source = SocketSource("127.0.0.1", said["port"], write_ahead=True)
     numbers = Types.STRING() if "port" in said else Types.LONG()
     stream: Any = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers", numbers).uid("numbers")
-    if kind in ("compacted", "delta"):
+    if kind in ("compacted", "delta", "iceberg"):
         stream = stream.map(lambda n: Row(n=n), ROW).uid("rows")
     sink = KINDS[kind](said)
     (stream.sink_to(sink) if isinstance(sink, Sink) else stream.add_sink(sink)).uid("sink")

@@ -9,9 +9,12 @@ from typing import Any
 import databases
 import pytest
 from redis_servers import client_of, redis_server, url_of
+from server import Server
 from sql_cases import Target
 
+from tidegate.common import Types
 from tidegate.common.errors import TidegateError
+from tidegate.connectors.iceberg_sink import IcebergSink
 from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.connectors.redis_sink import RedisSink
 from tidegate.datastream.connectors.postgresql import Table
@@ -73,4 +76,19 @@ def test_redis(tmp_path: Path, caplog: pytest.LogCaptureFixture, fails: bool) ->
             client.set("c1", "no number")
         message = run_job(tmp_path, RedisSink.increments(url_of(server), lambda row: f"c{row[0] % 3}"))
     assert bool(message) == fails and (not fails or "key c1 holds no number" in message)
+    assert found_in(tmp_path) == [] and databases.PASSWORD not in message + caplog.text
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_catalog_of_iceberg(
+    postgresql: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    uri = databases.postgresql_url(postgresql).replace("postgresql:", "postgresql+psycopg:")
+    row_type = Types.ROW_NAMED(["id", "label"], [Types.LONG(), Types.STRING()])
+    lake = {"type": "sql", "uri": uri, "warehouse": f"file://{tmp_path}/warehouse"}
+    sink = IcebergSink("lake", f"secrets.labels_{fails}", row_type, catalog_properties=lake)
+    message = run_job(tmp_path, sink, label=lambda n: 5 if fails and n == 37 else str(n))
+    assert bool(message) == fails and (not fails or "label" in message)
+    assert len(sink.table().scan().to_arrow()) == 40 or fails
     assert found_in(tmp_path) == [] and databases.PASSWORD not in message + caplog.text

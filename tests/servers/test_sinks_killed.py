@@ -21,7 +21,7 @@ import databases
 import pyarrow.parquet as parquet
 import pytest
 from redis_servers import client_of, redis_server, url_of
-from sink_job import BUCKET, COUNT
+from sink_job import BUCKET, COUNT, lake
 from sql_cases import Target
 
 from tidegate.testing import kill_hook
@@ -60,8 +60,8 @@ PLANS: dict[str, list[str]] = {
         "K2.for-each.listed@4=self",
     ],
     "delta": [
-        *("K1.delta.flush@3=self", "K3.delta.before-commit@3=self", "K3.delta.committed@5=self"),
-        "K2.delta.listed@3=self",
+        *("K1.table.flush@3=self", "K3.table.before-commit@3=self", "K3.table.append@4=self"),
+        *("K3.table.committed@5=self", "K2.table.listed@3=self"),
     ],
     "postgresql": [
         *("K1.sql.begun@3=self", "K1.sql.written@5=self", "K2.sql.prepared@7=self", "K3.sql.before-commit@5=self"),
@@ -76,6 +76,7 @@ PLANS: dict[str, list[str]] = {
     "redis": [*DECLINED, "K3.redis.before-commit@4=self", "K3.redis.committed@8=self", "K2.redis.listed@4=self"],
     "redis at once": [*DECLINED, "C6.published@5=self"],
 }
+PLANS["iceberg"] = PLANS["delta"]
 PLANS["mariadb"], PLANS["mariadb upsert"] = PLANS["postgresql"], PLANS["postgresql upsert"]
 OF_FILES = ("files", "compacted", "two-phase", "global", "write-ahead", "for-each")
 
@@ -146,6 +147,12 @@ def look_at(kind: str, said: dict[str, Any], target: Any) -> list[int]:
         path = str(directory / "out")
         is_there = deltalake.DeltaTable.is_deltatable(path)
         return deltalake.DeltaTable(path).to_pyarrow_table()["n"].to_pylist() if is_there else []  # type: ignore[no-any-return]
+    if kind == "iceberg":
+        from pyiceberg.catalog import load_catalog
+
+        catalog = load_catalog("lake", **lake(str(directory)))
+        is_there = catalog.table_exists("a.numbers")
+        return catalog.load_table("a.numbers").scan().to_arrow()["n"].to_pylist() if is_there else []  # type: ignore[no-any-return]
     if isinstance(target, Target):
         return [n for (n,) in target.ask(f"SELECT id FROM {said['table']}")]
     if target is not None:

@@ -14,3 +14,10 @@ def hide(texts: Iterable[str]) -> None:
 
 def are_in(content: bytes) -> bool:
     return any(secret in content for secret in _known)
+
+
+def masked(text: str) -> str:
+    """Without them, for a message."""
+    for secret in sorted(_known, key=len, reverse=True):
+        text = text.replace(secret.decode(), "***")
+    return text

@@ -1,51 +1,21 @@
-"""Rows into a Delta table, through ``deltalake``: one commit for each checkpoint, with its id as application transaction."""
+"""Rows into a Delta table, through ``deltalake``: the checkpoint's id is an application transaction of the commit."""
 
 from __future__ import annotations
 
-import re
-import struct
-from collections.abc import Iterator, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from typing import Any
 
-from tidegate.common import faults, secrets
-from tidegate.common.data_types import row_of
-from tidegate.common.errors import CommitError, ConfigurationError, OutputLostError, RetryableCommitError
-from tidegate.common.files import FileHandle, Files
-from tidegate.connectors.directory_mark import mark_for, mark_of
+from tidegate.common.errors import ConfigurationError
 from tidegate.connectors.formats.arrow_types import arrow_schema
-from tidegate.connectors.formats.libraries import library
-from tidegate.connectors.formats.parquet_files import RowColumnWriterFactory
-from tidegate.connectors.numbered import behind, number_of, with_numbers
-from tidegate.connectors.staged_file import StagedFile
-from tidegate.operators.sink import (
-    Committer,
-    CommitterContext,
-    Prepared,
-    Publication,
-    Sink,
-    SinkGuarantee,
-    SinkWriter,
-    WriterContext,
-)
-
-_STAGED = "batches"
-_SECRET = re.compile("secret|token|password|account_key|sas_key", re.IGNORECASE)
-"""Names of options of an object store that are in no file of ours."""
-_LENGTH = struct.Struct(">Q")
+from tidegate.connectors.table_sink import TableSink, package
 
 
-class DeltaSink(Sink):
+class DeltaSink(TableSink):
     """``path``: of the table, which is made if it is not there. ``row_type``: ``Types.ROW_NAMED(...)``. ``partition_by``: names of
     columns, where the table is made. ``storage_options``: as ``deltalake`` takes them.
-
-    Tasks turn records into columns and keep them on checkpoint storage; when the checkpoint is complete the driver writes them
-    as one commit, which carries the checkpoint's id. A commit whose id the table has, or a later one, is nothing.
     """
 
-    publication = Publication.CHECKPOINT
-    guarantee = SinkGuarantee.TWO_PHASE_COMMIT
-    marks_checkpoints = True
+    kind = "Delta"
 
     def __init__(
         self,
@@ -55,17 +25,12 @@ class DeltaSink(Sink):
         partition_by: Sequence[str] = (),
         storage_options: dict[str, str] | None = None,
     ) -> None:
-        self.path, self.row_type = path, row_of("DeltaSink", row_type)
-        self.partition_by, self.storage_options = list(partition_by), storage_options
-        secrets.hide(text for name, text in (storage_options or {}).items() if _SECRET.search(name))
-        unknown = set(self.partition_by) - set(self.row_type.get_field_names())
-        if unknown:
-            raise ConfigurationError(
-                "A Delta table is partitioned by columns of its rows",
-                where="DeltaSink",
-                found=f"no column {sorted(unknown)[0]}",
-            )
-        arrow_schema(self.row_type)  # a type without a column is refused now
+        self.path, self.storage_options = path, storage_options
+        super().__init__(row_type, partition_by, storage_options or {})
+
+    @property
+    def where(self) -> str:
+        return self.path
 
     def validate(self) -> None:
         """A table that is there has the columns, and of these types: what does not fit would be cast."""
@@ -84,148 +49,34 @@ class DeltaSink(Sink):
                 )
 
     def table(self) -> Any:
-        """None: it is not there."""
         delta = _deltalake()
         if not delta.DeltaTable.is_deltatable(self.path, storage_options=self.storage_options):
             return None
         return delta.DeltaTable(self.path, storage_options=self.storage_options)
 
-    def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
-        return _BatchWriter(RowColumnWriterFactory(self.row_type), context)
-
-    def create_committer(self, context: CommitterContext) -> Committer:
-        return _DeltaCommitter(self, context)
-
-
-def _deltalake() -> Any:
-    try:
-        return import_module("deltalake")
-    except ImportError as error:
-        raise ConfigurationError(
-            "A Delta sink needs the package deltalake",
-            found=f"it cannot be imported: {error}",
-            cure="pip install 'tidegate[delta]'",
-        ) from error
-
-
-class _BatchWriter(SinkWriter):
-    """Packed batches in a file of the attempt's own, each behind its length."""
-
-    def __init__(self, columns: RowColumnWriterFactory, context: WriterContext) -> None:
-        self._columns, self._context = columns, context
-        self._file = StagedFile(context, _STAGED)
-
-    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
-        if not values:
-            return
-        packed = self._columns.pack(values)
-        self._file.write(_LENGTH.pack(len(packed)), packed)
-
-    def prepare_commit(self, end_of_input: bool) -> Prepared:
-        """With a checkpoint also without records: its id is the one that records of the rounds before it are committed under."""
-        context = self._context
-        if not self._file.has_content and (context.checkpoint_id is None or context.publishes):
-            return Prepared()
-        kept = None
-        if self._file.has_content:
-            faults.point("K1.delta.flush", round=context.round)
-            kept = list(self._file.finish())
-        application = f"tidegate:{context.job_id}:{context.sink_id}:{mark_of(context)}"
-        if context.publishes:
-            application += ":rounds"  # whose numbers are others
-        number = number_of(context)
-        return Prepared([{"file": kept, "checkpoint": number, "round": context.round, "application": application}])
-
-    def abort(self) -> None:
-        self._file.drop()
-
-
-class _DeltaCommitter(Committer):
-    def __init__(self, sink: DeltaSink, context: CommitterContext) -> None:
-        self._sink, self._context = sink, context
-        mark_for(context)
-
-    def commit(self, committables: list[Any]) -> None:
-        numbered = [(number, item) for number, item in with_numbers(committables) if item["file"] is not None]
-        if not numbered:
-            return
-        kept, number = [item for _, item in numbered], max(number for number, _ in numbered)
-        faults.point("K3.delta.before-commit", checkpoint=number)
-        try:
-            self._commit(numbered, kept[0]["application"], number)
-        except CommitError:
-            raise
-        except Exception as error:
-            raise RetryableCommitError(
-                "The rows of a completed checkpoint must be committed to their Delta table",
-                where=f"{self._sink.path}, checkpoint {number}",
-                found=f"{type(error).__name__}: {error}",
-                cure="see what the table or its storage says; the commit is tried again",
-            ) from error
-        faults.point("K3.delta.committed", checkpoint=number)
-        self.abort(kept)
-
-    def _commit(self, numbered: list[tuple[int, Any]], application: str, number: int) -> None:
-        """The rows are appended to **that** version of the table which does not have the number. Somebody who commits the same in
-        between (a driver that was paused, and wakes up) makes this append a conflict of two application transactions, which Delta
-        refuses: with the path instead, the newest version would be loaded, and the rows be there twice."""
-        delta, arrow = _deltalake(), library("pyarrow", "Delta tables")
-        table = self._sink.table() or self._created(delta)
-        done = table.transaction_version(application)
-        if done is not None and done >= number:
-            return
-        schema = arrow_schema(self._sink.row_type)
-        packed = [batch for item in behind(done, numbered) for batch in self._batches(item["file"])]
-        rows = arrow.Table.from_batches(
-            [arrow.ipc.read_record_batch(arrow.py_buffer(b), schema) for b in packed], schema
+    def create_table(self) -> Any:
+        delta = _deltalake()
+        schema = delta.Schema.from_arrow(arrow_schema(self.row_type))
+        by = self.partition_by or None
+        return delta.DeltaTable.create(
+            self.path, schema, mode="ignore", partition_by=by, storage_options=self.storage_options
         )
-        faults.point("K3.delta.append", checkpoint=number)
+
+    def number_in(self, table: Any, application: str) -> int | None:
+        return table.transaction_version(application)  # type: ignore[no-any-return]
+
+    def append(self, table: Any, rows: Any, application: str, number: int) -> None:
+        """With the table, not its path, which would load the newest version: two application transactions of the same name are a
+        conflict, which Delta refuses."""
+        delta = _deltalake()
         delta.write_deltalake(
             table,
             rows,
             mode="append",
-            partition_by=self._sink.partition_by or None,
+            partition_by=self.partition_by or None,
             commit_properties=delta.CommitProperties(app_transactions=[delta.Transaction(application, number)]),
         )
 
-    def _created(self, delta: Any) -> Any:
-        """Without rows: who makes it at the same moment makes the same."""
-        sink = self._sink
-        schema = delta.Schema.from_arrow(arrow_schema(sink.row_type))
-        by = sink.partition_by or None
-        return delta.DeltaTable.create(
-            sink.path, schema, mode="ignore", partition_by=by, storage_options=sink.storage_options
-        )
 
-    def _batches(self, file: list[Any]) -> Iterator[bytes]:
-        address, size, content = file
-        directory, _, name = address.rpartition("/")
-        files = Files(directory)
-        if not files.exists(name):
-            raise OutputLostError(
-                "The rows of a completed checkpoint must be committed to their Delta table",
-                where=self._sink.path,
-                found=f"no file {address}, and the table does not have the checkpoint",
-                cure="restore an older checkpoint; look for who deleted the file",
-            )
-        data, at = files.read(FileHandle(name, size, content)), 0
-        while at < len(data):
-            (length,) = _LENGTH.unpack_from(data, at)
-            yield data[at + _LENGTH.size : at + _LENGTH.size + length]
-            at += _LENGTH.size + length
-
-    def abort(self, committables: list[Any]) -> None:
-        for item in committables:
-            if item["file"] is not None:
-                directory, _, name = item["file"][0].rpartition("/")
-                Files(directory).delete(name)
-
-    def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
-        files = Files(self._context.staging)
-        wanted = {item["file"][0] for item in committables if item["file"] is not None}
-        listed = files.list(_STAGED)
-        faults.point("K2.delta.listed", files=len(listed))
-        self._context.check_lease()
-        for path in listed:
-            if files.location(path) not in wanted:
-                files.delete(path)
+def _deltalake() -> Any:
+    return package("deltalake", DeltaSink.kind)

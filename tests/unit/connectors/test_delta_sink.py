@@ -87,7 +87,7 @@ def test_two_drivers_commit_the_same_at_the_same_moment(tmp_path: Path, is_there
     other, woken = run._new_committer(), list[str]()
 
     def hook(name: str, where: dict[str, Any]) -> None:
-        if name == "K3.delta.append" and not woken:
+        if name == "K3.table.append" and not woken:
             woken.append(name)
             other.commit(list(run.pending))
 

@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,17 @@ def test_rounds_that_are_committed_at_once_lose_nothing(tmp_path: Path, fails: i
     assert sorted(set(found)) == EXPECTED and (fails is not None or found == EXPECTED)
 
 
+def check_a_job_that_begins_anew(
+    make: Callable[[], Sink], read: Callable[[], list[int]], tmp_path: Path, mode: str
+) -> None:
+    run_job(make(), tmp_path, fails=13, mode=mode)
+    found = read()
+    assert sorted(set(found)) == EXPECTED and (mode == "AT_LEAST_ONCE" or sorted(found) == EXPECTED)
+    shutil.rmtree(tmp_path / "checkpoints")
+    run_job(make(), tmp_path, mode=mode)
+    assert len(read()) == len(found) + len(EXPECTED), "what the first run has committed is not the second's"
+
+
 @pytest.mark.slow  # as all that loads deltalake
 @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
 def test_the_same_of_delta_tables_and_of_a_job_that_begins_anew(tmp_path: Path, mode: str) -> None:
@@ -132,19 +144,35 @@ def test_the_same_of_delta_tables_and_of_a_job_that_begins_anew(tmp_path: Path, 
 
     from tidegate.connectors.delta_sink import DeltaSink
 
+    class Rows(_ToRows, DeltaSink):
+        pass
+
     def read() -> list[int]:
-        return sorted(delta().DeltaTable(str(tmp_path / "table")).to_pyarrow_table()["n"].to_pylist())
+        return delta().DeltaTable(str(tmp_path / "table")).to_pyarrow_table()["n"].to_pylist()  # type: ignore[no-any-return]
 
-    class Rows(DeltaSink):
-        def create_writer(self, context: WriterContext, state: list[Any]) -> Any:
-            return _Rows(super().create_writer(context, state))
+    check_a_job_that_begins_anew(lambda: Rows(str(tmp_path / "table"), ROW), read, tmp_path, mode)
 
-    run_job(Rows(str(tmp_path / "table"), ROW), tmp_path, fails=13, mode=mode)
-    found = read()
-    assert sorted(set(found)) == EXPECTED and (mode == "AT_LEAST_ONCE" or found == EXPECTED)
-    shutil.rmtree(tmp_path / "checkpoints")
-    run_job(Rows(str(tmp_path / "table"), ROW), tmp_path, mode=mode)
-    assert len(read()) == len(found) + len(EXPECTED), "what the first run has committed is not the second's"
+
+@pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
+def test_the_same_of_iceberg_tables_and_of_a_job_that_begins_anew(tmp_path: Path, mode: str) -> None:
+    from test_iceberg_sink import NAME, ROW, numbers_in, properties
+
+    from tidegate.connectors.iceberg_sink import IcebergSink
+
+    class Rows(_ToRows, IcebergSink):
+        pass
+
+    def make() -> Sink:
+        return Rows("lake", NAME, ROW, catalog_properties=properties(tmp_path))
+
+    check_a_job_that_begins_anew(make, lambda: numbers_in(tmp_path), tmp_path, mode)
+
+
+class _ToRows:
+    """In front of a sink of tables."""
+
+    def create_writer(self, context: WriterContext, state: list[Any]) -> Any:
+        return _Rows(super().create_writer(context, state))  # type: ignore[misc]
 
 
 class _Rows:
@@ -155,7 +183,7 @@ class _Rows:
         self.prepare_commit, self.abort, self.close = writer.prepare_commit, writer.abort, writer.close
 
     def write_batch(self, values: list[int], timestamps: Any) -> None:
-        from test_delta_sink import row
+        from test_iceberg_sink import row
 
         self._writer.write_batch([row(value) for value in values], timestamps)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[3] / "docs"
-CONNECTORS = ["delta", "files", "kafka", "mariadb", "postgresql", "redis", "socket", "spark"]
+CONNECTORS = ["delta", "files", "iceberg", "kafka", "mariadb", "postgresql", "redis", "socket", "spark"]
 
 
 @pytest.mark.parametrize("name", CONNECTORS)
