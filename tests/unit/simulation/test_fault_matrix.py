@@ -26,14 +26,14 @@ BACKENDS = ("hashmap", "rocksdb")
 CELLS = [(mode, backend) for mode in MODES for backend in BACKENDS]
 
 BEHIND_AN_ERROR = {
-    "C2.aborted": Fault(1, "storage.publish.before-link", 6, Kind.ERROR),
-    "C5.publish-failed": Fault(1, "storage.publish.before-link", 6, Kind.ERROR),
+    "C2.aborted": Fault(1, "storage.publish.before-link", 4, Kind.ERROR),
+    "C5.publish-failed": Fault(1, "storage.publish.before-link", 4, Kind.ERROR),
     "K3.file-sink.before-delete": Fault(1, "T2.before-segment", 1, Kind.ERROR),
 }
 """Points that some lives pass only when something else has failed: where."""
 OF_SAVEPOINTS = {"C10.decided": "stop", "C10.settled": "stop", "C11.copied": "savepoint", "C11.published": "savepoint"}
 """And the command that leads to them."""
-ELSEWHERE = {name for name in NOT_PASSED if name.startswith(("K3.global", "T5.partly", "spark."))}
+ELSEWHERE = {name for name in NOT_PASSED if name.startswith(("K3.global", "K3.file-sink", "T5.partly", "spark."))}
 """``NOT_PASSED`` says where."""
 NEVER = {True: "K3.file-sink.retiring", False: "K3.two-phase.decided"}
 """At least once, parts of files end with their round, and nothing of them is kept; else checkpoints are the decisions."""
