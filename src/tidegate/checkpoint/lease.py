@@ -178,7 +178,7 @@ class Lease:
         # A checkpoint of another directory: ids go on behind it. Sinks write under them, and remember the last.
         if point is not None and point.directory:
             self.ids_behind = point.checkpoint_id
-        with self._lock:
+        with self._ids:
             self._last_id = max(self._last_id, self.ids_behind)
         status = AttemptStatus.FINISHED if finished else AttemptStatus.RUNNING
         changes = {name: value for name, value in carried.items() if value}
