@@ -79,7 +79,7 @@ def shared_between_retained(root: str, state: str) -> set[str]:
     Outside.forget_all()
     with seeded_tokens(3):
         simulation = Simulation(SCENARIOS["states"], root, 3, settings=STATES[state])
-        assert simulation.live([Fault(0, "*", 900, Kind.CRASH)]).crashed
+        assert simulation.live([Fault(0, "*", 700, Kind.CRASH)]).crashed
     files = Files(simulation.place.job)
     kept = [locate_own(files, point).metadata for point in read_lineage(files).retained]
     assert len(kept) == 2
