@@ -9,8 +9,8 @@ from typing import Any
 from tidegate.common import options
 from tidegate.common.options import Option
 
-SETTLED_RUNS = 12
-"""Sorted runs from which on a store waits for its compaction before it is closed; RocksDB slows writes down at 20."""
+MOST_RUNS = 12
+"""Sorted runs from which on a round that opens the store merges its files."""
 
 
 @dataclass(frozen=True)

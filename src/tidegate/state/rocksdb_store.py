@@ -8,6 +8,9 @@ they do for every store.
 One column family: state entries under their canonical keys, whose first byte is below 0x80 (a key group), then timers and the
 tag. There is no log: a batch is in memory as a whole or not at all, and files are written in the order of batches, so what
 a killed process leaves is the store at an earlier tag.
+
+Files are merged by rounds that find many of them, and such a round waits for the end of it. Left to itself RocksDB would begin at every
+opening, and what takes longer than the round would be broken off and begun anew each time.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import rocksdict
 
 from tidegate.common.errors import InternalError, StorageError
 from tidegate.state.layout import GROUP_BYTES, STATE, timer_to_local
-from tidegate.state.rocksdb_options import SETTLED_RUNS, RocksdbOptions
+from tidegate.state.rocksdb_options import MOST_RUNS, RocksdbOptions
 from tidegate.state.store import Batch
 
 logger = logging.getLogger(__name__)
@@ -37,6 +40,9 @@ _END_OF_STATE = b"\x80"
 _ANY_LENGTH = 1 << 31
 _MOST_OWNERS = 64
 _PAUSE_S = 0.002
+_PATIENCE = 500
+"""So many pauses: a second."""
+_LEVELS = 7
 _NO_LOG: Any = rocksdict.WriteOptions()
 _NO_LOG.disable_wal = True
 
@@ -50,7 +56,7 @@ class RocksdbStore:
         self.path, self._options = path, options
         self._place: _Place | None = None
         self._db: Any = None
-        self._changed = False
+        self._changed = self._merging = False
         self._views = 0
 
     def snapshot(self) -> RocksdbSnapshot:
@@ -68,8 +74,9 @@ class RocksdbStore:
             if _tag_of(db) != expected:
                 return False
             write = rocksdict.WriteBatch(raw_mode=True)
-            if wipe:
+            if wipe:  # everything comes anew, in as many files as it takes
                 write.delete_range(b"", _TAG)
+                self._merge_files(db)
             for batch in batches:
                 _add(write, batch)
             write.put(_TAG, tag.encode())
@@ -87,20 +94,30 @@ class RocksdbStore:
         except Exception as error:  # the round is over and right without it: who opens it next finds an earlier tag
             logger.warning("the local store %s was not written to its end: %s", self.path, error)
         finally:
-            self._changed, self._views = False, 0
+            self._changed, self._merging, self._views = False, False, 0
             place.leave()
 
     def _opened(self) -> Any:
         if self._db is None:
             self._place = place = self._place or _Place.take(self.path)
             self._db = _open(place.directory, self._options)
+            if _sorted_runs(self._db) >= MOST_RUNS:
+                self._merge_files(self._db)
         return self._db
+
+    def _merge_files(self, db: Any) -> None:
+        """From now on, in the background; ``_close`` waits for the end of it."""
+        if not self._merging:
+            db.set_options({"disable_auto_compactions": "false"})
+            self._merging = True
 
     def _close(self, db: Any, lasting: bool) -> None:
         try:
-            if self._changed and lasting:
-                db.flush()
-                _settle(db)
+            if lasting:
+                if self._changed:
+                    db.flush()
+                if self._merging:
+                    _wait_for_merges(db)
         finally:
             db.close()
 
@@ -217,21 +234,40 @@ def close_removed_stores() -> None:
 
 def _open(directory: str, options: RocksdbOptions) -> Any:
     """What cannot be opened is made anew: all of it is in the checkpoint files."""
+    native = native_options(directory, options)
     try:
-        return rocksdict.Rdict(directory, native_options(directory, options))
+        return _opened_with(directory, native)
     except Exception as error:
         if not os.path.exists(os.path.join(directory, "CURRENT")):
             raise
         logger.warning("the local store %s cannot be opened and is built anew: %s", directory, error)
         shutil.rmtree(directory)
-        return rocksdict.Rdict(directory, native_options(directory, options))
+        return _opened_with(directory, native)
 
 
-def _settle(db: Any) -> None:
-    """Closing breaks off what merges files. Now and then it must get to its end, or they would pile up."""
-    if _count(db, "rocksdb.num-files-at-level0") >= SETTLED_RUNS:
-        while _count(db, "rocksdb.compaction-pending") or _count(db, "rocksdb.num-running-compactions"):
-            time.sleep(_PAUSE_S)
+def _opened_with(directory: str, native: Any) -> Any:
+    # The column family by name: else an existing one is opened with the options that its files were made with, as far as those
+    # can be written down. The block cache and the filter cannot, so there would be neither.
+    return rocksdict.Rdict(directory, native, column_families={"default": native})
+
+
+def _sorted_runs(db: Any) -> int:
+    """How many files a read may have to look into: those of level 0, and one of each other level."""
+    first, *others = (_count(db, f"rocksdb.num-files-at-level{level}") for level in range(_LEVELS))
+    return first + sum(map(bool, others))
+
+
+def _wait_for_merges(db: Any) -> None:
+    """Until none runs and there are few files. One that does not begin, because the disk is full or for reasons of RocksDB's own,
+    is not waited for."""
+    idle = 0
+    while idle < _PATIENCE:
+        if _count(db, "rocksdb.num-running-compactions"):
+            idle = 0
+        elif _sorted_runs(db) < MOST_RUNS:
+            return
+        idle += 1
+        time.sleep(_PAUSE_S)
 
 
 def _count(db: Any, name: str) -> int:
@@ -275,11 +311,15 @@ def native_options(directory: str, options: RocksdbOptions) -> Any:
     native.set_stats_persist_period_sec(0)
     native.set_max_background_jobs(options.background_threads)
     native.set_max_open_files(options.open_files)
+    native.set_max_file_opening_threads(
+        1
+    )  # a store has few files, and is opened once a round: starting threads costs more
     native.set_write_buffer_size(options.write_buffer_size)
     native.set_max_write_buffer_number(options.write_buffer_count)
     native.set_target_file_size_base(options.target_file_size)
     native.set_max_bytes_for_level_base(options.level_base_size)
     native.set_compression_type(_COMPRESSION[options.compression]())
+    native.set_disable_auto_compactions(True)
     native.set_compaction_style(_STYLES[options.compaction_style]())
     native.set_block_based_table_factory(_blocks(directory, options, native))
     return native

@@ -263,7 +263,8 @@ class SingleState(KeyedState):
                 found = {slot: known[slot] for slot in missing if slot in known}
                 self._cache.update(found)
                 missing = [slot for slot in missing if slot not in found]
-        self._cache.update(zip(missing, self._read_many(missing), strict=False))
+        if missing:  # else the store need not even be opened
+            self._cache.update(zip(missing, self._read_many(missing), strict=False))
 
     def _load(self, slot: Any) -> Any:
         """The value of a slot that is not in the cache, into it."""

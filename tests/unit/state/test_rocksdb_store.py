@@ -15,7 +15,7 @@ import pytest
 from tidegate.common import options
 from tidegate.common.errors import ConfigurationError, InternalError, StorageError
 from tidegate.state import rocksdb_store, stores
-from tidegate.state.rocksdb_options import OPTIONS, RocksdbOptions
+from tidegate.state.rocksdb_options import MOST_RUNS, OPTIONS, RocksdbOptions
 from tidegate.state.rocksdb_store import RocksdbStore
 from tidegate.testing.store_contract import read_all, state_batch
 
@@ -182,6 +182,70 @@ def test_compression_and_filters_show_in_the_files(tmp_path: Path) -> None:
     with_filter = filled_size(tmp_path / "filter", RocksdbOptions(compression="NO_COMPRESSION"))
     large_filter = filled_size(tmp_path / "large", RocksdbOptions(compression="NO_COMPRESSION", bloom_bits=40.0))
     assert sizes["NO_COMPRESSION"] < with_filter < large_filter
+
+
+def opened(store: RocksdbStore) -> Any:
+    """RocksDB's own object behind an open store."""
+    store.snapshot().close()
+    return store._db
+
+
+def test_a_store_that_is_opened_again_has_the_cache_and_the_filter(tmp_path: Path) -> None:
+    """Every round opens it again. What cannot be written into RocksDB's own file of options must be there all the same."""
+    store = store_at(tmp_path, RocksdbOptions(memory=6 << 20))
+    assert store.apply("", [state_batch(*((b"\x00\x01%06d" % n, os.urandom(100)) for n in range(10_000)))], "one")
+    store.release()
+    db = opened(store)
+    assert db.property_value("rocksdb.block-cache-capacity") == str(6 << 20)
+    before = int(db.property_value("rocksdb.block-cache-usage"))
+    assert set(store.snapshot().get_many([b"\x00\x01%06d-" % n for n in range(0, 10_000, 20)])) == {None}
+    read = int(db.property_value("rocksdb.block-cache-usage")) - before
+    assert read < 200_000, "the filter has told, hardly a block of the million bytes was read"
+    assert "filter_policy=bloomfilter" in max((tmp_path / "0").glob("OPTIONS-*")).read_text()
+    store.release()
+
+
+def test_other_options_reach_a_store_that_is_there(tmp_path: Path) -> None:
+    native(RocksdbOptions(), tmp_path)
+    assert "block_size=16384" in native(RocksdbOptions(block_size=16 << 10), tmp_path)
+
+
+def runs_after(store: RocksdbStore, rounds: range) -> list[int]:
+    """Sorted runs that each of some rounds finds; each writes a file."""
+    found = []
+    for number in rounds:
+        found.append(rocksdb_store._sorted_runs(opened(store)))
+        entries = ((b"\x00\x01%06d" % (number * 37 + n), b"%d" % number) for n in range(500))
+        assert store.apply(tag_of(store), [state_batch(*entries)], f"t{number}")
+        store.release()
+    return found
+
+
+def merges_begun(path: Path) -> int:
+    return (path / "0" / "LOG").read_text().count("compaction_started")
+
+
+def test_files_are_merged_by_a_round_that_finds_many_and_by_no_other(tmp_path: Path) -> None:
+    """Whatever RocksDB would begin in every round would be broken off with it."""
+    store = store_at(tmp_path)
+    store.apply("", [], "first", wipe=True)
+    store.release()
+    found = runs_after(store, range(MOST_RUNS - 1))
+    assert found == list(range(found[0], found[0] + len(found))), "no round but the first has merged"
+    assert merges_begun(tmp_path) == 0
+    found += runs_after(store, range(MOST_RUNS - 1, 5 * MOST_RUNS))
+    assert max(found) == MOST_RUNS
+    assert sum(now < before for before, now in zip(found, found[1:], strict=False)) in range(3, 8)
+    assert dict(read_all(store.snapshot(), b""))[b"\x00\x01%06d" % 0] == b"0"
+
+
+def test_a_merge_that_does_not_begin_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocksdb_store, "_PATIENCE", 2)
+    monkeypatch.setattr(rocksdb_store, "_sorted_runs", lambda db: MOST_RUNS)
+    store = store_at(tmp_path)
+    assert store.apply("", [state_batch(ENTRY)], "one")
+    store.release()
+    assert tag_of(store) == "one"
 
 
 def native(options: RocksdbOptions, directory: Path) -> str:

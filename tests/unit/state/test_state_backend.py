@@ -377,6 +377,18 @@ def test_changes_of_a_round_outlive_the_cache(make_subtask: Make, info: Any) -> 
     assert subtask.round(write_and_read) == subtask.round(values) == [(key, key) for key in range(100)]
 
 
+def test_what_is_cached_is_not_looked_for_in_the_store(subtask: Subtask, applied: list[tuple[str, bool]]) -> None:
+    subtask.round(lambda b: count(b, *range(50)))
+
+    def prefetched(backend: KeyedBackend) -> list[int]:
+        backend.registered()["count"].prefetch(range(50))
+        return count(backend, *range(50))
+
+    before = list(applied)
+    assert subtask.round(prefetched) == [2] * 50
+    assert applied == before, "the store was brought up, and nothing was read from it"
+
+
 def test_noted_columns_outlive_the_cache(make_subtask: Make) -> None:
     subtask = make_subtask(cache_bytes=10 * ENTRY_BYTES)
     state = subtask.backend.state(COUNT)
