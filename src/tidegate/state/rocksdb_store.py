@@ -9,8 +9,8 @@ One column family: state entries under their canonical keys, whose first byte is
 tag. There is no log: a batch is in memory as a whole or not at all, and files are written in the order of batches, so what
 a killed process leaves is the store at an earlier tag.
 
-Files are merged by rounds that find many of them, and such a round waits for the end of it. Left to itself RocksDB would begin at every
-opening, and what takes longer than the round would be broken off and begun anew each time.
+Files are merged by rounds that find many of them, and such a round waits for the end of it. Left to itself RocksDB would begin at
+every opening, and what takes longer than the round would be broken off and begun anew each time.
 """
 
 from __future__ import annotations

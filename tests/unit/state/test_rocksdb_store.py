@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +236,7 @@ def test_files_are_merged_by_a_round_that_finds_many_and_by_no_other(tmp_path: P
     assert merges_begun(tmp_path) == 0
     found += runs_after(store, range(MOST_RUNS - 1, 5 * MOST_RUNS))
     assert max(found) == MOST_RUNS
-    assert sum(now < before for before, now in zip(found, found[1:], strict=False)) in range(3, 8)
+    assert sum(now < before for before, now in pairwise(found)) in range(3, 8)
     assert dict(read_all(store.snapshot(), b""))[b"\x00\x01%06d" % 0] == b"0"
 
 
