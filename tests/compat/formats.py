@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ class Format:
     content: Any
     write: Callable[[Any], bytes]
     read: Callable[[bytes], Any]
+    exact: bool = True
+    """False: other versions of a library may write other bytes."""
 
     @property
     def path(self) -> Path:
@@ -193,10 +196,10 @@ _ENTRIES = [
 ]
 
 
-def _write_segment(entries: list[tuple[int, list[Any]]]) -> bytes:
+def _write_segment(entries: list[tuple[int, list[Any]]], compressed: bool = False) -> bytes:
     with tempfile.TemporaryDirectory() as directory:
         files = Files(directory)
-        with segments.SegmentWriter(files, "shared/x") as writer:
+        with segments.SegmentWriter(files, "shared/x", compressed=compressed) as writer:
             for table, flat in entries:
                 writer.add(table, flat, deletes=table == STATE)
             writer.finish(version="v", groups=GROUPS)
@@ -272,7 +275,15 @@ FORMATS = [
     ),
     Format("history", history.VERSION, _history(), _write_history, _read_history),
     Format("history-figures", history.VERSION, _measured_history(), _write_history, _read_history),
-    Format("segment", segments.FORMAT, _ENTRIES, _write_segment, _read_segment),
+    Format("segment", segments.PLAIN, _ENTRIES, _write_segment, _read_segment),
+    Format(
+        "segment-compressed",
+        segments.COMPRESSED,
+        _ENTRIES,
+        partial(_write_segment, compressed=True),
+        _read_segment,
+        exact=False,
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""A failure and a restart on Spark, for every pair of mode, backend, kind of checkpoint, changelog, storage and upload."""
+"""A failure and a restart on Spark, for every pair of mode, backend, kind of checkpoint, changelog, storage, files and upload."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ CHOICES: dict[str, dict[str, dict[str, Any]]] = {
         "filesystem": {PREFIX + "storage": "filesystem"},
         "memory": {PREFIX + "storage": "jobmanager", PREFIX + "dir": None},
     },
+    "files": {name: {PREFIX + "snapshot-compression": name == "compressed"} for name in ("as-they-are", "compressed")},
     "upload": {name: {"tidegate.state.upload": name} for name in ("with-round", "behind")},
 }
 Row = tuple[str, ...]

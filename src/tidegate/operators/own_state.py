@@ -22,7 +22,7 @@ class OwnState:
         self._keyed_store = keyed_store
         self._where = f"operator '{operator.name}'"
         self._is_initialized = False
-        self.states = OperatorStates(site.settings.state_files(), operator.name)
+        self.states = OperatorStates(site.settings.state_files(), operator.name, compressed=site.settings.compressed)
 
     def fits(self, snapshot: OperatorSnapshot) -> bool:
         return self._function is None or self.states.fits(snapshot)

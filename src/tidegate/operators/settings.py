@@ -33,6 +33,8 @@ class Settings:
     state_backend: str = options.STATE_BACKEND.default
     stores: StoreOptions = DEFAULTS
     cache_bytes: int = options.CACHE_SIZE.default
+    compressed: bool = options.COMPRESSION.default
+    """State files are compressed."""
     parameters: dict[str, str] = field(default_factory=dict)
     cached_files: dict[str, str] = field(default_factory=dict)
     """Name -> path where the program was started."""

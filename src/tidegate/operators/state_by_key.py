@@ -32,6 +32,7 @@ class StateByKey:
             files=settings.state_files(),
             open_store=opener(settings.state_backend, settings.stores),
             cache_bytes=settings.cache_bytes,
+            compressed=settings.compressed,
         )
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:

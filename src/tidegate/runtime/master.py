@@ -430,6 +430,7 @@ class JobMaster:
             state_backend=settings.state_backend,
             stores=settings.stores,
             cache_bytes=settings.cache_bytes,
+            compressed=settings.compressed,
             parameters=dict(settings.parameters),
             cached_files={file.name: file.path for file in Dependencies.of(self._program.configuration).cached_files},
             object_reuse=settings.object_reuse,

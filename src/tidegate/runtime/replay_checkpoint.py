@@ -108,6 +108,7 @@ def _settings(job: Submission) -> Settings:
         chunk_records=own.chunk_records,
         stores=own.stores,
         cache_bytes=own.cache_bytes,
+        compressed=own.compressed,
         parameters=dict(own.parameters),
         object_reuse=own.object_reuse,
         batch_mode=own.batch_mode,

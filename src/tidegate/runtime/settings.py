@@ -55,6 +55,8 @@ class JobSettings:
     """When state files are stored: ``auto``, ``with-round`` or ``behind``."""
     transfer_threads: int
     cache_bytes: int
+    compressed: bool
+    """State files are compressed."""
     chunk_records: int
     object_reuse: bool
     inline_functions: bool
@@ -119,6 +121,7 @@ class JobSettings:
             upload=get(options.UPLOAD),
             transfer_threads=get(options.TRANSFER_THREADS),
             cache_bytes=get(options.CACHE_SIZE),
+            compressed=get(options.COMPRESSION),
             chunk_records=get(options.CHUNK_RECORDS),
             object_reuse=get(options.OBJECT_REUSE),
             inline_functions=get(options.INLINE_FUNCTIONS),

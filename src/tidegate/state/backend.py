@@ -75,6 +75,7 @@ class KeyedBackend:
     __slots__ = (
         "_begun",
         "_chunks",
+        "_compressed",
         "_files",
         "_held",
         "_local_path",
@@ -119,11 +120,13 @@ class KeyedBackend:
         files: Files,
         open_store: OpenStore,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
+        compressed: bool = False,
     ) -> None:
         self.operator, self.operator_name = operator, operator_name
         self.groups, self.max_parallelism = groups, max_parallelism
         self.identity = key_identity(key_type)
         self.cache_bytes = cache_bytes
+        self._compressed = compressed
         self.misfits = Misfits(operator_name)
         self.context = KeyContext()
         self._files, self._local_path, self._open_store = files, local_path, open_store
@@ -285,7 +288,7 @@ class KeyedBackend:
         states = [state for state in self._states.values() if state.has_changes()]
         timers = [timer for timer in (self.event_timers, self.processing_timers) if timer.has_changes()]
         self._timerless &= not timers
-        with SegmentWriter(self._files, path) as writer:
+        with SegmentWriter(self._files, path, compressed=self._compressed) as writer:
             for table, changed in ((STATE, states), (TIMERS, timers)):
                 self._flush(writer, table, changed)
             if writer.empty:
@@ -317,7 +320,7 @@ class KeyedBackend:
         # The store first: it then stands behind the run, and the merge does not swallow the place where it goes on. So what a
         # store has to catch up with is never more than what comes between two merges.
         snapshot = self._opened()
-        with SegmentWriter(self._files, version_path) as writer:
+        with SegmentWriter(self._files, version_path, compressed=self._compressed) as writer:
             if run == (0, len(files)):
                 self._dump(writer, snapshot)
             else:

@@ -56,8 +56,8 @@ class OperatorStates:
     States that no function has asked for are kept as they are.
     """
 
-    def __init__(self, files: Files, operator_name: str) -> None:
-        self._files, self._operator_name = files, operator_name
+    def __init__(self, files: Files, operator_name: str, *, compressed: bool = False) -> None:
+        self._files, self._operator_name, self._compressed = files, operator_name, compressed
         self.misfits = Misfits(operator_name)
         self._states: dict[str, OperatorListState | OperatorBroadcastState] = {}
         self._parts: dict[str, StoredPart] = {}
@@ -87,7 +87,7 @@ class OperatorStates:
         return parts
 
     def _write(self, path: str, version: str, entries: Iterable[tuple[bytes, bytes | None]]) -> StateFile:
-        with SegmentWriter(self._files, path) as writer:
+        with SegmentWriter(self._files, path, compressed=self._compressed) as writer:
             flat = [part for key, value in entries for part in (_GROUP + key, value)]
             writer.add(STATE, flat, deletes=None in flat)
             return writer.finish(version=version, groups=_GROUPS)

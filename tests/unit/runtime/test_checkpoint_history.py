@@ -135,6 +135,15 @@ def test_full_checkpoints_are_all_new(job: SmallJob, tmp_path: Path) -> None:
     assert all(entry.incremental == entry.size > 0 for entry in entries(tmp_path))
 
 
+def test_compressed_state_is_smaller_on_storage(tmp_path: Path) -> None:
+    sizes = []
+    for compressed in (False, True):
+        job = SmallJob(tmp_path / str(compressed), *(f"{number} and a long text" * 20 for number in range(10)))
+        run(job, **{"execution.checkpointing.snapshot-compression": compressed})
+        sizes.append(entries(tmp_path / str(compressed))[-1].size)
+    assert 0 < 2 * sizes[1] < sizes[0]
+
+
 def test_a_failed_one_has_its_reason_and_comes_before_the_next(job: SmallJob, tmp_path: Path) -> None:
     with not_stored(2):
         master = run(job, **{TOLERABLE: 1})

@@ -35,6 +35,7 @@ STORED: dict[str, dict[str, Any]] = {
     "full": {INCREMENTAL: False},
     "behind": {INCREMENTAL: True, "tidegate.state.upload": "behind"},
     "changelog": {CHANGELOG: True, "state.changelog.periodic-materialize.interval": 150},
+    "compressed": {INCREMENTAL: True, "execution.checkpointing.snapshot-compression": True},
 }
 STATES: dict[str, dict[str, Any]] = {
     f"{backend}-{name}": {"state.backend.type": backend, **settings}

@@ -121,7 +121,14 @@ class History:
                 if part is not None
             ]
             self.subtasks.append(
-                Subtask(self.directory, groups, own, cache_bytes=self.cache, open_store=self.open_store)
+                Subtask(
+                    self.directory,
+                    groups,
+                    own,
+                    cache_bytes=self.cache,
+                    open_store=self.open_store,
+                    compressed=self.random.random() < 0.5,
+                )
             )
         self.workers = [[subtask.backend, subtask.new_backend()] for subtask in self.subtasks]
 

@@ -23,8 +23,8 @@ ALL = KeyGroupRange(0, 15)
 Tables = dict[int, dict[int, dict[bytes, bytes | None]]]
 
 
-def write(files: Files, tables: Tables, groups: KeyGroupRange = ALL) -> StateFile:
-    with SegmentWriter(files, f"shared/{new_token()}") as writer:
+def write(files: Files, tables: Tables, groups: KeyGroupRange = ALL, *, compressed: bool = False) -> StateFile:
+    with SegmentWriter(files, f"shared/{new_token()}", compressed=compressed) as writer:
         for table in sorted(tables):
             for group in sorted(tables[table]):
                 pairs = tables[table][group].items()
@@ -65,15 +65,21 @@ tables = st.fixed_dictionaries(
 
 
 @settings(max_examples=60, deadline=None)
-@given(tables, st.tuples(st.integers(0, 15), st.integers(0, 15)), st.sampled_from([20, 100, 1 << 20]), st.booleans())
+@given(
+    tables,
+    st.tuples(st.integers(0, 15), st.integers(0, 15)),
+    st.sampled_from([20, 100, 1 << 20]),
+    st.booleans(),
+    st.booleans(),
+)
 def test_entries_come_back_clipped(
-    tmp_path_factory: Any, tables: Tables, clip: tuple[int, int], block: int, whole: bool
+    tmp_path_factory: Any, tables: Tables, clip: tuple[int, int], block: int, whole: bool, compressed: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segments, "BLOCK_TARGET", block)
         patch.setattr(segments, "WHOLE_LIMIT", 1 << 20 if whole else 0)
         files = Files(str(tmp_path_factory.mktemp("files")))
-        ref = write(files, tables)
+        ref = write(files, tables, compressed=compressed)
         groups = KeyGroupRange(min(clip), max(clip))
         assert contents(files, ref) == expected(tables, ALL)
         assert contents(files, ref, groups) == expected(tables, groups)
@@ -120,8 +126,8 @@ def test_a_clipped_read_of_a_large_file_touches_only_its_blocks(files: Files, mo
 
 
 def _cutting(init: Any, cut_at: int) -> Any:
-    def wrapped(self: SegmentWriter, *arguments: Any) -> None:
-        init(self, *arguments)
+    def wrapped(self: SegmentWriter, *arguments: Any, **options: Any) -> None:
+        init(self, *arguments, **options)
         self._cut_at = cut_at
 
     return wrapped
@@ -135,17 +141,22 @@ def test_a_file_of_another_root_is_read_there(tmp_path: Path) -> None:
     assert contents(Files(str(tmp_path / "own")), foreign) == expected(tables, ALL)
 
 
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
 @pytest.mark.parametrize("limit", [0, 1 << 20])
-def test_every_flipped_byte_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+def test_every_flipped_byte_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, compressed: bool
+) -> None:
     monkeypatch.setattr(segments, "WHOLE_LIMIT", limit)
     files = Files(str(tmp_path))
-    ref = write(files, {STATE: {1: {b"key": b"value"}, 2: {b"gone": None}}, TIMERS: {3: {b"timer": b""}}})
+    tables: Tables = {STATE: {1: {b"key": b"value"}, 2: {b"gone": None}}, TIMERS: {3: {b"timer": b""}}}
+    ref = write(files, tables, compressed=compressed)
     path = tmp_path / ref.path
     good = path.read_bytes()
     for position in range(len(good)):
-        path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
-        with pytest.raises((CorruptFileError, StateFormatError)):
-            contents(files, ref)
+        for flipped in (1, 3):  # the second makes one format the other
+            path.write_bytes(good[:position] + bytes([good[position] ^ flipped]) + good[position + 1 :])
+            with pytest.raises((CorruptFileError, StateFormatError)):
+                contents(files, ref)
     path.write_bytes(good)
     assert len(contents(files, ref)) == 3
 
@@ -181,13 +192,23 @@ def test_a_good_file_in_the_place_of_another_is_found(
 def test_a_newer_format_is_refused_by_name(files: Files, tmp_path: Path) -> None:
     ref = write(files, {STATE: {1: {b"key": b"value"}}})
     data = bytearray((tmp_path / ref.path).read_bytes())
-    data[7] = 2
+    data[7] = 3
     handle = files.write("shared/newer", bytes(data))
     newer = StateFile(handle.path, handle.size, handle.hash, "v1", ALL)
     with pytest.raises(StateFormatError) as caught:
         contents(files, newer)
-    assert "This version reads state files of format 1." in str(caught.value)
-    assert "found: format 2" in str(caught.value)
+    assert "This version reads state files of the formats 1 and 2." in str(caught.value)
+    assert "found: format 3" in str(caught.value)
+
+
+def test_compressed_files_are_smaller_and_have_blocks_of_the_same_entries(files: Files) -> None:
+    tables: Tables = {STATE: {1: {b"%08d" % n: b"the same text " * 20 for n in range(20_000)}}}
+    plain, compressed = (write(files, tables, compressed=how) for how in (False, True))
+    assert compressed.size * 10 < plain.size
+    assert compressed.entries == plain.entries
+    counted = [[len(batch.flat) for batch in read(files, ref)] for ref in (plain, compressed)]
+    assert counted[0] == counted[1], "as much in memory at once as without"
+    assert len(counted[0]) > 3
 
 
 def test_a_name_that_is_taken_is_an_error(files: Files) -> None:
