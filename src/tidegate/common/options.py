@@ -407,6 +407,20 @@ ROCKSDB_WRITE_BUFFER_COUNT = _option(
     "Write buffers of a store, those being written to files included.",
     check=_between(2, 64),
 )
+ROCKSDB_BUFFERS_TO_MERGE = _option(
+    "state.backend.rocksdb.writebuffer.number-to-merge",
+    INT,
+    1,
+    "So many full write buffers become one file; less than writebuffer.count.",
+    check=_between(1, 64),
+)
+ROCKSDB_METADATA_BLOCK_SIZE = _option(
+    "state.backend.rocksdb.block.metadata-blocksize",
+    MEMORY,
+    4 << 10,
+    "Size of the parts of indexes and filters, with memory.partitioned-index-filters.",
+    check=_between(512, 64 << 20),
+)
 ROCKSDB_BLOOM_FILTER = _option(
     "state.backend.rocksdb.use-bloom-filter",
     BOOL,
@@ -440,6 +454,12 @@ ROCKSDB_LEVEL_BASE = _option(
     256 << 20,
     "Size of the first level.",
     check=_at_least(64 << 10, " bytes"),
+)
+ROCKSDB_DYNAMIC_LEVELS = _option(
+    "state.backend.rocksdb.compaction.level.use-dynamic-size",
+    BOOL,
+    False,
+    "Levels are sized by the last one, so that less space is taken by what is outdated. For LEVEL.",
 )
 ROCKSDB_COMPRESSION = _option(
     "state.backend.rocksdb.compression.per.level",

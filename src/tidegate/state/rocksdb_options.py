@@ -26,11 +26,14 @@ class RocksdbOptions:
     block_size: int = options.ROCKSDB_BLOCK_SIZE.default
     write_buffer_size: int = options.ROCKSDB_WRITE_BUFFER_SIZE.default
     write_buffer_count: int = options.ROCKSDB_WRITE_BUFFER_COUNT.default
+    buffers_to_merge: int = options.ROCKSDB_BUFFERS_TO_MERGE.default
+    metadata_block_size: int = options.ROCKSDB_METADATA_BLOCK_SIZE.default
     bloom_filter: bool = options.ROCKSDB_BLOOM_FILTER.default
     bloom_bits: float = options.ROCKSDB_BLOOM_BITS.default
     compaction_style: str = options.ROCKSDB_COMPACTION_STYLE.default
     target_file_size: int = options.ROCKSDB_TARGET_FILE_SIZE.default
     level_base_size: int = options.ROCKSDB_LEVEL_BASE.default
+    dynamic_levels: bool = options.ROCKSDB_DYNAMIC_LEVELS.default
     compression: str = options.ROCKSDB_COMPRESSION.default
     background_threads: int = options.ROCKSDB_THREADS.default
     open_files: int = options.ROCKSDB_OPEN_FILES.default
@@ -53,11 +56,14 @@ OPTIONS: Mapping[str, Option] = {
     "block_size": options.ROCKSDB_BLOCK_SIZE,
     "write_buffer_size": options.ROCKSDB_WRITE_BUFFER_SIZE,
     "write_buffer_count": options.ROCKSDB_WRITE_BUFFER_COUNT,
+    "buffers_to_merge": options.ROCKSDB_BUFFERS_TO_MERGE,
+    "metadata_block_size": options.ROCKSDB_METADATA_BLOCK_SIZE,
     "bloom_filter": options.ROCKSDB_BLOOM_FILTER,
     "bloom_bits": options.ROCKSDB_BLOOM_BITS,
     "compaction_style": options.ROCKSDB_COMPACTION_STYLE,
     "target_file_size": options.ROCKSDB_TARGET_FILE_SIZE,
     "level_base_size": options.ROCKSDB_LEVEL_BASE,
+    "dynamic_levels": options.ROCKSDB_DYNAMIC_LEVELS,
     "compression": options.ROCKSDB_COMPRESSION,
     "background_threads": options.ROCKSDB_THREADS,
     "open_files": options.ROCKSDB_OPEN_FILES,

@@ -316,8 +316,10 @@ def native_options(directory: str, options: RocksdbOptions) -> Any:
     )  # a store has few files, and is opened once a round: starting threads costs more
     native.set_write_buffer_size(options.write_buffer_size)
     native.set_max_write_buffer_number(options.write_buffer_count)
+    native.set_min_write_buffer_number(options.buffers_to_merge)
     native.set_target_file_size_base(options.target_file_size)
     native.set_max_bytes_for_level_base(options.level_base_size)
+    native.set_level_compaction_dynamic_level_bytes(options.dynamic_levels)
     native.set_compression_type(_COMPRESSION[options.compression]())
     native.set_disable_auto_compactions(True)
     native.set_compaction_style(_STYLES[options.compaction_style]())
@@ -328,6 +330,7 @@ def native_options(directory: str, options: RocksdbOptions) -> Any:
 def _blocks(directory: str, options: RocksdbOptions, native: Any) -> Any:
     blocks: Any = rocksdict.BlockBasedOptions()
     blocks.set_block_size(options.block_size)
+    blocks.set_metadata_block_size(options.metadata_block_size)
     if options.managed:
         cache, buffers = _shared_memory(options.memory, options.write_buffer_ratio)
         native.set_write_buffer_manager(buffers)
