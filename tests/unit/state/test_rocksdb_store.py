@@ -257,7 +257,10 @@ def native(options: RocksdbOptions, directory: Path) -> str:
     return max((directory / "0").glob("OPTIONS-*")).read_text()
 
 
-NEEDED = {"buffers_to_merge": {"write_buffer_count": 4}, "dynamic_levels": {"compaction_style": "LEVEL"}}
+NEEDED: dict[str, dict[str, Any]] = {
+    "buffers_to_merge": {"write_buffer_count": 4},
+    "dynamic_levels": {"compaction_style": "LEVEL"},
+}
 """Without these RocksDB takes the option back."""
 CHANGED: dict[str, tuple[Any, str]] = {
     "partitioned_index": (True, "partition_filters=true"),
@@ -279,7 +282,7 @@ CHANGED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", CHANGED)
 def test_an_option_reaches_rocksdb(tmp_path: Path, name: str) -> None:
     value, text = CHANGED[name]
-    needed: dict[str, Any] = NEEDED.get(name, {})
+    needed = NEEDED.get(name, {})
     assert text not in native(RocksdbOptions(**needed), tmp_path / "default")
     assert text in native(RocksdbOptions(**needed, **{name: value}), tmp_path / "changed")
 
