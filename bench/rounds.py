@@ -106,11 +106,18 @@ CHANGED = 10_000
 """Keys that change in each round of ``checkpoints``."""
 
 
-def checkpoints(backend: str, keys: int, rounds: int) -> dict[str, Any]:
-    """One job whose rounds change 10,000 keys each, with a checkpoint as often as one can be taken: medians of its history."""
+NOT_CACHED = "tidegate.state.cache-size=0"
+
+
+def checkpoints(backend: str, keys: int, rounds: int, *, cached: bool = True) -> dict[str, Any]:
+    """One job whose rounds change 10,000 keys each, with a checkpoint as often as one can be taken: medians of its history.
+
+    ``cached`` False: whatever the size of the state, all of them are read from the store.
+    """
     trickle.reset(None)
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as directory:
-        env = tidegate_jobs.environment(PARALLELISM, 10, directory, [f"state.backend.type={backend}"])
+        settings = [f"state.backend.type={backend}", *([] if cached else [NOT_CACHED])]
+        env = tidegate_jobs.environment(PARALLELISM, 10, directory, settings)
         source = trickle.TrickleSource(keys, rounds, CHANGED, at_least=250_000)
         tidegate_jobs.keyed_count(env, source, keys)
         env.execute("checkpoints")
@@ -120,6 +127,7 @@ def checkpoints(backend: str, keys: int, rounds: int) -> dict[str, Any]:
     steps = {step: statistics.median(entry.steps_ms.get(step, 0.0) for entry in own) for step in STEPS[:5]}
     return {
         "backend": backend,
+        "cached": cached,
         "keys": keys,
         "checkpoints": len(own),
         "duration_ms": statistics.median(entry.duration_ms for entry in own),
@@ -132,7 +140,8 @@ def checkpoints(backend: str, keys: int, rounds: int) -> dict[str, Any]:
 def checkpoint_scenario(rounds: int, keys: list[int]) -> dict[str, Any]:
     """Jobs with little and much state in turn; the first one only warms the JVM up."""
     checkpoints("hashmap", keys[0], rounds)
-    return {"jobs": [checkpoints(backend, count, rounds) for count in keys for backend in ("hashmap", "rocksdb")]}
+    kinds = [(backend, cached) for cached in (True, False) for backend in ("hashmap", "rocksdb")]
+    return {"jobs": [checkpoints(name, count, rounds, cached=cached) for count in keys for name, cached in kinds]}
 
 
 _COLLECTIONS = 4
