@@ -137,11 +137,14 @@ def checkpoints(backend: str, keys: int, rounds: int, *, cached: bool = True) ->
     }
 
 
-def checkpoint_scenario(rounds: int, keys: list[int]) -> dict[str, Any]:
-    """Jobs with little and much state in turn; the first one only warms the JVM up."""
-    checkpoints("hashmap", keys[0], rounds)
+def checkpoint_scenario(rounds: int, keys: list[int], warm_up: int) -> dict[str, Any]:
+    """Jobs with little and much state forth and back, so that neither gains from a warmer JVM; the first one does not count."""
+    checkpoints("hashmap", keys[0], warm_up)
     kinds = [(backend, cached) for cached in (True, False) for backend in ("hashmap", "rocksdb")]
-    return {"jobs": [checkpoints(name, count, rounds, cached=cached) for count in keys for name, cached in kinds]}
+    there_and_back = [*keys, *reversed(keys)]
+    return {
+        "jobs": [checkpoints(name, count, rounds, cached=cached) for name, cached in kinds for count in there_and_back]
+    }
 
 
 _COLLECTIONS = 4
@@ -179,16 +182,14 @@ def main() -> None:
     parser.add_argument("scenario", choices=["empty-round", "checkpoint", "memory"])
     parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--keys", type=int, nargs="+", required=True)
-    parser.add_argument(
-        "--warm-up", type=int, default=150, help="empty-round: trickle rounds of a first job that does not count"
-    )
+    parser.add_argument("--warm-up", type=int, default=150, help="trickle rounds of a first job that does not count")
     parser.add_argument("--per-round", type=int, default=500, help="memory: records of a round")
     parser.add_argument("--every", type=int, default=50, help="memory: rounds between two samples")
     args = parser.parse_args()
     if args.scenario == "empty-round":
         result = empty_round_scenario(args.rounds, args.keys, args.warm_up)
     elif args.scenario == "checkpoint":
-        result = checkpoint_scenario(args.rounds, args.keys)
+        result = checkpoint_scenario(args.rounds, args.keys, args.warm_up)
     else:
         result = memory_scenario(args.rounds, args.per_round, args.keys[0], args.every)
     print(json.dumps(result))
