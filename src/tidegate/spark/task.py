@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pyspark import TaskContext
 
 from tidegate.operators.level import Job, JobSpec, close_job, job_in_this_worker
 from tidegate.operators.rows import FIRST_RUN, RoundContext, TaskPlan, TaskRun
+from tidegate.spark import garbage
 from tidegate.spark.worker_setup import WorkerSetup, at
 from tidegate.state.local_dir import remove_job
 from tidegate.state.stores import close_removed_stores
@@ -47,19 +47,18 @@ class LevelTask:
         self.context, self.plans, self.tasks = context, plans, tasks
 
     def __call__(self, task: int, rows: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        # Records are plain data that reference counting frees; the collector's default of every 700 allocations costs
-        # a tenth of the loop. Cycles of user code are still found, later.
-        gc.set_threshold(200_000, 20, 50)
+        garbage.task_begins()
         self.setup.enter()
         job = job_in_this_worker(self.attempt, self._load)
         context: RoundContext = pickle.loads(self.context)
         partitions = range(task, len(self.plans), self.tasks)
         if len(partitions) == 1:
-            return self._run(job, task, context, (row for _, row in rows))
+            return _to_the_end(self._run(job, task, context, (row for _, row in rows)))
         waiting: dict[int, list[Any]] = {partition: [] for partition in partitions}
         for partition, row in rows:
             waiting[partition].append(row)
-        return chain.from_iterable(self._run(job, p, context, iter(waiting.pop(p))) for p in partitions)
+        runs = (self._run(job, p, context, iter(waiting.pop(p))) for p in partitions)
+        return _to_the_end(chain.from_iterable(runs))
 
     def _run(self, job: Job, partition: int, context: RoundContext, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
         plan: TaskPlan = replace(pickle.loads(self.plans[partition]), run=_this_run())
@@ -70,6 +69,13 @@ class LevelTask:
         close_removed_stores()  # of jobs whose end did not reach this worker
         spec: JobSpec = pickle.loads(self.program.value)
         return spec
+
+
+def _to_the_end(rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    try:
+        yield from rows
+    finally:
+        garbage.task_over()
 
 
 def _this_run() -> TaskRun:
@@ -89,4 +95,5 @@ class ForgetJob:
         close_job(self.job_id)
         remove_job(self.local_root, self.job_id)
         close_removed_stores()
+        garbage.take_back()  # with what the job had cached
         yield 0

@@ -364,8 +364,8 @@ class OperatorBroadcastState(_OperatorState, BroadcastState[Any, Any]):
         return [(encode_key(form), None if entry is None else entry[0]) for form, entry in told]
 
     def _file(self, write: Write, changes: list[tuple[bytes, bytes | None]]) -> None:
-        more = sum(len(key) + len(data or b"") for key, data in changes) + sum(file.size for file in self._files[1:])
-        if len(self._files) == MOST_FILES or (self._files and more > self._files[0].size):
+        more = len(changes) + sum(file.entries for file in self._files[1:])  # not bytes: files may be compressed
+        if len(self._files) == MOST_FILES or (self._files and more > self._files[0].entries):
             self._merge(write)
         else:
             self._filed, self._files, self._recent = dict(self._entries()), (*self._files, write(changes)), {}

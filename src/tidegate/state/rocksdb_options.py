@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tidegate.common import options
+from tidegate.common.errors import ConfigurationError
 from tidegate.common.options import Option
 
 MOST_RUNS = 12
@@ -44,7 +45,15 @@ class RocksdbOptions:
         predefined = PREDEFINED[get(options.ROCKSDB_PREDEFINED)]
         chosen = {field.name: get(OPTIONS[field.name]) for field in fields(RocksdbOptions)}
         unset = {name for name, value in chosen.items() if value == OPTIONS[name].default}
-        return RocksdbOptions(**{**chosen, **{name: predefined[name] for name in unset & predefined.keys()}})
+        made = RocksdbOptions(**{**chosen, **{name: predefined[name] for name in unset & predefined.keys()}})
+        if made.buffers_to_merge >= made.write_buffer_count:
+            raise ConfigurationError(
+                f"'{options.ROCKSDB_BUFFERS_TO_MERGE.key}' must be less than '{options.ROCKSDB_WRITE_BUFFER_COUNT.key}': one "
+                "buffer takes what is written meanwhile",
+                found=f"{made.buffers_to_merge} of {made.write_buffer_count}",
+                cure=f"set '{options.ROCKSDB_WRITE_BUFFER_COUNT.key}' to {made.buffers_to_merge + 1} or more",
+            )
+        return made
 
 
 OPTIONS: Mapping[str, Option] = {
@@ -70,7 +79,12 @@ OPTIONS: Mapping[str, Option] = {
 }
 """Field -> its option."""
 
-_SPINNING: dict[str, Any] = {"compaction_style": "LEVEL", "background_threads": 4, "open_files": -1}
+_SPINNING: dict[str, Any] = {
+    "compaction_style": "LEVEL",
+    "dynamic_levels": True,
+    "background_threads": 4,
+    "open_files": -1,
+}
 _MIB = 1 << 20
 PREDEFINED: Mapping[str, Mapping[str, Any]] = {
     "DEFAULT": {},
@@ -81,6 +95,7 @@ PREDEFINED: Mapping[str, Mapping[str, Any]] = {
         "level_base_size": 1024 * _MIB,
         "write_buffer_size": 64 * _MIB,
         "write_buffer_count": 4,
+        "buffers_to_merge": 3,
         "cache_size": 256 * _MIB,
         "block_size": 128 << 10,
         "bloom_filter": True,

@@ -42,7 +42,10 @@ _MOST_OWNERS = 64
 _PAUSE_S = 0.002
 _PATIENCE = 500
 """So many pauses: a second."""
+_WORTH_TELLING_S = 1.0
 _LEVELS = 7
+_FEW_FILES = 32
+_NEVER = 1 << 30
 _NO_LOG: Any = rocksdict.WriteOptions()
 _NO_LOG.disable_wal = True
 
@@ -73,10 +76,9 @@ class RocksdbStore:
             db = self._opened()
             if _tag_of(db) != expected:
                 return False
+            if wipe:
+                db = self._emptied()
             write = rocksdict.WriteBatch(raw_mode=True)
-            if wipe:  # everything comes anew, in as many files as it takes
-                write.delete_range(b"", _TAG)
-                self._merge_files(db)
             for batch in batches:
                 _add(write, batch)
             write.put(_TAG, tag.encode())
@@ -104,6 +106,16 @@ class RocksdbStore:
             if _sorted_runs(self._db) >= MOST_RUNS:
                 self._merge_files(self._db)
         return self._db
+
+    def _emptied(self) -> Any:
+        """All files go at once. Killed in between: the next one finds no tag, and builds it all the same."""
+        assert self._place is not None
+        db, self._db, self._merging = self._db, None, False
+        db.close()
+        shutil.rmtree(self._place.directory)
+        db = self._opened()
+        self._merge_files(db)  # what comes now comes in as many files as it takes
+        return db
 
     def _merge_files(self, db: Any) -> None:
         """From now on, in the background; ``_close`` waits for the end of it."""
@@ -260,14 +272,17 @@ def _sorted_runs(db: Any) -> int:
 def _wait_for_merges(db: Any) -> None:
     """Until none runs and there are few files. One that does not begin, because the disk is full or for reasons of RocksDB's own,
     is not waited for."""
-    idle = 0
+    idle, begun = 0, time.monotonic()
     while idle < _PATIENCE:
         if _count(db, "rocksdb.num-running-compactions"):
             idle = 0
         elif _sorted_runs(db) < MOST_RUNS:
-            return
+            break
         idle += 1
         time.sleep(_PAUSE_S)
+    waited = time.monotonic() - begun
+    if waited > _WORTH_TELLING_S:
+        logger.info("the round waited %.1f s for files of the local store %s to be merged", waited, db.path())
 
 
 def _count(db: Any, name: str) -> int:
@@ -311,9 +326,9 @@ def native_options(directory: str, options: RocksdbOptions) -> Any:
     native.set_stats_persist_period_sec(0)
     native.set_max_background_jobs(options.background_threads)
     native.set_max_open_files(options.open_files)
-    native.set_max_file_opening_threads(
-        1
-    )  # a store has few files, and is opened once a round: starting threads costs more
+    if _files_in(directory) <= _FEW_FILES:
+        # It is opened once a round: starting threads costs more than they bring.
+        native.set_max_file_opening_threads(1)
     native.set_write_buffer_size(options.write_buffer_size)
     native.set_max_write_buffer_number(options.write_buffer_count)
     native.set_min_write_buffer_number(options.buffers_to_merge)
@@ -322,9 +337,18 @@ def native_options(directory: str, options: RocksdbOptions) -> Any:
     native.set_level_compaction_dynamic_level_bytes(options.dynamic_levels)
     native.set_compression_type(_COMPRESSION[options.compression]())
     native.set_disable_auto_compactions(True)
+    # What a round writes is bounded. Nor may it be held up where merges cannot run, on a disk that is nearly full.
+    native.set_level_zero_slowdown_writes_trigger(_NEVER)
+    native.set_level_zero_stop_writes_trigger(_NEVER)
+    native.set_soft_pending_compaction_bytes_limit(0)
+    native.set_hard_pending_compaction_bytes_limit(0)
     native.set_compaction_style(_STYLES[options.compaction_style]())
     native.set_block_based_table_factory(_blocks(directory, options, native))
     return native
+
+
+def _files_in(directory: str) -> int:
+    return len(os.listdir(directory)) if os.path.isdir(directory) else 0
 
 
 def _blocks(directory: str, options: RocksdbOptions, native: Any) -> Any:

@@ -47,6 +47,7 @@ def test_predefined_options_count_where_no_key_of_its_own_is_set() -> None:
     env._configuration.set_string("state.backend.rocksdb.block.blocksize", "16 kb")
     chosen = RocksdbOptions.of(env._configuration.read)
     assert (chosen.block_size, chosen.write_buffer_size, chosen.compaction_style) == (16 << 10, 64 << 20, "LEVEL")
+    assert (chosen.dynamic_levels, chosen.buffers_to_merge, chosen.write_buffer_count) == (True, 3, 4)
     assert chosen.memory == RocksdbOptions().memory
     assert RocksdbOptions.of(Configuration().read) == RocksdbOptions()
 

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import fields
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -211,19 +211,14 @@ def test_other_options_reach_a_store_that_is_there(tmp_path: Path) -> None:
     assert "block_size=16384" in native(RocksdbOptions(block_size=16 << 10), tmp_path)
 
 
-def runs_after(store: RocksdbStore, rounds: range) -> list[int]:
-    """Sorted runs that each of some rounds finds; each writes a file."""
-    found = []
+def rounds_with(store: RocksdbStore, rounds: range) -> Iterator[tuple[int, bool]]:
+    """Of rounds that write a file each: the sorted runs it has found, and whether it has merged some."""
     for number in rounds:
-        found.append(rocksdb_store._sorted_runs(opened(store)))
+        found = rocksdb_store._sorted_runs(opened(store))
         entries = ((b"\x00\x01%06d" % (number * 37 + n), b"%d" % number) for n in range(500))
         assert store.apply(tag_of(store), [state_batch(*entries)], f"t{number}")
         store.release()
-    return found
-
-
-def merges_begun(path: Path) -> int:
-    return (path / "0" / "LOG").read_text().count("compaction_started")
+        yield found, "compaction_started" in Path(store.path, "0", "LOG").read_text()  # that of this opening
 
 
 def test_files_are_merged_by_a_round_that_finds_many_and_by_no_other(tmp_path: Path) -> None:
@@ -231,12 +226,12 @@ def test_files_are_merged_by_a_round_that_finds_many_and_by_no_other(tmp_path: P
     store = store_at(tmp_path)
     store.apply("", [], "first", wipe=True)
     store.release()
-    found = runs_after(store, range(MOST_RUNS - 1))
-    assert found == list(range(found[0], found[0] + len(found))), "no round but the first has merged"
-    assert merges_begun(tmp_path) == 0
-    found += runs_after(store, range(MOST_RUNS - 1, 5 * MOST_RUNS))
-    assert max(found) == MOST_RUNS
-    assert sum(now < before for before, now in pairwise(found)) in range(3, 8)
+    few = list(rounds_with(store, range(MOST_RUNS - 1)))
+    assert few == [(number, False) for number in range(1, MOST_RUNS)]
+    found, merged = zip(*rounds_with(store, range(MOST_RUNS - 1, 5 * MOST_RUNS)), strict=True)
+    assert merged[0]
+    assert sum(merged) in range(3, 8)
+    assert max(found) <= MOST_RUNS
     assert dict(read_all(store.snapshot(), b""))[b"\x00\x01%06d" % 0] == b"0"
 
 
@@ -247,6 +242,34 @@ def test_a_merge_that_does_not_begin_is_not_waited_for(tmp_path: Path, monkeypat
     assert store.apply("", [state_batch(ENTRY)], "one")
     store.release()
     assert tag_of(store) == "one"
+
+
+def test_a_wipe_leaves_no_file(tmp_path: Path) -> None:
+    store = store_at(tmp_path)
+    value = os.urandom(1000)
+    assert store.apply("", [state_batch(*((b"\x00\x01%06d" % n, value + b"%d" % n) for n in range(2000)))], "one")
+    store.release()
+    before = directory_size(tmp_path)
+    assert store.apply("one", [state_batch(ENTRY)], "two", wipe=True)
+    store.release()
+    assert directory_size(tmp_path) < before / 10
+    assert (tag_of(store), read_all(store.snapshot(), b"")) == ("two", dict([ENTRY]))
+
+
+def test_many_files_do_not_hold_up_who_writes(tmp_path: Path) -> None:
+    """More than RocksDB would take before it stops writes (36), in one opening; the next one merges them."""
+    store = store_at(tmp_path)
+    before = ""
+    for number in range(50):
+        assert store.apply(before, [state_batch((b"\x00\x01%04d" % number, b"x"))], f"t{number}")
+        before = f"t{number}"
+        store._db.flush()
+    assert rocksdb_store._sorted_runs(store._db) == 50
+    store.release()
+    assert store.apply(before, [state_batch(ENTRY)], "last")
+    store.release()
+    assert rocksdb_store._sorted_runs(opened(store)) < MOST_RUNS
+    assert len(read_all(store.snapshot(), b"")) == 51
 
 
 def native(options: RocksdbOptions, directory: Path) -> str:
@@ -310,6 +333,16 @@ def test_memory_is_shared_or_of_each_store(tmp_path: Path) -> None:
 def test_every_field_has_an_option_and_its_default() -> None:
     assert set(OPTIONS) == {field.name for field in fields(RocksdbOptions)}
     assert RocksdbOptions.of(lambda option: option.default) == RocksdbOptions()
+
+
+def test_as_many_buffers_to_merge_as_there_are_is_refused() -> None:
+    chosen = {options.ROCKSDB_BUFFERS_TO_MERGE.key: 2}
+    with pytest.raises(ConfigurationError) as caught:
+        RocksdbOptions.of(lambda option: chosen.get(option.key, option.default))
+    text = str(caught.value)
+    assert text.startswith("'state.backend.rocksdb.writebuffer.number-to-merge' must be less than")
+    assert "found: 2 of 2" in text
+    assert "cure: set 'state.backend.rocksdb.writebuffer.count' to 3 or more" in text
 
 
 @pytest.mark.parametrize(
