@@ -125,7 +125,7 @@ class ExecutionConfig:
         return bool(self._configuration.read(COMPRESSION))
 
     def set_use_snapshot_compression(self, use_snapshot_compression: bool) -> ExecutionConfig:
-        """State files of checkpoints and savepoints are compressed: less to store, more to compute."""
+        """Files of keyed and operator state are compressed: less to store, more to compute."""
         self._configuration.write(COMPRESSION, use_snapshot_compression)
         return self
 

@@ -315,8 +315,8 @@ COMPRESSION = _option(
     "execution.checkpointing.snapshot-compression",
     BOOL,
     False,
-    "State files of checkpoints and savepoints are compressed (zlib): less to store, more to compute. Files of both kinds are "
-    "read, whatever is set.",
+    "Files of keyed and operator state are compressed (zlib): less to store, more to compute. Files of both kinds are read, "
+    "whatever is set.",
 )
 RECOVERY_PATH = _option(
     "execution.state-recovery.path",
