@@ -256,6 +256,20 @@ def test_a_wipe_leaves_no_file(tmp_path: Path) -> None:
     assert (tag_of(store), read_all(store.snapshot(), b"")) == ("two", dict([ENTRY]))
 
 
+@pytest.mark.parametrize("open_files", [-1, 100])
+def test_killed_in_a_wipe_it_is_made_anew(tmp_path: Path, open_files: int) -> None:
+    """Some files are gone, whichever: nothing of the others may be seen."""
+    for kind in ("*.sst", "MANIFEST-*", "CURRENT"):
+        store = store_at(tmp_path / kind[:3], RocksdbOptions(memory=1 << 20, open_files=open_files))
+        for number in range(3):
+            assert store.apply(f"t{number - 1}" if number else "", [state_batch(ENTRY)], f"t{number}")
+            store.release()
+        for file in sorted((tmp_path / kind[:3] / "0").glob(kind))[:1]:
+            file.unlink()
+        assert (tag_of(store), read_all(store.snapshot(), b"")) == ("", {})
+        store.release()
+
+
 def test_many_files_do_not_hold_up_who_writes(tmp_path: Path) -> None:
     """More than RocksDB would take before it stops writes (36), in one opening; the next one merges them."""
     store = store_at(tmp_path)
