@@ -23,6 +23,7 @@ from tidegate.checkpoint.lease_records import AttemptStatus, Claim, LiveRecord, 
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.checkpoint.owner import Owner
 from tidegate.common.files import Files
+from tidegate.common.signing import SigningKey
 from tidegate.state import in_flight, segments
 from tidegate.state.in_flight import InFlightLog, InFlightPart
 from tidegate.state.layout import STATE, TIMERS
@@ -254,6 +255,13 @@ FORMATS = [
         metadata.WITH_RECORDS,
         _in_flight(),
         metadata.encode_metadata,
+        lambda data: metadata.decode_metadata("golden", data),
+    ),
+    Format(
+        "metadata-signed",
+        metadata.SIGNED,
+        _metadata(),
+        partial(metadata.encode_metadata, key=SigningKey(b"the key of the golden file, 32 bytes")),
         lambda data: metadata.decode_metadata("golden", data),
     ),
     Format("in-flight", in_flight.FORMAT, _KEPT, _write_kept, _read_kept),

@@ -67,7 +67,7 @@ class CompletedCheckpoints:
         ``FencedError``: stop.
         """
         point = RestorePoint(metadata.checkpoint_id, metadata.token)
-        content = encode_metadata(metadata)
+        content = encode_metadata(metadata, self._files.signing_key)
         self._lease.check()
         self._attempted.add(point.checkpoint_id)
         self._references[point.checkpoint_id] = metadata.paths()

@@ -20,7 +20,15 @@ _HEADER = re.compile(rb"([a-z-]+) version=(\d{1,9}) bytes=(\d{1,15}) xxh3-128=([
 
 def seal(magic: str, version: int, body: object) -> bytes:
     """Encode ``body`` as indented JSON behind a header. The checksum covers magic and version too."""
-    data = msgspec.json.format(msgspec.json.encode(body), indent=1)
+    return seal_bytes(magic, version, as_json(body))
+
+
+def as_json(body: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(body), indent=1)
+
+
+def seal_bytes(magic: str, version: int, data: bytes) -> bytes:
+    """As ``seal``, of a body that is encoded already."""
     header = f"{magic} version={version} bytes={len(data)} xxh3-128={_checksum(magic, version, data)}\n"
     return header.encode() + data
 

@@ -7,9 +7,19 @@ from dataclasses import dataclass
 
 from tidegate.checkpoint.lease_records import DIRECTORY, RestorePoint
 from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.metadata import FILE_NAME, SAVEPOINT, CheckpointMetadata, metadata_path, read_metadata
+from tidegate.checkpoint.metadata import (
+    FILE_NAME,
+    SAVEPOINT,
+    CheckpointMetadata,
+    Signature,
+    metadata_path,
+    read_signed,
+)
 from tidegate.common.errors import CorruptFileError, RestoreError
-from tidegate.common.files import Files, verify_content
+from tidegate.common.files import Files, expected_content, verify_content
+from tidegate.common.hashing import is_strong
+from tidegate.common.options import ACCEPT_UNSIGNED, SIGNING_KEY_FILE
+from tidegate.common.signing import SigningKey
 
 _CURE = "give a savepoint, a chk-<n> directory, or the _metadata file of either"
 
@@ -22,10 +32,36 @@ class Located:
     directory: str
     """The checkpoint's own directory, relative to the root; empty for a savepoint."""
     metadata: CheckpointMetadata
+    signature: Signature | None = None
 
     @property
     def address(self) -> str:
         return self.root.location(self.directory)
+
+    def check_signature(self, key: SigningKey | None, *, accept_unsigned: bool = False) -> None:
+        """Raise ``RestoreError`` unless this key signed the snapshot. Without a key everything is accepted.
+
+        Restoring unpickles what the snapshot holds: whoever can write a snapshot can run code in the job. Call this before
+        anything of the snapshot but its metadata is read.
+        """
+        if key is None or (self.signature is None and accept_unsigned):
+            return
+        if self.signature is None:
+            found = "it has no signature"
+            cure = f"set {ACCEPT_UNSIGNED.key}=true for one start, if you trust it: the next checkpoint is signed"
+        elif not key.accepts(self.signature.text, self.signature.digest):
+            found, cure = "the signature is of another key, or the metadata was changed", "use the key that signed it"
+        elif weak := [file.path for file in self.metadata.state_files() if not is_strong(file.hash)]:
+            found = f"{len(weak)} state files without a cryptographic hash, such as {weak[0]}"
+            cure = "restore an earlier snapshot"
+        else:
+            return
+        raise RestoreError(
+            f"The snapshot was not signed by this job's key ({SIGNING_KEY_FILE.key}).",
+            where=self.address,
+            found=found,
+            cure=cure,
+        )
 
     def verify_files(self) -> None:
         """Raise ``CorruptFileError`` if a state file is not what was written. Reads all of them."""
@@ -38,9 +74,9 @@ class Located:
         problems = []
         for file in self.metadata.state_files():
             if not self.root.exists(file.path):
-                problems.append(f"{file.path}: no such file, expected {file.size} bytes, xxh3-128 {file.hash}")
+                problems.append(f"{file.path}: no such file, expected {expected_content(file.size, file.hash)}")
             elif (size := self.root.size(file.path)) != file.size:
-                problems.append(f"{file.path}: {size} bytes, expected {file.size}, xxh3-128 {file.hash}")
+                problems.append(f"{file.path}: {size} bytes, expected {expected_content(file.size, file.hash)}")
         if problems:
             raise CorruptFileError(
                 "A checkpoint restores only if all its state files are there.",
@@ -77,7 +113,7 @@ def locate_own(files: Files, point: RestorePoint) -> Located:
         return locate(point.directory)
     path = metadata_path(point.checkpoint_id)
     try:
-        metadata = read_metadata(files, path)
+        metadata, signature = read_signed(files, path)
     except CorruptFileError as error:
         # An older one is never taken instead: this one may have been committed.
         raise CorruptFileError(
@@ -87,13 +123,13 @@ def locate_own(files: Files, point: RestorePoint) -> Located:
             cure="bring the file back; to go back to an older one on purpose (output committed since then is written "
             "again), point execution.state-recovery.path at it",
         ) from error
-    return Located(files, f"chk-{point.checkpoint_id}", metadata)
+    return Located(files, f"chk-{point.checkpoint_id}", metadata, signature)
 
 
 def _read_directory(here: Files) -> Located:
-    metadata = read_metadata(here, FILE_NAME)
+    metadata, signature = read_signed(here, FILE_NAME)
     if metadata.kind == SAVEPOINT:
-        return Located(here, "", metadata)
+        return Located(here, "", metadata, signature)
     parent, _, name = here.root.rpartition("/")
     if name != f"chk-{metadata.checkpoint_id}":
         raise RestoreError(
@@ -102,7 +138,7 @@ def _read_directory(here: Files) -> Located:
             found=f"checkpoint {metadata.checkpoint_id} in a directory named {name}",
             cure=f"name it chk-{metadata.checkpoint_id} inside the job's directory",
         )
-    return Located(Files(parent), name, metadata)
+    return Located(Files(parent), name, metadata, signature)
 
 
 def _latest_of_job(here: Files) -> Located | None:

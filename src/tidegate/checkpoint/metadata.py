@@ -1,23 +1,26 @@
 """What a checkpoint is on storage: the structs of ``_metadata``, version 2, and their codec.
 
 Version 1 was never released: its keyed state was laid out by another key hash. Version 3 has records in flight, and is otherwise
-the same: a checkpoint without them is still written as version 2."""
+the same: a checkpoint without them is still written as version 2. Version 4 is version 3 behind a line with a signature, which a
+job with a signing key writes; its state files have cryptographic hashes, so the signature covers their content too."""
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+from typing import Any, NamedTuple
 
 import msgspec
 
-from tidegate.checkpoint.envelope import seal, unseal
-from tidegate.common.errors import InternalError
+from tidegate.checkpoint.envelope import as_json, seal, seal_bytes, unseal
+from tidegate.common.errors import InternalError, RestoreError
 from tidegate.common.files import Files
+from tidegate.common.signing import SigningKey
 from tidegate.state.in_flight import InFlightPart
 from tidegate.state.refs import StateFile, StateSchema
 from tidegate.state.snapshot import OperatorSnapshot, merged_schemas
 
 MAGIC = "tidegate-metadata"
-VERSION, WITH_RECORDS = 2, 3
+VERSION, WITH_RECORDS, SIGNED = 2, 3, 4
 FILE_NAME = "_metadata"
 
 CHECKPOINT, SAVEPOINT = "checkpoint", "savepoint"
@@ -107,7 +110,21 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
         return {file.path for file in self.state_files()}
 
 
-def encode_metadata(metadata: CheckpointMetadata) -> bytes:
+class Signature(NamedTuple):
+    """What was signed, by its SHA-256 digest, and the signature itself, in hex."""
+
+    text: str
+    digest: bytes
+
+
+class SignedMetadata(NamedTuple):
+    """What was read. ``signature``: None if there is none; nobody has checked it yet (``Located.check_signature``)."""
+
+    metadata: CheckpointMetadata
+    signature: Signature | None
+
+
+def encode_metadata(metadata: CheckpointMetadata, key: SigningKey | None = None) -> bytes:
     """The bytes of ``_metadata``. Refuses references into another directory: the checkpoint would die with it."""
     for file in metadata.state_files():
         if file.root:
@@ -116,12 +133,30 @@ def encode_metadata(metadata: CheckpointMetadata) -> bytes:
                 where=f"checkpoint {metadata.checkpoint_id}",
                 found=f"{file.path} in {file.root}",
             )
+    if key is not None:
+        body = as_json(metadata)
+        return seal_bytes(MAGIC, SIGNED, f"hmac-sha256={key.sign(body)}\n".encode() + body)
     return seal(MAGIC, WITH_RECORDS if metadata.is_unaligned else VERSION, metadata)
 
 
 def decode_metadata(location: str, content: bytes) -> CheckpointMetadata:
     """The other way; ``location`` is for the errors, which are ``CorruptFileError`` and ``RestoreError``."""
-    return unseal(location, content, MAGIC, {VERSION: _read_version_2, WITH_RECORDS: _read_version_2})
+    return decode_signed(location, content).metadata
+
+
+def decode_signed(location: str, content: bytes) -> SignedMetadata:
+    """As ``decode_metadata``, with the signature. Metadata may come from anywhere: a path out of its directory is refused."""
+    readers = {VERSION: _read_version_2, WITH_RECORDS: _read_version_2, SIGNED: _read_version_4}
+    found = unseal(location, content, MAGIC, readers)
+    for file in found.metadata.state_files():
+        if file.root or file.path.startswith("/") or ".." in file.path.split("/"):
+            raise RestoreError(
+                "The snapshot refers to a file outside of its own directory. Tidegate never writes such a reference.",
+                where=location,
+                found=f"{file.root}/{file.path}" if file.root else file.path,
+                cure="do not restore this snapshot; find out who made it",
+            )
+    return found
 
 
 def metadata_path(checkpoint_id: int) -> str:
@@ -130,8 +165,19 @@ def metadata_path(checkpoint_id: int) -> str:
 
 def read_metadata(files: Files, path: str) -> CheckpointMetadata:
     """Read and verify a ``_metadata`` file; a missing one is a ``CorruptFileError``."""
-    return decode_metadata(files.location(path), files.read_bytes(path))
+    return read_signed(files, path).metadata
 
 
-def _read_version_2(body: bytes) -> CheckpointMetadata:
-    return msgspec.json.decode(body, type=CheckpointMetadata)
+def read_signed(files: Files, path: str) -> SignedMetadata:
+    """As ``read_metadata``, with the signature."""
+    return decode_signed(files.location(path), files.read_bytes(path))
+
+
+def _read_version_2(body: bytes) -> SignedMetadata:
+    return SignedMetadata(msgspec.json.decode(body, type=CheckpointMetadata), None)
+
+
+def _read_version_4(body: bytes) -> SignedMetadata:
+    line, _, signed = body.partition(b"\n")
+    signature = Signature(line.decode("ascii", "replace").removeprefix("hmac-sha256="), hashlib.sha256(signed).digest())
+    return SignedMetadata(msgspec.json.decode(signed, type=CheckpointMetadata), signature)

@@ -16,6 +16,7 @@ from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.common.errors import SnapshotError
 from tidegate.common.files import Files
 from tidegate.common.ids import stable_hash
+from tidegate.common.signing import SigningKey
 from tidegate.state.entries import StateEntries, StateRow, TimerRow, own_entries, own_rows, scan, timers_in
 from tidegate.state.layout import STATE, state_name
 from tidegate.state.refs import StateSchema
@@ -79,11 +80,15 @@ class SnapshotReader:
     """``path``: a checkpoint's or savepoint's directory, its ``_metadata``, or a job's directory: then its latest checkpoint.
 
     Raises ``RestoreError`` for a path that is none, ``CorruptFileError`` for a damaged one and ``NewerFormatError``.
-    Pickled keys and values are unpickled: read only snapshots of programs you would run.
+    Pickled keys and values are unpickled, which runs code of whoever wrote them: read only snapshots of programs you would run.
+    ``signing_key_file``: read only a snapshot that this key signed. Every file of it is read, and checked, at once.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, signing_key_file: str | None = None) -> None:
         self._located = locate(path)
+        if signing_key_file is not None:
+            self._located.check_signature(SigningKey.load(signing_key_file, where=path))
+            self._located.verify_files()
 
     @property
     def address(self) -> str:

@@ -153,7 +153,7 @@ class NewSavepoint:
 
     def publish(self) -> None:
         """It is complete when this returns. Called again, also by another process, it finds that it is."""
-        content = encode_metadata(self._metadata)
+        content = encode_metadata(self._metadata, self._job.signing_key)
         try:
             self._files.publish(FILE_NAME, content)
         except (FileExistsError, StorageError):
@@ -195,7 +195,8 @@ class NewSavepoint:
 
     def _settled(self) -> bytes:
         operators = [msgspec.structs.replace(operator, committables=[]) for operator in self._metadata.operators]
-        return encode_metadata(msgspec.structs.replace(self._metadata, operators=operators))
+        settled = msgspec.structs.replace(self._metadata, operators=operators)
+        return encode_metadata(settled, self._job.signing_key)
 
 
 def discard(address: str) -> None:

@@ -22,6 +22,7 @@ from tidegate.common.flink_keys import PASSED_ON
 from tidegate.common.global_configuration import set_dynamic_properties
 from tidegate.common.option_types import BOOL
 from tidegate.common.options import (
+    ALLOW_PICKLE,
     PARALLELISM,
     RECOVERY_CLAIM,
     RECOVERY_IGNORE_UNCLAIMED,
@@ -93,6 +94,9 @@ def run(
     restore_previous: Annotated[
         bool, typer.Option("--restore-previous", help="Pass over a damaged checkpoint whose output is not committed.")
     ] = False,
+    no_pickle: Annotated[
+        bool, typer.Option("--no-pickle", help="Refuse pickled keys and state, in the snapshot and in the program.")
+    ] = False,
     master: Annotated[str | None, typer.Option("--master", help="Spark master, for example local[4].")] = None,
     entry: Annotated[
         str | None, typer.Option("-c", "--entry", metavar="FUNCTION", help="Call this function of the file.")
@@ -122,12 +126,15 @@ def run(
         RECOVERY_IGNORE_UNCLAIMED.key: True if allow_non_restored_state else None,
         RECOVERY_CLAIM.key: claim_mode,
         RESTORE_PREVIOUS.key: True if restore_previous else None,
+        ALLOW_PICKLE.key: False if no_pickle else None,
         REQUIRE.key: require,
         "spark.master": master,
     }
     properties |= {key: value for key, value in shorthands.items() if value is not None}
     if detached or supervise:
-        options = [f"-D{key}={str(value).lower() if value is True else value}" for key, value in properties.items()]
+        options = [
+            f"-D{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in properties.items()
+        ]
         options += (
             ["--pyflink"] * pyflink
             + ["-v"] * verbose

@@ -23,6 +23,11 @@ class _ShowsByDefault(TyperGroup):
         return super().parse_args(ctx, args)
 
 
+NoPickle = Annotated[bool, typer.Option("--no-pickle", help="Load no pickles: show their bytes.")]
+SigningKeyFile = Annotated[
+    str | None, typer.Option("--signing-key-file", metavar="FILE", help="Refuse a snapshot that this key did not sign.")
+]
+
 app = typer.Typer(
     cls=_ShowsByDefault,
     no_args_is_help=True,
@@ -42,17 +47,20 @@ def show(
     csv: Annotated[bool, typer.Option("--csv", help="Rows as CSV.")] = False,
     parquet: Annotated[str | None, typer.Option("--parquet", metavar="FILE", help="Rows into a Parquet file.")] = None,
     count: Annotated[bool, typer.Option(help="Count entries and bytes of each state: reads all files.")] = True,
+    no_pickle: NoPickle = False,
+    signing_key_file: SigningKeyFile = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """Operators and states of a snapshot, with their sizes; with --operator and --state the rows of one."""
     from tidegate.cli import state_views  # other commands need nothing of it
 
+    reader = state_views.open_snapshot(path, signing_key_file, allow_pickle=not no_pickle)
     if state is not None or timers:
         return state_views.show_rows(
-            path, operator, state, expired=expired, limit=limit, csv=csv, json=json, parquet=parquet
+            reader, operator, state, expired=expired, limit=limit, csv=csv, json=json, parquet=parquet
         )
-    state_views.show_overview(path, operator, rows_asked=csv or parquet is not None, count=count, json=json)
+    state_views.show_overview(reader, operator, rows_asked=csv or parquet is not None, count=count, json=json)
 
 
 @app.command("diff")
@@ -62,10 +70,13 @@ def diff(
     now: Annotated[str, typer.Argument(help="A later one.")],
     examples: Annotated[int, typer.Option("--examples", min=0, help="So many rows of each sort are shown.")] = 3,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="End with 1 if anything differs.")] = False,
+    no_pickle: NoPickle = False,
+    signing_key_file: SigningKeyFile = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """What has changed between two snapshots: keys added, removed and changed in each state, with examples."""
     from tidegate.cli import state_views
 
-    state_views.show_difference(before, now, examples=examples, exit_code=exit_code, json=json)
+    sides = [state_views.open_snapshot(path, signing_key_file, allow_pickle=not no_pickle) for path in (before, now)]
+    state_views.show_difference(*sides, examples=examples, exit_code=exit_code, json=json)

@@ -17,12 +17,22 @@ from tidegate.checkpoint.difference import OperatorChange, difference
 from tidegate.checkpoint.reader import TIMERS, Count, OperatorInfo, SnapshotReader
 from tidegate.cli import state_rows
 from tidegate.cli.outcome import print_json, table
+from tidegate.common import global_configuration
 from tidegate.common.errors import ConfigurationError
+from tidegate.common.options import SIGNING_KEY_FILE
+from tidegate.common.pickling import allow_stored
 
 
-def show_overview(path: str, operator: str | None, *, rows_asked: bool, count: bool, json: bool) -> None:
+def open_snapshot(path: str, signing_key_file: str | None, *, allow_pickle: bool) -> SnapshotReader:
+    """The key file of the configuration counts where none is named."""
+    allow_stored(allow_pickle)
+    if signing_key_file is None:
+        signing_key_file = global_configuration.load().read(SIGNING_KEY_FILE)
+    return SnapshotReader(path, signing_key_file=signing_key_file)
+
+
+def show_overview(reader: SnapshotReader, operator: str | None, *, rows_asked: bool, count: bool, json: bool) -> None:
     """``rows_asked``: in a form that only rows have."""
-    reader = SnapshotReader(path)
     if rows_asked:
         raise ConfigurationError("--csv and --parquet show rows", cure="name an --operator and a --state, or --timers")
     operators = reader.operators if operator is None else [reader.operator(operator)]
@@ -30,7 +40,7 @@ def show_overview(path: str, operator: str | None, *, rows_asked: bool, count: b
 
 
 def show_rows(
-    path: str,
+    reader: SnapshotReader,
     operator: str | None,
     state: str | None,
     *,
@@ -41,7 +51,6 @@ def show_rows(
     parquet: str | None,
 ) -> None:
     """Without a state the timers."""
-    reader = SnapshotReader(path)
     owner = reader.operator(operator if operator is not None else _owner_of(reader, state))
     rows: Iterator[Any]
     with _progress(owner.uid or owner.name) as watch:
@@ -153,11 +162,10 @@ def _fields(operator: OperatorInfo) -> dict[str, Any]:
 # -- what has changed ----------------------------------------------------------------------------------------------------
 
 
-def show_difference(before: str, now: str, *, examples: int, exit_code: bool, json: bool) -> None:
-    sides = SnapshotReader(before), SnapshotReader(now)
+def show_difference(before: SnapshotReader, now: SnapshotReader, *, examples: int, exit_code: bool, json: bool) -> None:
     changes = []
     with _progress("comparing") as watch:
-        for change in difference(*sides, examples=examples, watch=lambda _, done, of: watch(done, of)):
+        for change in difference(before, now, examples=examples, watch=lambda _, done, of: watch(done, of)):
             changes.append(change)
     if json:
         print_json([_change_as_json(change) for change in changes])

@@ -90,6 +90,10 @@ class StateFormatError(TidegateError):
     restart_helps = False
 
 
+class PickleRefusedError(StateFormatError):
+    """Stored data is pickled, and the user said that pickles are not loaded."""
+
+
 class TextError(TidegateError, ValueError):
     """A text has characters its character set does not have. The same record will fail again."""
 

@@ -9,17 +9,19 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from typing import Any, BinaryIO, Protocol
 
 import msgspec
-import xxhash
 
 from tidegate.common import _hdfs_files, faults
 from tidegate.common._local_files import LocalFileSystem
 from tidegate.common._remote_files import RemoteFileSystem
 from tidegate.common.errors import ConfigurationError, CorruptFileError, InternalError, StorageError
+from tidegate.common.hashing import content_hash, hash_text, is_strong, new_digest, shown_hash
 from tidegate.common.ids import new_token
+from tidegate.common.signing import SigningKey
 
 CHECKPOINT_STORAGE = "checkpoint storage"
 _PIECE = 4 << 20
@@ -29,16 +31,11 @@ FileSystem = LocalFileSystem | RemoteFileSystem
 
 
 class FileHandle(msgspec.Struct, frozen=True):
-    """Where a file is (relative to the root) and what it must hold. ``hash`` is xxh3-128, hex."""
+    """Where a file is (relative to the root) and what it must hold. ``hash``: see ``hashing.py``."""
 
     path: str
     size: int
     hash: str
-
-
-def content_hash(data: bytes | memoryview) -> str:
-    """The hash that handles carry."""
-    return xxhash.xxh3_128_hexdigest(data)
 
 
 class _Stream(Protocol):
@@ -57,22 +54,22 @@ class FileWriter:
     ``close`` makes it durable. Before that it has a temporary name where the file system allows (object stores show nothing).
     """
 
-    def __init__(self, path: str, location: str, purpose: str, stream: _Stream) -> None:
+    def __init__(self, path: str, location: str, purpose: str, stream: _Stream, strong: bool) -> None:
         self._path, self._location, self._purpose = path, location, purpose
         self._stream: _Stream | None = stream
-        self._hash = xxhash.xxh3_128()
+        self._digest = new_digest(strong)
         self.size = 0
 
     def write(self, data: bytes) -> None:
         assert self._stream is not None
         with _storage_errors("write", self._location, self._purpose):
             self._stream.write(data)
-        self._hash.update(data)
+        self._digest.update(data)
         self.size += len(data)
 
     def content_hash(self) -> str:
         """Of what was written so far."""
-        return self._hash.hexdigest()
+        return hash_text(self._digest)
 
     def close(self) -> FileHandle:
         assert self._stream is not None
@@ -80,7 +77,7 @@ class FileWriter:
         with _storage_errors("write", self._location, self._purpose):
             stream.finish()
             faults.point("storage.written", path=self._location, size=self.size)
-        return FileHandle(self._path, self.size, self._hash.hexdigest())
+        return FileHandle(self._path, self.size, self.content_hash())
 
     def discard(self) -> None:
         """Leave no file. Nothing happens after ``close``."""
@@ -101,16 +98,20 @@ class Files:
 
     All paths are relative to the root, with ``/``. Every failure of the file system is a ``StorageError`` with path and
     reason; a file that is missing or not what its handle says is a ``CorruptFileError``. Only ``publish`` and
-    ``rename`` raise ``FileExistsError``: there it is an answer. Pickles (the root only) and may be used by several
-    threads.
+    ``rename`` raise ``FileExistsError``: there it is an answer. May be used by several threads. Pickles, without the signing
+    key.
+
+    ``strong``: handles of new files carry a cryptographic hash. ``signing_key``: the one of the job whose directory this is.
     """
 
-    def __init__(self, root: str, purpose: str = CHECKPOINT_STORAGE) -> None:
-        self.root, self.purpose = _normalized(root), purpose
+    signing_key: SigningKey | None = None
+
+    def __init__(self, root: str, purpose: str = CHECKPOINT_STORAGE, *, strong: bool = False) -> None:
+        self.root, self.purpose, self.strong = _normalized(root), purpose, strong
         self._system: FileSystem = _system(self.root)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Files, (self.root, self.purpose)
+        return partial(Files, strong=self.strong), (self.root, self.purpose)
 
     def __repr__(self) -> str:
         return f"Files({self.root!r})"
@@ -137,7 +138,7 @@ class Files:
             faults.point("storage.write", path=full, size=len(data))
             self._system.create(full, data)
             faults.point("storage.written", path=full, size=len(data))
-        return FileHandle(path, len(data), content_hash(data))
+        return FileHandle(path, len(data), content_hash(data, strong=self.strong))
 
     def create_stream(self, path: str, *, aside: bool = True) -> FileWriter:
         """Create a file piece by piece; it is durable when the stream is closed. An existing one is an error.
@@ -147,7 +148,7 @@ class Files:
         full = self.location(path)
         with _storage_errors("write", full, self.purpose):
             faults.point("storage.write", path=full, size=0)
-            return FileWriter(path, full, self.purpose, self._system.create_stream(full, aside))
+            return FileWriter(path, full, self.purpose, self._system.create_stream(full, aside), self.strong)
 
     def upload(self, handles: Collection[FileHandle]) -> None:
         """Step 7, before the metadata: state files that wait on this host (``spooled_files.py``). Here none does."""
@@ -203,7 +204,7 @@ class Files:
 
     def read(self, handle: FileHandle) -> bytes:
         """The content, verified against size and hash."""
-        data = self._read(handle.path, f"{handle.size} bytes, xxh3-128 {handle.hash}")
+        data = self._read(handle.path, expected_content(handle.size, handle.hash))
         verify(self.location(handle.path), data, handle.size, handle.hash)
         return data
 
@@ -305,27 +306,32 @@ class Files:
             return self._system.read(full)
 
 
+def expected_content(size: int, hash: str) -> str:
+    """Describe what a handle promises, for messages."""
+    return f"{size} bytes, {shown_hash(hash)}"
+
+
 def verified_copy(source: Files, path: str, target: Files, name: str, *, size: int, hash: str) -> None:
     """Copy a file, from one root to another, in pieces. ``CorruptFileError``, and no copy, if it is not what was written."""
-    expected = f"{size} bytes, xxh3-128 {hash}"
-    with source.open_stream(path, expected) as stream, target.create_stream(name) as writer:
-        while data := _piece(source, path, stream):
-            writer.write(data)
-        found = writer.size, writer.content_hash()
-        if found != (size, hash):
-            raise source.damaged(path, expected, f"{found[0]} bytes, xxh3-128 {found[1]}")
+    with target.create_stream(name) as writer:
+        _verify_pieces(source, path, size, hash, writer.write)
         writer.close()
 
 
 def verify_content(source: Files, path: str, *, size: int, hash: str) -> None:
     """Read a file in pieces. ``CorruptFileError`` if it is not what was written."""
-    expected, digest, found = f"{size} bytes, xxh3-128 {hash}", xxhash.xxh3_128(), 0
+    _verify_pieces(source, path, size, hash, lambda data: None)
+
+
+def _verify_pieces(source: Files, path: str, size: int, hash: str, take: Callable[[bytes], None]) -> None:
+    expected, digest, found = expected_content(size, hash), new_digest(is_strong(hash)), 0
     with source.open_stream(path, expected) as stream:
         while data := _piece(source, path, stream):
             digest.update(data)
             found += len(data)
-    if (found, digest.hexdigest()) != (size, hash):
-        raise source.damaged(path, expected, f"{found} bytes, xxh3-128 {digest.hexdigest()}")
+            take(data)
+    if (found, hash_text(digest)) != (size, hash):
+        raise source.damaged(path, expected, expected_content(found, hash_text(digest)))
 
 
 def _piece(source: Files, path: str, stream: BinaryIO) -> bytes:
@@ -335,10 +341,9 @@ def _piece(source: Files, path: str, stream: BinaryIO) -> bytes:
 
 def verify(location: str, data: bytes, size: int, expected_hash: str) -> None:
     """Raise ``CorruptFileError`` if the data is not what a handle says."""
-    found_hash = content_hash(data)
+    found_hash = content_hash(data, strong=is_strong(expected_hash))
     if len(data) != size or found_hash != expected_hash:
-        expected, found = f"{size} bytes, xxh3-128 {expected_hash}", f"{len(data)} bytes, xxh3-128 {found_hash}"
-        raise corrupt(location, expected, found)
+        raise corrupt(location, expected_content(size, expected_hash), expected_content(len(data), found_hash))
 
 
 def corrupt(

@@ -581,6 +581,26 @@ RESTORE_PREVIOUS = _option(
     "If the latest checkpoint is damaged, go on from the one before, when the job is started. Every file of it is read first. "
     "Refused if output of the damaged one has, or may have, been committed.",
 )
+SIGNING_KEY_FILE = _option(
+    "tidegate.checkpoint.signing-key-file",
+    TEXT,
+    None,
+    "A file with a secret of at least 32 bytes, readable by its owner only. The driver signs every checkpoint and savepoint with "
+    "it, and restores only snapshots with its signature.",
+)
+ACCEPT_UNSIGNED = _option(
+    "tidegate.checkpoint.accept-unsigned",
+    BOOL,
+    False,
+    "Restore a snapshot that has no signature though tidegate.checkpoint.signing-key-file is set: for the first start with a key.",
+)
+ALLOW_PICKLE = _option(
+    "tidegate.state.allow-pickle",
+    BOOL,
+    True,
+    "Whether keys and state may be pickled. With false a state without a declared type is refused, and a snapshot is never "
+    "unpickled (tidegate run --no-pickle).",
+)
 REQUIRE = _option(
     "tidegate.require-guarantee",
     choice(["exactly-once", "at-least-once", "at-most-once"]),

@@ -1,16 +1,19 @@
-"""Functions on their way to the executors: pickled with cloudpickle, and what cannot be pickled is named."""
+"""Pickles: functions on their way to the executors, where what cannot be pickled is named; stored data, which can be refused."""
 
 from __future__ import annotations
 
 import builtins
 import functools
 import io
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, BinaryIO
 
 import cloudpickle
+
+from tidegate.common.errors import PickleRefusedError
 
 _Cached = type(functools.lru_cache(lambda: None))
 _DEEPEST = 6
@@ -33,6 +36,48 @@ def dumps(value: Any) -> bytes:
     with io.BytesIO() as file:
         _Pickler(file).dump(value)
         return file.getvalue()
+
+
+# -- pickles that come from a snapshot ---------------------------------------------------------------------------------------
+
+
+_stored_allowed = True
+
+
+def allow_stored(allowed: bool) -> None:
+    """Say whether this process may load pickles from snapshots. A pickle runs code of whoever wrote it.
+
+    The driver says it when a job starts, and a worker for each of its tasks.
+    """
+    global _stored_allowed
+    _stored_allowed = allowed
+
+
+def stored_allowed() -> bool:
+    return _stored_allowed
+
+
+def load_stored(data: bytes) -> Any:
+    """Load a pickle from a snapshot, or raise ``PickleRefusedError``."""
+    return stored_loader()(data)
+
+
+def load_stored_from(stream: BinaryIO) -> Any:
+    """As ``load_stored``, the next pickle of a stream."""
+    return pickle.load(stream) if _stored_allowed else _refuse(b"")
+
+
+def stored_loader() -> Callable[[bytes], Any]:
+    """Return what loads many stored pickles: the rule is looked up once."""
+    return pickle.loads if _stored_allowed else _refuse
+
+
+def _refuse(data: bytes) -> Any:
+    raise PickleRefusedError(
+        "Stored data is pickled, and pickles are refused here (--no-pickle, tidegate.state.allow-pickle: false)",
+        found=f"{len(data)} pickled bytes",
+        cure="declare the types of keys and states; allow pickles only for snapshots of programs you would run",
+    )
 
 
 def why_not(value: Any, error: BaseException) -> str:

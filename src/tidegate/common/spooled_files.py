@@ -8,10 +8,12 @@ import os
 import shutil
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, BinaryIO
 
 from tidegate.common.errors import CorruptFileError, StorageError
-from tidegate.common.files import FileHandle, Files, FileWriter, Paths, content_hash, verified_copy, verify
+from tidegate.common.files import FileHandle, Files, FileWriter, Paths, verified_copy, verify
+from tidegate.common.hashing import content_hash, is_strong
 
 SPOOL = "spool"
 STATE_FILES = "shared/"
@@ -31,14 +33,15 @@ class SpooledFiles(Files):
     or stores such a file finds that out, the attempt fails, and the next one begins from that checkpoint.
     """
 
-    def __init__(self, root: str, spool: str, threads: int = 1) -> None:
-        super().__init__(root)
-        self._storage, self._spool, self._threads = Files(root), Files(spool, "local state"), threads
+    def __init__(self, root: str, spool: str, threads: int = 1, *, strong: bool = False) -> None:
+        super().__init__(root, strong=strong)
+        self._storage, self._spool = Files(root, strong=strong), Files(spool, "local state", strong=strong)
+        self._threads = threads
         self._tried: set[str] = set()
         self._stored: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SpooledFiles, (self.root, self._spool.root, self._threads)
+        return partial(SpooledFiles, strong=self.strong), (self.root, self._spool.root, self._threads)
 
     # -- a task's --
 
@@ -52,7 +55,7 @@ class SpooledFiles(Files):
         if not _waits(handle.path):
             return self._storage.read(handle)
         data = self._spool.read_if_exists(handle.path)
-        if data is not None and (len(data), content_hash(data)) == (handle.size, handle.hash):
+        if data is not None and content_hash(data, strong=is_strong(handle.hash)) == handle.hash:
             return data
         stored = self._storage.read_if_exists(handle.path)
         if stored is None:

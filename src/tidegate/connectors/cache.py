@@ -6,13 +6,13 @@ attempts have left is never read, and goes with the directory.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator
 from typing import Any
 
 import cloudpickle
 
 from tidegate.common.files import Files
+from tidegate.common.pickling import load_stored_from
 from tidegate.operators.sink import (
     Committer,
     CommitterContext,
@@ -113,6 +113,6 @@ class _CacheReader(SplitReader):
         with self._files.open_stream(interval.split) as stream:
             while True:
                 try:
-                    yield pickle.load(stream)
+                    yield load_stored_from(stream)
                 except EOFError:
                     return

@@ -9,6 +9,7 @@ from typing import Any
 from tidegate.common.errors import ArgumentTypeError, RestoreError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
+from tidegate.common.pickling import load_stored_from
 from tidegate.connectors.spark_rows import records
 from tidegate.operators.source import (
     Batch,
@@ -114,6 +115,6 @@ class _FileReader(SplitReader):
         with Files(directory).open_stream(name) as stream:
             while True:
                 try:
-                    yield pickle.load(stream), None
+                    yield load_stored_from(stream), None
                 except EOFError:
                     return

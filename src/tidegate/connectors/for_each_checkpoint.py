@@ -11,6 +11,7 @@ from tidegate.common import faults
 from tidegate.common.arguments import wrong
 from tidegate.common.errors import CommitError, OutputLostError, ProgramError
 from tidegate.common.files import Files
+from tidegate.common.pickling import load_stored_from
 from tidegate.common.typeinfo import PickledBytesTypeInfo
 from tidegate.connectors.numbered import behind, number_of, with_numbers
 from tidegate.connectors.spark_rows import spark_side
@@ -196,7 +197,7 @@ def kept_records(file: str) -> Iterator[Any]:
     with Files(directory).open_stream(name) as stream:
         while True:
             try:
-                yield from pickle.load(stream)
+                yield from load_stored_from(stream)
             except EOFError:
                 return
 

@@ -10,6 +10,7 @@ from typing import Any
 import cloudpickle
 
 from tidegate.common.errors import ArgumentTypeError
+from tidegate.common.pickling import load_stored
 from tidegate.connectors.ranges import BATCH_SIZE
 from tidegate.connectors.spark_rows import in_batches, spark_side
 from tidegate.operators.source import (
@@ -91,7 +92,7 @@ class _PartitionReader(SplitReader):
         self._names, self._reader = source.names, source.new_reader()
 
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
-        partition = cloudpickle.loads(base64.b64decode(interval.start["partition"]))
+        partition = load_stored(base64.b64decode(interval.start["partition"]))
         for batch in in_batches(self._reader.read(partition), self._names, BATCH_SIZE):
             yield batch, None
 

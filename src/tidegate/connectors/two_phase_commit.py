@@ -13,6 +13,7 @@ import cloudpickle
 from tidegate.common import faults
 from tidegate.common.arguments import expect_int, wrong
 from tidegate.common.errors import CommitError, ProgramError, RetryableCommitError, TidegateError
+from tidegate.common.pickling import load_stored
 from tidegate.connectors.function_sink import SinkContext
 from tidegate.connectors.intents import Intents
 from tidegate.operators.sink import (
@@ -189,7 +190,7 @@ class _TransactionCommitter(Committer):
             intent = committable["intent"]
             if intent in self._done:
                 continue  # done before an error of a later one: this call is its retry
-            transaction = cloudpickle.loads(committable["transaction"])
+            transaction = load_stored(committable["transaction"])
             faults.point("K3.two-phase.before-commit", intent=intent)
             is_late = self._is_late(committable, transaction)
             try:
@@ -225,7 +226,7 @@ class _TransactionCommitter(Committer):
 
     def abort(self, committables: list[Any]) -> None:
         for committable in committables:
-            self._function.abort(cloudpickle.loads(committable["transaction"]))
+            self._function.abort(load_stored(committable["transaction"]))
             Intents.close(committable["intent"])
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
@@ -239,11 +240,11 @@ class _TransactionCommitter(Committer):
                 continue
             decided, handle = Intents.decided(intent), Intents.handle(intent)
             if decided is not None:
-                _ask(self._function.recover_and_commit, cloudpickle.loads(decided))
+                _ask(self._function.recover_and_commit, load_stored(decided))
                 Intents.close_decided(intent)
             elif handle is not None:
                 faults.point("K2.two-phase.before-abort", intent=intent)
-                self._function.recover_and_abort(cloudpickle.loads(handle))
+                self._function.recover_and_abort(load_stored(handle))
                 faults.point("K2.two-phase.aborted", intent=intent)
                 Intents.close(intent)
 

@@ -20,6 +20,7 @@ import cloudpickle
 from tidegate.common import faults
 from tidegate.common.errors import CommitError, CorruptFileError, OutputLostError, RetryableCommitError
 from tidegate.common.files import FileHandle, Files, FileWriter
+from tidegate.common.pickling import load_stored
 from tidegate.connectors.directory_mark import mark_for
 from tidegate.operators.sink import (
     Committer,
@@ -145,7 +146,7 @@ class _KeepingWriter(SinkWriter):
 
     def __init__(self, context: WriterContext) -> None:
         attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", context.attempt)
-        self._context, self._files = context, Files(context.staging)
+        self._context, self._files = context, Files(context.staging, strong=True)  # it is unpickled
         self._name = f"{_DIRECTORY}/{context.round:010d}-{context.subtask}-{attempt}"
         self._stream: FileWriter | None = None
 
@@ -234,7 +235,7 @@ def _values(kept: dict[str, Any]) -> Iterable[Any]:
     at = 0
     while at < len(data):
         length = int.from_bytes(data[at : at + 8], "big")
-        yield from cloudpickle.loads(data[at + 8 : at + 8 + length])
+        yield from load_stored(data[at + 8 : at + 8 + length])
         at += 8 + length
 
 

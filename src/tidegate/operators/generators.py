@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidegate.common.errors import ArgumentTypeError, UserCodeError
+from tidegate.common.pickling import load_stored
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput
 from tidegate.operators.blame import reprlib_repr, user_error
 from tidegate.operators.column_batch import ColumnBatch, Times, Values
@@ -138,7 +139,7 @@ class GeneratorStrategy(Strategy):
 
 
 def _set_state(user: Any, state: bytes) -> None:
-    kept = pickle.loads(state)
+    kept = load_stored(state)
     if hasattr(user, "__setstate__"):
         user.__setstate__(kept)
         return

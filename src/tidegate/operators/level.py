@@ -14,7 +14,7 @@ from typing import Any
 
 from tidegate.common import pyflink_imports
 from tidegate.common.errors import ProgramError, TidegateError
-from tidegate.common.pickling import dumps, why_not
+from tidegate.common.pickling import allow_stored, dumps, why_not
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators import rewrites
 from tidegate.operators.outputs import Target
@@ -158,6 +158,7 @@ class Job:
         self, level: int, partition: int, context: RoundContext, plan: TaskPlan, rows: Iterator[Row]
     ) -> Iterator[tuple[int, Any]]:
         """Yields ``(partition of the next level, row)``; behind the last level ``(0, pickled Ack)``."""
+        allow_stored(self.spec.settings.allow_pickle)
         chain, index = self.spec.partitions[level][partition]
         relayed: list[Row] = []
         subtask = self.subtask(chain, index, plan)

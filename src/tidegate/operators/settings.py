@@ -35,6 +35,10 @@ class Settings:
     cache_bytes: int = options.CACHE_SIZE.default
     compressed: bool = options.COMPRESSION.default
     """State files are compressed."""
+    strong_hashes: bool = False
+    """References to state files carry a cryptographic hash: the metadata that holds them is signed."""
+    allow_pickle: bool = options.ALLOW_PICKLE.default
+    """State may be pickled."""
     parameters: dict[str, str] = field(default_factory=dict)
     cached_files: dict[str, str] = field(default_factory=dict)
     """Name -> path where the program was started."""
@@ -58,4 +62,6 @@ class Settings:
 
     def state_files(self) -> Files:
         """Where tasks write and read state files."""
-        return SpooledFiles(self.root, self.spool) if self.spool else Files(self.root)
+        if self.spool:
+            return SpooledFiles(self.root, self.spool, strong=self.strong_hashes)
+        return Files(self.root, strong=self.strong_hashes)

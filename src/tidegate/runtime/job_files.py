@@ -9,6 +9,7 @@ from tidegate.common import options
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
+from tidegate.common.signing import SigningKey
 from tidegate.common.spooled_files import SPOOL, SpooledFiles
 from tidegate.runtime.settings import JobSettings
 from tidegate.state.local_dir import store_path
@@ -16,11 +17,15 @@ from tidegate.state.local_dir import store_path
 
 def job_files(settings: JobSettings, run_id: str, local_root: str, *, one_host: bool) -> tuple[Files, str | None]:
     """The job's directory, and the spool; None: state files are stored with their round."""
+    key_file = settings.signing_key_file
+    key = SigningKey.load(key_file, where=options.SIGNING_KEY_FILE.key) if key_file else None
     directory = _job_directory(settings, run_id)
-    if not _stores_behind(settings, directory, one_host):
-        return Files(directory), None
-    spool = store_path(local_root, run_id, f"{SPOOL}-{new_token()}", 0)  # of this driver alone
-    return SpooledFiles(directory, spool, settings.transfer_threads), spool
+    files, spool = Files(directory, strong=key is not None), None
+    if _stores_behind(settings, directory, one_host):
+        spool = store_path(local_root, run_id, f"{SPOOL}-{new_token()}", 0)  # of this driver alone
+        files = SpooledFiles(directory, spool, settings.transfer_threads, strong=key is not None)
+    files.signing_key = key
+    return files, spool
 
 
 def _stores_behind(settings: JobSettings, directory: str, one_host: bool) -> bool:

@@ -26,6 +26,7 @@ from tidegate.common.errors import (
 )
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
+from tidegate.common.pickling import allow_stored
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import Program
 from tidegate.operators.level import JobSpec, job_spec
@@ -89,6 +90,7 @@ class JobMaster:
         run_id = self.job_id if settings.checkpoints is not None else f"{self.job_id}-{new_token()}"
         local_root = local_root or choose_root(settings.local_dir)
         files, self._spool = job_files(settings, run_id, local_root, one_host=engine.one_host)
+        allow_stored(settings.allow_pickle)
         self._job = Submission(
             program=program,
             settings=settings,
@@ -431,6 +433,8 @@ class JobMaster:
             stores=settings.stores,
             cache_bytes=settings.cache_bytes,
             compressed=settings.compressed,
+            strong_hashes=settings.signing_key_file is not None,
+            allow_pickle=settings.allow_pickle,
             parameters=dict(settings.parameters),
             cached_files={file.name: file.path for file in Dependencies.of(self._program.configuration).cached_files},
             object_reuse=settings.object_reuse,

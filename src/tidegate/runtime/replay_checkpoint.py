@@ -109,6 +109,7 @@ def _settings(job: Submission) -> Settings:
         stores=own.stores,
         cache_bytes=own.cache_bytes,
         compressed=own.compressed,
+        allow_pickle=own.allow_pickle,
         parameters=dict(own.parameters),
         object_reuse=own.object_reuse,
         batch_mode=own.batch_mode,

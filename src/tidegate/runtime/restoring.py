@@ -24,6 +24,8 @@ from tidegate.checkpoint.savepoint import Ending, NewSavepoint, discard_unfinish
 from tidegate.common.clock import Clock
 from tidegate.common.errors import CorruptFileError, FencedError, RestoreError
 from tidegate.common.files import Files
+from tidegate.common.hashing import is_strong
+from tidegate.common.options import ALLOW_PICKLE, SIGNING_KEY_FILE
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program
 from tidegate.operators.source import SourceContext
@@ -76,6 +78,7 @@ class Restoring:
         with contextlib.ExitStack() as undo:
             undo.callback(claimed.release)
             recovery = self._decide(claimed.lease, first)
+            self._check_trust(recovery)
             if first and recovery.begins_beside_output and not self._job.settings.start_anew:
                 raise _begins_beside_output(self._job, recovery)
             if recovery.previous is AttemptStatus.FINISHED and recovery.located is None:
@@ -113,6 +116,28 @@ class Restoring:
         if recovery.claimed and recovery.located is not None and recovery.located.directory:
             refuse_if_held(recovery.located.root, self._job.clock, self._job.liveness)
         return recovery
+
+    def _check_trust(self, recovery: Recovery) -> None:
+        """Refuse a snapshot that may run the code of somebody else, before anything of it but the metadata is read."""
+        located, settings = recovery.located, self._job.settings
+        if located is None:
+            return
+        key = self._job.files.signing_key
+        located.check_signature(key, accept_unsigned=settings.accept_unsigned)
+        if located.metadata.is_unaligned and not settings.allow_pickle:
+            raise RestoreError(
+                f"Records in flight are pickled, and pickles are refused ({ALLOW_PICKLE.key}).",
+                where=located.address,
+                found=f"{located.metadata.in_flight_records} records in flight",
+                cure="restore a savepoint or an aligned checkpoint",
+            )
+        if key is None and located.signature is not None:
+            log.warning(
+                "job %s: the signature of %s is not checked, and new checkpoints are not signed: set %s",
+                self._job.job_id,
+                located.address,
+                SIGNING_KEY_FILE.key,
+            )
 
     def _refuse_beside_own(self, lineage: Lineage, path: str) -> None:
         """But for the path it has begun with, and goes on from; and for the savepoint it was about to end with."""
@@ -305,7 +330,9 @@ def read_restored(job: Submission, located: Located | None) -> Read:
         allow_non_restored_state=job.settings.ignore_unclaimed_state,
     )
     in_flight.check_channels(graph, matched.states, located.address)
-    root = "" if located.root.root == job.files.root else located.root.root
+    # A file without a cryptographic hash may not get into a signed checkpoint: it is written again, as one of another directory.
+    weak = job.files.strong and any(not is_strong(file.hash) for file in metadata.state_files())
+    root = "" if located.root.root == job.files.root and not weak else located.root.root
     progress = Progress.restored(graph, matched.states, root=root)
     positions = {o.id: matched.states[o.uid_hash].source for o in graph.operators if o.uid_hash in matched.states}
     log.info("job %s: restores checkpoint %d from %s", job.job_id, metadata.checkpoint_id, located.address)

@@ -39,6 +39,11 @@ class JobSettings:
     force_unaligned: bool
     start_anew: bool
     restore_previous: bool
+    signing_key_file: str | None
+    accept_unsigned: bool
+    """A snapshot without a signature is restored though there is a signing key."""
+    allow_pickle: bool
+    """State may be pickled; without it a snapshot with pickles in it is refused."""
     required_guarantee: str | None
     lease_timeout_ms: int
     commit_attempts: int
@@ -90,6 +95,12 @@ class JobSettings:
                 found=f"tidegate.job-id={get(options.JOB_ID)}, and no execution.checkpointing.dir: every start would begin anew",
                 cure="set execution.checkpointing.dir, or leave tidegate.job-id out",
             )
+        if policy is not None and policy.unaligned and not get(options.ALLOW_PICKLE):
+            raise ConfigurationError(
+                "Unaligned checkpoints hold records in flight, which are pickled",
+                found=f"execution.checkpointing.unaligned.enabled with {options.ALLOW_PICKLE.key}=false",
+                cure="use aligned checkpoints, or allow pickles",
+            )
         maximum = get(options.MAX_PARALLELISM)
         return JobSettings(
             job_id=get(options.JOB_ID),
@@ -107,6 +118,9 @@ class JobSettings:
             force_unaligned=get(options.FORCE_UNALIGNED),
             start_anew=get(options.START_ANEW),
             restore_previous=get(options.RESTORE_PREVIOUS),
+            signing_key_file=get(options.SIGNING_KEY_FILE),
+            accept_unsigned=get(options.ACCEPT_UNSIGNED),
+            allow_pickle=get(options.ALLOW_PICKLE),
             required_guarantee=get(options.REQUIRE),
             lease_timeout_ms=get(options.LEASE_TIMEOUT),
             commit_attempts=get(options.COMMIT_ATTEMPTS),

@@ -12,12 +12,15 @@ import msgspec
 
 from tidegate.common.arguments import shown
 from tidegate.common.errors import StateFormatError
+from tidegate.common.pickling import stored_loader
 from tidegate.common.typeinfo import INTEGER_BITS
 from tidegate.state.keys import unpack_all
 
 _pack: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 _unpack: Callable[[bytes], Any] = msgspec.msgpack.Decoder().decode
 _NIL = b"\xc0"
+PICKLE = "pickle"
+"""Describes values of no declared type."""
 
 
 class TypeInfo(Protocol):
@@ -141,7 +144,7 @@ def _pickle_value(value: Any) -> bytes:
 
 def pickle_codec() -> Codec:
     """For values without a type, or of a type that only Python knows."""
-    return Codec("pickle", _pickle_value, pickle.loads)
+    return Codec(PICKLE, _pickle_value, stored_loader())
 
 
 def codec_for(type_info: TypeInfo | None) -> Codec:

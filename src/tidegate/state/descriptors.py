@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from tidegate.common.arguments import expect_text, wrong
 from tidegate.common.errors import StateAccessError
-from tidegate.state.codecs import TypeInfo, codec_for
+from tidegate.common.pickling import stored_allowed
+from tidegate.state.codecs import PICKLE, TypeInfo, codec_for
 from tidegate.state.refs import StateSchema
 from tidegate.state.ttl import StateTtlConfig
 
@@ -111,7 +112,20 @@ def schema_of(descriptor: StateDescriptor) -> StateSchema:
     """What metadata keeps of a declared state."""
     key_type = codec_for(descriptor.key_type_info).describe if isinstance(descriptor, MapStateDescriptor) else ""
     ttl_ms = 0 if descriptor.ttl is None else descriptor.ttl.ttl_ms
-    return StateSchema(descriptor.name, descriptor.kind, codec_for(descriptor.type_info).describe, key_type, ttl_ms)
+    return StateSchema(descriptor.name, descriptor.kind, stored_type(descriptor), key_type, ttl_ms)
+
+
+def stored_type(descriptor: StateDescriptor) -> str:
+    """Return the text of the values' type. A state without one is pickled, and refused where pickles are."""
+    described = codec_for(descriptor.type_info).describe
+    if described == PICKLE and not stored_allowed():
+        raise StateAccessError(
+            "The state declares no type, so its values are pickled; tidegate.state.allow-pickle: false forbids that",
+            where=f"state {descriptor.name!r}",
+            found=repr(descriptor.type_info),
+            cure="declare a type, for example ValueStateDescriptor('name', Types.LONG())",
+        )
+    return described
 
 
 def _expect_type(method: str, info: Any) -> TypeInfo | None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tidegate.common.arguments import shown
-from tidegate.common.errors import StateFormatError
+from tidegate.common.errors import PickleRefusedError, StateFormatError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
 from tidegate.common.type_texts import parse_type
@@ -62,8 +62,11 @@ class TimerRow(NamedTuple):
     namespace: Any = None
 
 
+_SHOWN_BYTES = 32
+
+
 class Unreadable:
-    """Stands for a pickled key or value whose class cannot be imported here."""
+    """Stands for a pickled key or value that is not loaded: its class cannot be imported here, or pickles are refused."""
 
     __slots__ = ("data", "reason")
 
@@ -71,7 +74,8 @@ class Unreadable:
         self.data, self.reason = data, reason
 
     def __repr__(self) -> str:
-        return f"<{len(self.data)} pickled bytes: {self.reason}>"
+        start = self.data[:_SHOWN_BYTES].hex() + ("..." if len(self.data) > _SHOWN_BYTES else "")
+        return f"<{len(self.data)} pickled bytes ({self.reason}): {start}>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Unreadable) and self.data == other.data
@@ -141,7 +145,7 @@ class StateEntries:
             return self._decode(data)
         except Exception as error:
             if self.schema.type == "pickle":
-                return Unreadable(data, f"{type(error).__name__}: {error}")
+                return Unreadable(data, _reason(error))
             raise StateFormatError(
                 f"A stored value must be readable with its type, {self.schema.type}.",
                 where=f"state {self.schema.name!r}",
@@ -178,7 +182,7 @@ def own_rows(files: Files, part: StoredPart) -> Iterator[StateRow]:
         try:
             value = decode(data)
         except Exception as error:
-            value = Unreadable(data, f"{type(error).__name__}: {error}")
+            value = Unreadable(data, _reason(error))
         yield StateRow(None, value, None, readable(key) if key else None)
 
 
@@ -199,7 +203,11 @@ def readable(key: bytes) -> Any:
     try:
         return decode_key(key)
     except Exception as error:
-        return Unreadable(key, f"{type(error).__name__}: {error}")
+        return Unreadable(key, _reason(error))
+
+
+def _reason(error: Exception) -> str:
+    return "pickles are refused" if isinstance(error, PickleRefusedError) else f"{type(error).__name__}: {error}"
 
 
 def _codec(kind: str, info: TypeInfo | None, expires: bool) -> Codec:

@@ -24,6 +24,7 @@ import msgspec
 
 from tidegate.common.arguments import shown
 from tidegate.common.errors import ArgumentTypeError
+from tidegate.common.pickling import load_stored, stored_allowed
 
 SIMPLE_TYPES: frozenset[type] = frozenset({int, str, bytes, float, bool, type(None)})
 """What msgpack gives back exactly as it was; exact types only, for a subclass would lose its class."""
@@ -97,7 +98,7 @@ def pack_all(keys: Iterable[Any]) -> list[bytes]:
 def decode_key(data: bytes) -> Any:
     """The user's key again."""
     if data[:1] in (_PICKLED, _WIDE):
-        return pickle.loads(data[1:])
+        return load_stored(data[1:])
     key = _unpack(data)
     return _tuples(key) if type(key) is list else key
 
@@ -160,6 +161,10 @@ class _KeyPickler(pickle.Pickler):
 
 def _pickled(key: Any) -> bytes:
     _refuse_identity(key)
+    if not stored_allowed():
+        raise _bad_key(
+            key, "it needs pickle, which tidegate.state.allow-pickle: false forbids", "use a text, number or tuple"
+        )
     buffer = io.BytesIO()
     pickler = _KeyPickler(buffer, protocol=5)
     pickler.fast = True  # no memo: whether two equal strings are one object must not show in the bytes

@@ -22,7 +22,7 @@ import msgspec
 from tidegate.common.errors import StateAccessError, StateFormatError
 from tidegate.common.files import Files
 from tidegate.state.codecs import codec_for
-from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, expect_descriptor
+from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, expect_descriptor, stored_type
 from tidegate.state.interfaces import BroadcastState, ListState
 from tidegate.state.key_types import key_identity
 from tidegate.state.keys import encode_key, form_of, visible
@@ -394,4 +394,4 @@ def _is_own(part: StoredPart) -> bool:
 
 def _schema(descriptor: StateDescriptor) -> StateSchema:
     key_type = codec_for(descriptor.key_type_info).describe if isinstance(descriptor, MapStateDescriptor) else ""
-    return StateSchema(descriptor.name, descriptor.kind, codec_for(descriptor.type_info).describe, key_type)
+    return StateSchema(descriptor.name, descriptor.kind, stored_type(descriptor), key_type)

@@ -25,7 +25,8 @@ import msgspec
 import xxhash
 
 from tidegate.common.errors import NewerFormatError, StorageError
-from tidegate.common.files import FileHandle, Files, FileWriter
+from tidegate.common.files import FileHandle, Files, FileWriter, expected_content
+from tidegate.common.hashing import hash_text, is_strong, new_digest, shown_hash
 from tidegate.state.layout import GROUP_BYTES
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.store import Batch
@@ -181,12 +182,18 @@ def read(files: Files, ref: StateFile, groups: KeyGroupRange | None = None) -> I
         part = _part_reader(source, ref, stream)
         index, compressed = _index(source, ref, part)
         mine = [block for block in index if block.first <= clip.last and clip.first <= block.last]
-        # what was read in one piece is compared with its hash already
-        whole = xxhash.xxh3_128(part(0, _HEAD_BYTES)) if mine == index and ref.size > WHOLE_LIMIT else None
-        for block in mine:
+        # A file that was read in one piece is compared with its hash already. Blocks of a larger one have checksums against damage.
+        # Checksums can be forged: of a file with a strong hash every block is read, and hashed, whoever needs only some of them.
+        strong = is_strong(ref.hash)
+        whole = new_digest(strong) if ref.size > WHOLE_LIMIT and (strong or mine == index) else None
+        if whole is not None:
+            whole.update(part(0, _HEAD_BYTES))
+        for block in index if whole is not None else mine:
             data = _block(source, ref, block, part)
             if whole is not None:
                 whole.update(data)
+                if block.first > clip.last or clip.first > block.last:
+                    continue
             flat = _unpack_flat(zlib.decompress(data) if compressed else data)
             inside = clip.first <= block.first and block.last <= clip.last
             yield Batch(block.table, flat if inside else _clipped(flat, clip), block.deletes)
@@ -202,7 +209,7 @@ _Part = Callable[[int, int], bytes]
 def _opened(files: Files, ref: StateFile) -> BinaryIO | nullcontext[BinaryIO]:
     if ref.size <= WHOLE_LIMIT:
         return nullcontext(BytesIO(files.read(FileHandle(ref.path, ref.size, ref.hash))))
-    return files.open_stream(ref.path, f"{ref.size} bytes, xxh3-128 {ref.hash}")
+    return files.open_stream(ref.path, expected_content(ref.size, ref.hash))
 
 
 def _part_reader(files: Files, ref: StateFile, stream: BinaryIO) -> _Part:
@@ -258,11 +265,11 @@ def _end_of(index: list[Block]) -> int:
     return index[-1].offset + index[-1].length if index else _HEAD_BYTES
 
 
-def _verify_whole(files: Files, ref: StateFile, before: xxhash.xxh3_128, rest: bytes) -> None:
+def _verify_whole(files: Files, ref: StateFile, before: Any, rest: bytes) -> None:
     """The checksums inside of a file cannot tell that it is another one, as good, in the place of this."""
     before.update(rest)
-    if before.hexdigest() != ref.hash:
-        raise files.damaged(ref.path, f"xxh3-128 {ref.hash}", before.hexdigest())
+    if hash_text(before) != ref.hash:
+        raise files.damaged(ref.path, shown_hash(ref.hash), shown_hash(hash_text(before)))
 
 
 def _verify(files: Files, ref: StateFile, what: str, data: bytes, checksum: int) -> None:

@@ -98,8 +98,8 @@ def test_truncated_names_file_expected_and_found() -> None:
 
 def test_newer_version() -> None:
     with pytest.raises(RestoreError) as caught:
-        decode_metadata(WHERE, seal(MAGIC, 4, {"anything": 1}))
-    assert caught.value.found == "tidegate-metadata version 4; this Tidegate reads 2, 3"
+        decode_metadata(WHERE, seal(MAGIC, 5, {"anything": 1}))
+    assert caught.value.found == "tidegate-metadata version 5; this Tidegate reads 2, 3, 4"
     assert "version that wrote it" in str(caught.value.cure)
     assert not isinstance(caught.value, StorageError)
 

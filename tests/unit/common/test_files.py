@@ -15,7 +15,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tidegate.common import faults
 from tidegate.common.errors import ConfigurationError, CorruptFileError, InternalError, StorageError
-from tidegate.common.files import FileHandle, Files, content_hash
+from tidegate.common.files import FileHandle, Files
+from tidegate.common.hashing import content_hash
 
 
 class Crash(BaseException):

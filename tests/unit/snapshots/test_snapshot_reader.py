@@ -146,7 +146,7 @@ def test_classes_that_cannot_be_imported_are_shown_as_such(tmp_path: Path) -> No
     value = next(reader.read("odd", "_reduce")).value
     assert isinstance(value, Unreadable)
     assert value.reason == "ModuleNotFoundError: No module named 'odd_module'"
-    assert repr(value).startswith("<") and "pickled bytes: ModuleNotFoundError" in repr(value)
+    assert repr(value).startswith("<") and "pickled bytes (ModuleNotFoundError" in repr(value)
 
 
 # -- mistakes and damage -------------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.common.errors import CorruptFileError, StateFormatError, StorageError
-from tidegate.common.files import Files, content_hash
+from tidegate.common.files import Files
+from tidegate.common.hashing import content_hash
 from tidegate.common.ids import new_token
 from tidegate.state import segments
 from tidegate.state.layout import GROUP_BYTES, STATE, TIMERS
