@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tidegate.common import Duration, TimestampAssigner, Types, WatermarkStrategy
+from tidegate.common import Duration, Time, TimestampAssigner, Types, WatermarkStrategy
 from tidegate.datastream import (
+    AggregateFunction,
+    DataStream,
     KeyedProcessFunction,
     OutputTag,
     ProcessFunction,
@@ -16,7 +19,9 @@ from tidegate.datastream import (
     StreamExecutionEnvironment,
     TimeDomain,
 )
+from tidegate.datastream.connectors.file_system import FileSource, StreamFormat
 from tidegate.datastream.state import MapStateDescriptor, ValueStateDescriptor
+from tidegate.datastream.window import TumblingEventTimeWindows
 from tidegate.testing.sources import At, Pause, ScriptedSource
 
 MIN, MAX = -(1 << 63), (1 << 63) - 1
@@ -248,3 +253,55 @@ def test_windows_by_timers_do_not_depend_on_the_rounds(make_env: Any, limit: int
     stream = env.from_collection(records).assign_timestamps_and_watermarks(strategy).key_by(lambda v: v[0])
     found = sorted(stream.process(EveryHour()).execute_and_collect())
     assert found == [(key, hour, 30) for key in ("a", "b", "c") for hour in range(4)]
+
+
+class Number(AggregateFunction):
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        return accumulator + 1
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+def write_times(directory: Path, name: str, times: range, width: int) -> None:
+    directory.mkdir(exist_ok=True)
+    with open(directory / name, "w") as file:
+        file.writelines(f"{time:<{width}}\n" for time in times)
+
+
+def windows_over_files(env: StreamExecutionEnvironment, directory: Path) -> DataStream:
+    """How many records each window of a second and key has."""
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(directory)).build()
+    strategy = MONOTONOUS.with_timestamp_assigner(lambda line, _: int(line))
+    lines = env.from_source(source, strategy, "files", Types.STRING())
+    keyed = lines.key_by(lambda line: int(line) % 10, Types.LONG())
+    return keyed.window(TumblingEventTimeWindows.of(Time.seconds(1))).aggregate(Number(), output_type=Types.LONG())
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_windows_over_files_in_time_order_take_every_record_of_many_rounds(
+    make_env: Any, tmp_path: Path, parallelism: int
+) -> None:
+    """Files of very different sizes: every round ends in the middle of one, or between two."""
+    for name, times in (("a", range(20_000)), ("b", range(20_000, 21_000)), ("c", range(21_000, 40_000))):
+        write_times(tmp_path / "in", name, times, 20)
+    env = make_env({"tidegate.round.max-records": 200_000, "tidegate.chunk.records": 100}, parallelism=parallelism)
+    found = list(windows_over_files(env, tmp_path / "in").execute_and_collect())
+    assert found == [100] * 400
+
+
+@pytest.mark.slow
+def test_windows_over_two_files_of_90_megabytes_of_the_same_time_lose_no_record(make_env: Any, tmp_path: Path) -> None:
+    """Each is read in order by one of two subtasks. Cut into parts, a third of the records would be late."""
+    for name in "ab":
+        write_times(tmp_path / "in", name, range(450_000), 199)
+    assert (tmp_path / "in" / "a").stat().st_size == 90_000_000
+    found = list(windows_over_files(make_env(parallelism=2), tmp_path / "in").execute_and_collect())
+    assert sum(found) == 900_000
+    assert found == [200] * 4_500

@@ -90,6 +90,20 @@ def test_a_partition_without_records_is_idle_after_a_while(
     assert max(marks) > BASE + 300
 
 
+def test_event_time_waits_for_the_first_record_of_every_partition(
+    broker: Broker, topics: Topics, tmp_path: Path, simulated: None
+) -> None:
+    """As in Flink: what the empty partition holds later may be of any time."""
+    topic = filled(topics, list(range(500)), [])
+    stream = environment(tmp_path, 50).from_source(running(broker.bootstrap_servers, topic), MONOTONOUS, "places")
+    collected: Any = stream.key_by(lambda value: 0).process(Marks()).execute_and_collect()
+    with collected as found:
+        before = [mark for _, (_, mark) in zip(range(500), found, strict=False)]
+        topics.write_times(topic, 1, [BASE + 7])
+        assert next(iter(found)) == ((1, 7), MIN_WATERMARK)
+    assert set(before) == {MIN_WATERMARK}
+
+
 class Leads(KeyedProcessFunction):
     """How far the fast partition is ahead of the slow one, at each of its records."""
 

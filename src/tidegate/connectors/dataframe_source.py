@@ -95,15 +95,22 @@ class _FileEnumerator(SplitEnumerator):
         self._files, self._next, self._parallelism = position["files"], position["next"], parallelism
 
     def plan(self, limit: int, now_ms: int) -> SourcePlan:
-        """Whole partitions, at least one."""
+        """Whole partitions, at least one for each subtask: with fewer, event time would pass those that wait."""
         intervals: list[SplitInterval] = []
-        while self._next < len(self._files) and (not intervals or sum(i.units for i in intervals) < limit):
+        while self._next < len(self._files) and (
+            len(intervals) < self._parallelism or sum(i.units for i in intervals) < limit
+        ):
             file, count = self._files[self._next]
             subtask = self._next % self._parallelism
             intervals.append(SplitInterval(str(self._next), subtask, file, count, units=count, last=True))
             self._next += 1
         finished = self._next == len(self._files)
         return SourcePlan(intervals, backlog=not finished, finished=finished)
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Subtasks with partitions that are not planned yet."""
+        return frozenset(n % self._parallelism for n in range(self._next, len(self._files)))
 
     def snapshot(self) -> Any:
         return {"next": self._next, "files": self._files}

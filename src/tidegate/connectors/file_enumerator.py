@@ -1,4 +1,4 @@
-"""Finds files, cuts them into splits and hands out byte ranges."""
+"""Finds files, makes splits of them and hands out byte ranges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tidegate.connectors.file_format import FileFormat
 from tidegate.connectors.paths import SOURCE, join
 from tidegate.operators.source import SourcePlan, SplitEnumerator, SplitInterval
 
-DEFAULT_SPLIT_SIZE = 64 << 20
 _OPEN_COST = 4096
 """What opening a file counts against a round's limit, in bytes read in the same time: a round of tiny files is sized by it."""
 
@@ -41,7 +40,7 @@ class FileSplit(NamedTuple):
 
 class FileEnumerator(SplitEnumerator):
     """Splits wait in one queue per subtask and are read one after another, each in as many pieces as the rounds'
-    limits make.
+    limits make. A file is one split, so its records stay in order, unless ``split_size`` cuts it.
     """
 
     def __init__(
@@ -79,6 +78,12 @@ class FileEnumerator(SplitEnumerator):
             wake_up_ms=None if self._discovery_ms is None else self._next_discovery_ms,
             finished=self._discovery_ms is None and not backlog,
         )
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Subtasks with files in their queue. Of a watched directory every subtask: a new file may go to any of them."""
+        watches = self._discovery_ms is not None
+        return frozenset(subtask for subtask, queue in enumerate(self._queues) if watches or queue)
 
     def _take(self, subtask: int, budget: int) -> Iterator[SplitInterval]:
         queue = self._queues[subtask]

@@ -17,7 +17,7 @@ class FileFormat(ABC):
     read once, and a range that is read again gives the same."""
 
     least_cut: int = 1
-    """Bytes below which cutting is not worth an opening of the file."""
+    """Bytes of a piece below which reading it is not worth an opening of the file."""
 
     @abstractmethod
     def can_cut(self, path: str) -> bool:

@@ -11,28 +11,31 @@ from tidegate.common.errors import ConfigurationError, ProgramError
 from tidegate.common.files import Files
 from tidegate.common.time import millis_of
 from tidegate.common.typeinfo import TypeInformation
-from tidegate.connectors.file_enumerator import DEFAULT_SPLIT_SIZE, FileEnumerator
+from tidegate.connectors.file_enumerator import FileEnumerator
 from tidegate.connectors.file_format import FileFormat
 from tidegate.connectors.paths import SOURCE, full_path
 from tidegate.operators.source import Batch, Boundedness, Source, SplitEnumerator, SplitInterval, SplitReader
 
 _LEAST_SPLIT_SIZE = 16
+_SPLIT_SIZE = 64 << 20
+"""Bytes of a part, where the user wants files cut and does not say how large the parts are."""
 
 
 class FileEnumeratorProvider:
-    """Whether large files are cut for parallel reading."""
+    """Whether large files are cut into parts that several subtasks read at the same time. By default no file is cut."""
 
     def __init__(self, splits: bool) -> None:
         self.splits = splits
 
     @staticmethod
     def default_splittable_file_enumerator() -> FileEnumeratorProvider:
-        """Large files are read in parts, where the format allows."""
+        """Cut files above 64 MiB into parts, where the format allows. ``FileSourceBuilder.with_split_size`` says what this does
+        to event time."""
         return FileEnumeratorProvider(True)
 
     @staticmethod
     def default_non_splittable_file_enumerator() -> FileEnumeratorProvider:
-        """Every file is read as a whole."""
+        """Read every file as one split, in order, by one subtask (the default)."""
         return FileEnumeratorProvider(False)
 
 
@@ -50,9 +53,10 @@ class FileSource(Source):
     ignored).
 
     A file must be complete when it is discovered and stay as it is: write it elsewhere and move it in. The unit is
-    the byte; a format says where files can be cut. Watching directories, the source remembers every file it has seen
-    in the checkpoint, which therefore grows by a path per file. What cannot be cut (compressed text, charsets with wide
-    line ends) is read whole, by one subtask in one round.
+    the byte. A file is one split: one subtask reads it from its beginning to its end, over as many rounds as it takes, so its
+    records stay in order. Only ``with_split_size`` lets several subtasks read one file. Watching directories, the source
+    remembers every file it has seen in the checkpoint, which therefore grows by a path per file. What cannot be cut (compressed text, charsets with wide
+    line ends) is read in one round.
     """
 
     initial_limit = 4 << 20
@@ -106,7 +110,7 @@ class FileSourceBuilder:
             raise ProgramError("a file source needs at least one path", where=method, found="none")
         self._format, self._paths = file_format, tuple(full_path(path) for path in paths)
         self._discovery_ms: int | None = None
-        self._split_size: int | None = DEFAULT_SPLIT_SIZE
+        self._split_size: int | None = None
 
     def monitor_continuously(self, discovery_interval: Any) -> FileSourceBuilder:
         """Look for new files every ``discovery_interval`` (Duration or timedelta): the source
@@ -129,8 +133,8 @@ class FileSourceBuilder:
         return self
 
     def set_file_enumerator(self, file_enumerator: FileEnumeratorProvider) -> FileSourceBuilder:
-        """How files are found below the paths."""
-        self._split_size = DEFAULT_SPLIT_SIZE if file_enumerator.splits else None
+        """Say whether large files are cut (``FileEnumeratorProvider``)."""
+        self._split_size = _SPLIT_SIZE if file_enumerator.splits else None
         return self
 
     def set_split_assigner(self, split_assigner: FileSplitAssignerProvider) -> FileSourceBuilder:
@@ -142,7 +146,13 @@ class FileSourceBuilder:
         return self
 
     def with_split_size(self, size: int) -> FileSourceBuilder:
-        """Files larger than this many bytes are read by several subtasks (64 MiB). A part of a file costs an opening of it."""
+        """Cut files larger than this many bytes into parts of this size, where the format allows. By default no file is cut.
+
+        Several subtasks read the parts of a file at the same time, and every part is a split with a watermark of its own. A
+        subtask that reads a part of one file, and after it a part of another file with earlier records, has moved event time
+        past these records: they are late, and windows drop them. Cut files only if the program uses no event time, or if the
+        allowed out-of-orderness spans a whole file. Every part costs an opening of the file.
+        """
         if (
             expect_int("FileSource.with_split_size", size, "a number of bytes, for example 64 << 20")
             < _LEAST_SPLIT_SIZE

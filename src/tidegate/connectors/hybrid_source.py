@@ -140,6 +140,11 @@ class _OneAfterTheOther(SplitEnumerator):
     def behind(self) -> int | None:
         return self._current.behind
 
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Between two sources: every subtask."""
+        return frozenset(range(self._parallelism)) if self._is_read else self._current.awaited
+
     def checkpoint_complete(self, position: Any) -> None:
         number, of_source = position
         if number == self._number and of_source is not None:

@@ -53,6 +53,7 @@ class RangeEnumerator(SplitEnumerator):
     def __init__(self, splits: list[RangeSplit], parallelism: int, bounds: tuple[int, int]) -> None:
         self._splits, self._parallelism, self._bounds = splits, parallelism, bounds
         self._held: frozenset[str] = frozenset()
+        self._announced = False
 
     can_hold = True
 
@@ -72,7 +73,9 @@ class RangeEnumerator(SplitEnumerator):
         remaining = [0 if str(split.number) in self._held else split.remaining for split in self._splits]
         taken = shares(max(1, limit), remaining)
         pairs = zip(self._splits, taken, strict=True)
-        intervals = [self._take(split, units) for split, units in pairs if units]
+        # event time waits for every split from the first round on, also if the limit is too small for all of them
+        intervals = [self._take(split, units) for split, units in pairs if units or not self._announced]
+        self._announced = True
         self._splits = [split for split in self._splits if split.remaining]
         return SourcePlan(intervals, backlog=bool(self._splits), finished=not self._splits)
 

@@ -119,6 +119,8 @@ class OperatorSpec:
     """Whether what it emits may have a timestamp though what it took had none."""
     needs_time: ClassVar[bool] = False
     """Whether it refuses records without a timestamp."""
+    moves_time: ClassVar[bool] = False
+    """Whether it makes a watermark from the records it takes, in the order in which they come."""
     is_rolling: ClassVar[bool] = False
     """Emits a result for each record where in batch mode there is one, the last."""
 
@@ -338,6 +340,10 @@ class TimestampsSpec(OperatorSpec):
     @property
     def gives_time(self) -> bool:  # type: ignore[override]
         return _assigns(self.watermarks)
+
+    @property
+    def moves_time(self) -> bool:  # type: ignore[override]
+        return self.watermarks is not None and self.watermarks.kind != "none"
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class ChannelFeed:
         }
         head = subtask.head
         reached = snapshot.watermark if head.follows_input else MIN_WATERMARK
-        self._input = ChannelInput(starts, max(reached, self._backlog.end))
+        self._input = ChannelInput(starts, max(reached, self._backlog.end), even=subtask.moves_time)
         current = self._backlog.watermark if self._backlog.waits else self._input.watermarks.current()
         head.above.watermark, head.above.idle = current, False
         round.holds_time = self._backlog.is_mixed
@@ -190,6 +190,8 @@ class SplitFeed:
 
     If the reader can, splits are read side by side, always the one whose event time is behind: a round may span days, and a
     split that is read whole would hold back event time, with all the timers that wait for it, until the next one has caught up.
+    Without watermarks the split of which the smallest part is read comes next: an assigner of timestamps behind the source sees
+    all of them advance together.
     """
 
     def __init__(self, subtask: Subtask, source: SourceOperator, round: OperatorRound, ack: Ack) -> None:
@@ -220,7 +222,7 @@ class SplitFeed:
             return self._keep_rest()
         current = self._open[0]
         if self._most > 1 and len(self._open) > 1:
-            current = min(self._open[: self._most], key=lambda split: split.watermark)
+            current = min(self._open[: self._most], key=lambda split: (split.watermark, split.part))
         reader = self._backlog.of(current.split)
         if reader is not None:
             self._work_off(current.split, reader)
@@ -297,6 +299,9 @@ class _OpenSplit:
     def __init__(self, split: str, intervals: deque[SplitInterval]) -> None:
         self.split, self._intervals = split, intervals
         self.watermark = MIN_WATERMARK
+        self.part = 0.0
+        """Of the round's records of the split that are read, about."""
+        self._unit = 1 / max(1, sum(interval.units for interval in intervals))
         self._batches: Iterator[TimedBatch] | None = None
 
     def next_batch(self, source: SourceOperator, *, ends: Callable[[str], None] | None = None) -> TimedBatch | None:
@@ -308,6 +313,7 @@ class _OpenSplit:
                 self._batches = source.read(self._intervals[0])
             batch = next(self._batches, None)
             if batch is not None:
+                self.part += len(batch[0]) * self._unit
                 return batch
             self._batches = None
             if self._intervals.popleft().last:

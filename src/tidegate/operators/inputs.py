@@ -15,7 +15,8 @@ Channel = tuple[int, int]
 
 
 _MOST_HELD = 256 << 20
-"""Bytes of chunks that wait for their turn. Beyond it they are taken as they come: the turn saves state, nothing depends on it."""
+"""Bytes of chunks that wait for their turn. Beyond it they are taken as they come. The watermark, which is that of the slowest
+channel, makes no record late by that; only where channels are ``even`` an assigner may see one of them far ahead of the others."""
 
 
 class ChannelInput:
@@ -27,10 +28,11 @@ class ChannelInput:
     Spark hands over one sender's rows after the other's. Processed like that, event time, which is that of the slowest channel,
     would stand still until the last sender's rows come, and a round of days would keep all its timers and windows open. So
     the channel whose event time is behind has its turn, and the others wait for it. Where there are no watermarks all are equal,
-    and nothing waits.
+    and nothing waits; unless channels are ``even``: then of these the one with the fewest chunks taken has its turn. An assigner
+    of watermarks that takes the records of several senders needs it: the last sender's records would all be late.
     """
 
-    def __init__(self, statuses: dict[Channel, Status], before: int = MIN_WATERMARK) -> None:
+    def __init__(self, statuses: dict[Channel, Status], before: int = MIN_WATERMARK, *, even: bool = False) -> None:
         self.watermarks = ChannelWatermarks(statuses, before)
         self.tokens: dict[Channel, str] = {}
         self.failed = False
@@ -40,7 +42,7 @@ class ChannelInput:
         self._held: dict[Channel, dict[int, Row]] = {}
         self._unfinished = len(statuses)
         self._closed: set[Channel] = set()
-        self._turns = _Turns({channel: status.watermark for channel, status in statuses.items()})
+        self._turns = _Turns({channel: status.watermark for channel, status in statuses.items()}, even)
 
     def ready(self, row: Row) -> list[Row]:
         """The rows that can be processed now that this one is here, in channel order."""
@@ -96,16 +98,23 @@ class ChannelInput:
         )
 
 
-class _Turns:
-    """Channels take turns by their watermarks. A channel is open until its barrier has been taken."""
+_Mark = tuple[int, int]
+"""A watermark, and where channels are even the number of chunks taken."""
+_CLOSED: _Mark = (MAX_WATERMARK + 1, 0)
+"""Of a channel whose barrier is taken: no other one waits for it."""
 
-    def __init__(self, marks: dict[Channel, int]) -> None:
-        self._marks = marks
-        self._waiting: dict[Channel, deque[Row]] = {channel: deque() for channel in marks}
-        self._open = [(mark, channel) for channel, mark in marks.items()]
+
+class _Turns:
+    """Channels take turns by their marks. A channel is open until its barrier has been taken."""
+
+    def __init__(self, watermarks: dict[Channel, int], even: bool) -> None:
+        self._even = even
+        self._marks: dict[Channel, _Mark] = {channel: (watermark, 0) for channel, watermark in watermarks.items()}
+        self._waiting: dict[Channel, deque[Row]] = {channel: deque() for channel in watermarks}
+        self._open = [(mark, channel) for channel, mark in self._marks.items()]
         """A heap; an entry whose mark is not that of its channel any more is passed over."""
         heapq.heapify(self._open)
-        self._at_hand: list[tuple[int, Channel]] = []
+        self._at_hand: list[tuple[_Mark, Channel]] = []
         """A heap of the channels of which rows are waiting."""
         self._held_bytes = 0
 
@@ -126,17 +135,17 @@ class _Turns:
             row = waiting.popleft()
             rows.append(row)
             self._held_bytes -= _size(row)
-            self._reach(channel, MAX_WATERMARK if row[2] == BARRIER else row[6])
+            self._reach(channel, _CLOSED if row[2] == BARRIER else (row[6], row[5] + 1 if self._even else 0))
             if waiting:
                 heapq.heappush(self._at_hand, (self._marks[channel], channel))
         return rows
 
-    def _reach(self, channel: Channel, mark: int) -> None:
+    def _reach(self, channel: Channel, mark: _Mark) -> None:
         if mark > self._marks[channel]:
             self._marks[channel] = mark
             heapq.heappush(self._open, (mark, channel))
 
-    def _least(self) -> int:
+    def _least(self) -> _Mark:
         while self._open and self._marks[self._open[0][1]] != self._open[0][0]:
             heapq.heappop(self._open)
         return self._open[0][0]

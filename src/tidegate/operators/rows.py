@@ -98,6 +98,8 @@ class TaskPlan:
     source_finished: bool = False
     source_held: bool = False
     """The source was not asked for more: that nothing comes says nothing about its splits."""
+    source_awaited: bool = False
+    """The subtask gets another split when it has none."""
     run: TaskRun = FIRST_RUN
     """Told by the engine where the task runs; the driver's plan does not know it."""
 

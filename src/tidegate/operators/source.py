@@ -48,6 +48,7 @@ class SourcePlan:
     clock time at which planning again makes sense; None: only the end of input or new outside data changes anything.
     ``finished``: with these intervals the whole (bounded) source is read. An empty plan with ``finished`` is legal.
     ``held``: the planner's word: the enumerator was not asked, because what it has would only wait.
+    ``awaited``: the planner's word: ``SplitEnumerator.awaited`` after this plan.
     """
 
     intervals: list[SplitInterval] = field(default_factory=list)
@@ -55,6 +56,7 @@ class SourcePlan:
     wake_up_ms: int | None = None
     finished: bool = False
     held: bool = False
+    awaited: frozenset[int] = frozenset()
 
 
 class SplitEnumerator(ABC):
@@ -63,6 +65,9 @@ class SplitEnumerator(ABC):
     @abstractmethod
     def plan(self, limit: int, now_ms: int) -> SourcePlan:
         """Cut the next intervals, about ``limit`` units in total over all splits, and advance past them.
+
+        Event time waits for a split from its first interval on. So a source whose splits are read at the same time gives an
+        interval of each split in the first plan, an empty one (``start == end``) if the split has no record yet.
 
         If the round is discarded, the engine makes a new enumerator from the snapshot it took before this call.
         """
@@ -76,6 +81,12 @@ class SplitEnumerator(ABC):
         """Records that are there, behind everything planned so far, as the latest ``plan`` has found it: nobody is asked for it.
         None: the source cannot tell."""
         return None
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Subtasks that get another split when the one they read has ended. Between two splits such a subtask keeps its watermark
+        and is not idle: otherwise others could move event time past the records it reads next."""
+        return frozenset()
 
     def checkpoint_complete(self, position: Any) -> None:
         """A checkpoint with this snapshot is complete and committed: tell the outside, if it wants to know how far the job is.
@@ -100,8 +111,9 @@ class SplitReader(ABC):
     """Lives in a Python worker, cached for one source subtask, used by one round after another."""
 
     interleaves: bool = False
-    """Another split may be read before an iterator of ``read`` has ended. Then the splits of a round are read side by side, the
-    one whose event time is behind first; else one after the other, and event time goes on when the last one is read."""
+    """Another split may be read before an iterator of ``read`` has ended. Then the splits of a round are read side by side: the
+    one whose event time is behind first, and without watermarks the one of which the smallest part is read. Else they are read
+    one after the other, and event time goes on when the last one is read."""
 
     @abstractmethod
     def read(self, interval: SplitInterval) -> Iterator[Batch]:

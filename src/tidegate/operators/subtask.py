@@ -57,6 +57,8 @@ class Subtask:
         """Edges whose records may wait for a later round."""
         head = chain.head.operator
         self.groups = range_for(index, chain.parallelism, head.max_parallelism) if chain.has_keys else None
+        self.moves_time = any(operator.spec.moves_time for operator in chain.operators)
+        """Records are given a watermark here, in the order in which they are taken."""
         self.pinned = frozenset(e.name for e in chain.inputs if chain.pins(e))
         """Of these, those whose records cannot go to another subtask."""
         self.outputs = {

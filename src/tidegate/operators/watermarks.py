@@ -111,18 +111,28 @@ class Strategy:
         return None if self.idleness_ms is None else int(generator.active_ms) + self.idleness_ms
 
 
+_BETWEEN = ""
+"""Instead of a split: the generator of the one that has ended last, until the next one begins."""
+
+
 class SplitWatermarks:
     """The watermark of a source subtask: the least over its active splits that are not idle. ``held``: nobody has looked whether
-    there is more of them, so the time until they are idle begins anew."""
+    there is more of them, so the time until they are idle begins anew. ``awaited``: the subtask gets another split when it has
+    none, and is not idle meanwhile."""
 
-    def __init__(self, strategy: Strategy, splits: dict[str, Any], *, held: bool = False) -> None:
-        self.strategy, self._held = strategy, held
+    def __init__(
+        self, strategy: Strategy, splits: dict[str, Any], *, held: bool = False, awaited: bool = False
+    ) -> None:
+        self.strategy, self._held, self._awaited = strategy, held, awaited
         self.splits = dict(splits)
+        if not awaited:
+            self.splits.pop(_BETWEEN, None)
         self.waiting: Collection[str] = ()
         """Splits of which records wait to be processed: they are not idle, however long that takes."""
 
     def start(self, split: str, now_ms: int) -> None:
         if split not in self.splits:
+            self.splits.pop(_BETWEEN, None)
             self.splits[split] = self.strategy.restored((), now_ms)
 
     def pieces(
@@ -142,7 +152,9 @@ class SplitWatermarks:
         return self.strategy.watermark(self.splits[split])
 
     def finish(self, split: str) -> None:
-        self.splits.pop(split, None)
+        generator = self.splits.pop(split, None)
+        if self._awaited and generator is not None and not self.splits:
+            self.splits[_BETWEEN] = generator
 
     def status(self, before: int, now_ms: int) -> Status:
         """``before``: the watermark so far, which never falls. No active split, or all idle: the subtask is idle."""

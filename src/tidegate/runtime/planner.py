@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -111,7 +111,7 @@ class SourcePlanner:
         for s in self._sources:
             if not s.is_before:
                 s.before = s.enumerator.snapshot()
-            s.plan = self._next(s, now_ms)
+            s.plan = replace(self._next(s, now_ms), awaited=s.enumerator.awaited)
             s.is_before = not s.plan.intervals and not s.plan.finished
         return {s.operator.id: s.plan for s in self._sources if s.plan is not None}
 
@@ -135,7 +135,7 @@ class SourcePlanner:
         for s in self._sources:
             if not s.is_before:
                 s.before, s.is_before = s.enumerator.snapshot(), True
-            s.plan = SourcePlan(finished=s.finished or self._drains)
+            s.plan = SourcePlan(finished=s.finished or self._drains, awaited=s.enumerator.awaited)
         return {s.operator.id: s.plan for s in self._sources if s.plan is not None}
 
     def stop(self, *, drain: bool) -> None:

@@ -148,6 +148,7 @@ class Progress:
             intervals=[i for i in plan.intervals if i.subtask == subtask] if plan else [],
             source_finished=plan.finished if plan else False,
             source_held=plan.held if plan else False,
+            source_awaited=plan is not None and subtask in plan.awaited,
         )
 
     @property

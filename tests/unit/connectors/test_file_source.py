@@ -15,13 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.common.data_types import DataTypes
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError, CorruptFileError, ProgramError
 from tidegate.common.time import Duration
+from tidegate.connectors.file_format import FileFormat
 from tidegate.connectors.file_source import FileEnumeratorProvider, FileSource
+from tidegate.connectors.formats.avro_files import AvroFormat
+from tidegate.connectors.formats.avro_schemas import AvroSchema
+from tidegate.connectors.formats.csv_files import CsvReaderFormat, CsvSchema
+from tidegate.connectors.formats.parquet_files import ParquetColumnarRowInputFormat
 from tidegate.connectors.text_lines import StreamFormat, line_start
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import SourceSpec
-from tidegate.operators.source import Boundedness, Source
+from tidegate.operators.source import Boundedness, Source, SplitInterval
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval
 
@@ -120,7 +126,72 @@ def test_hidden_files_and_directories_are_ignored(tmp_path: Path) -> None:
     assert sorted(read_all(static(tmp_path), [(1, 1000)]).values) == ["deep/er/file", "seen"]
 
 
-def test_a_large_file_is_read_by_several_subtasks(tmp_path: Path) -> None:
+def formats() -> list[FileFormat]:
+    row_type = DataTypes.ROW([DataTypes.FIELD("n", DataTypes.BIGINT())])
+    schema = AvroSchema.parse_string('{"type": "record", "name": "n", "fields": [{"name": "n", "type": "long"}]}')
+    csv = CsvSchema.builder().add_number_column("n").disable_quote_char().build()
+    return [
+        TEXT,
+        CsvReaderFormat.for_schema(csv),
+        ParquetColumnarRowInputFormat(row_type),
+        AvroFormat(schema),
+    ]
+
+
+@pytest.mark.parametrize("file_format", formats(), ids=lambda found: type(found).__name__)
+def test_a_file_of_any_size_is_one_split_by_default(file_format: FileFormat, tmp_path: Path) -> None:
+    """Over many rounds one subtask reads it in order, whatever the format could do."""
+    size = 3 << 30
+    for name in "ab":
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(size)
+    assert file_format.can_cut(str(tmp_path / "a"))
+    enumerator = FileSource.for_record_stream_format(file_format, str(tmp_path)).build().create_enumerator(4, None)
+    read: dict[str, list[SplitInterval]] = {}
+    while not (plan := enumerator.plan(1 << 28, START_MS)).finished:
+        for interval in plan.intervals:
+            read.setdefault(interval.split, []).append(interval)
+    assert [{interval.subtask for interval in of_file} for of_file in read.values()] == [{0}, {1}]
+    for of_file in read.values():
+        assert len(of_file) > 10
+        assert [i.start[2] for i in of_file[1:]] == [i.end[2] for i in of_file[:-1]]
+
+
+def test_parts_in_a_position_of_a_former_version_stay_parts(tmp_path: Path) -> None:
+    """Files were cut by default then. What is found after the restore is not."""
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("12345\n" * 20)
+    old = {
+        "next": 3,
+        "roots": [str(tmp_path)],
+        "waiting": [[0, 0, "a", 120, 0, 50, 12], [1, 0, "a", 120, 50, 100, 50], [2, 0, "a", 120, 100, 120, 100]],
+        "seen": [f"{tmp_path}/a"],
+    }
+    source = monitoring(tmp_path)
+    plan = source.create_enumerator(2, old).plan(1 << 20, START_MS)
+    assert [(i.split, i.subtask) for i in plan.intervals] == [
+        (f"{tmp_path}/a:0", 0),
+        (f"{tmp_path}/a:100", 0),
+        (f"{tmp_path}/a:50", 1),
+        (f"{tmp_path}/b:0", 1),
+    ]
+    assert sum(len(read_interval(source, i)) for i in plan.intervals) == 18 + 20
+
+
+def test_a_subtask_with_files_in_its_queue_is_awaited(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).write_text("1234\n")
+    enumerator = static(tmp_path).create_enumerator(2, None)
+    enumerator.plan(10, START_MS)
+    assert enumerator.awaited == {0}
+    enumerator.plan(1 << 20, START_MS)
+    assert enumerator.awaited == frozenset()
+    watching = monitoring(tmp_path).create_enumerator(2, None)
+    watching.plan(1 << 20, START_MS)
+    assert watching.awaited == {0, 1}, "the next file may go to any subtask"
+
+
+def test_a_large_file_is_read_by_several_subtasks_if_it_is_cut(tmp_path: Path) -> None:
     (tmp_path / "big.txt").write_text("0123456789\n" * 100)
     plan = static(tmp_path, split_size=550).create_enumerator(2, None).plan(1 << 20, START_MS)
     assert [(i.subtask, i.start[2], i.end[2], i.last) for i in plan.intervals] == [
@@ -128,6 +199,7 @@ def test_a_large_file_is_read_by_several_subtasks(tmp_path: Path) -> None:
         (1, 550, 1100, True),
     ]
     builder = FileSource.for_record_stream_format(TEXT, str(tmp_path))
+    assert builder.set_file_enumerator(FileEnumeratorProvider.default_splittable_file_enumerator()).build().split_size
     whole = builder.set_file_enumerator(FileEnumeratorProvider.default_non_splittable_file_enumerator()).build()
     assert len(whole.create_enumerator(2, None).plan(1 << 20, START_MS).intervals) == 1
 

@@ -129,6 +129,31 @@ def test_split_watermarks_trail_by_the_bound_and_skip_idle_splits() -> None:
     assert marks.next_look_ms(150) == 250
 
 
+@pytest.mark.parametrize("awaited", [True, False])
+def test_a_subtask_between_two_splits_is_idle_only_if_no_other_split_comes(awaited: bool) -> None:
+    """Or after the time of idleness. What it knows of the split that has ended goes into the snapshot, with the others."""
+    marks = SplitWatermarks(Strategy(Bounded()), {"a": Generator(100, 50)}, awaited=awaited)
+    marks.finish("a")
+    assert marks.status(96, 60) == Status(96, not awaited)
+    if awaited:
+        again = SplitWatermarks(Strategy(Bounded()), marks.splits, awaited=True)
+        assert again.status(96, 149) == Status(96, False)
+        assert again.next_look_ms(149) == 150
+        assert again.status(96, 150) == Status(96, True)
+        assert SplitWatermarks(Strategy(Bounded()), marks.splits).status(96, 60) == Status(96, True), "no more come"
+    marks.start("b", 200)
+    assert list(marks.splits) == ["b"]
+    assert marks.status(96, 200) == Status(96, False)
+
+
+def test_even_channels_without_watermarks_take_turns_by_their_chunks() -> None:
+    """Spark hands over one sender's rows after the other's: an assigner behind them sees the streams side by side."""
+    channel = ChannelInput({(7, s): Status() for s in range(2)}, even=True)
+    rows = [row for s in range(2) for row in [*(data(n, s, MIN_WATERMARK) for n in range(3 + s)), barrier(3 + s, s)]]
+    out = [(ready[4], ready[5]) for row in rows for ready in channel.ready(row)]
+    assert out == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3), (1, 4)]
+
+
 @pytest.mark.parametrize("moments", [[None], [5, None], [5, "later"]])
 def test_an_assigner_without_a_time_is_named_with_its_line_and_the_record(moments: list[Any]) -> None:
     class Assigning:

@@ -79,6 +79,8 @@ class KafkaEnumerator(SplitEnumerator):
         self._stop: dict[TopicPartition, int] | None = None
         self._numbers: dict[TopicPartition, int] = {}
         self._known_ends: dict[TopicPartition, int] = {}
+        self._announced: set[TopicPartition] = set()
+        """Partitions that the source's subtasks know of."""
         if restored is None:
             self._start(starting, stopping)
         else:
@@ -133,8 +135,19 @@ class KafkaEnumerator(SplitEnumerator):
             subtask = self._numbers[place] % self._parallelism
             intervals.append(SplitInterval(str(place), subtask, start, end, given, last))
             backlog = backlog or given < waiting[place]
+        intervals += self._announce({interval.split for interval in intervals})
         finished = self._stop is not None and all(at >= self._stop[place] for place, at in self._at.items())
         return SourcePlan(intervals, backlog=backlog and not finished, finished=finished)
+
+    def _announce(self, given: set[str]) -> list[SplitInterval]:
+        """Empty intervals of partitions that the subtasks do not know yet: event time waits for their first record, or until they
+        are idle."""
+        new, self._announced = self._at.keys() - self._announced, set(self._at)
+        return [
+            SplitInterval(str(place), self._numbers[place] % self._parallelism, self._at[place], self._at[place])
+            for place in sorted(new)
+            if str(place) not in given and (self._stop is None or self._at[place] < self._stop[place])
+        ]
 
     @property
     def behind(self) -> int:

@@ -43,14 +43,15 @@ class SourceOperator(StreamOperator):
         self.below.watermark, self.below.idle = snapshot.watermark, snapshot.idle
         now = round.now_ms()
         generators = {split: self._strategy.restored(row, now) for split, *row in snapshot.values(SPLITS)}
-        self._marks = SplitWatermarks(self._strategy, generators, held=round.plan.source_held)
+        plan = round.plan
+        self._marks = SplitWatermarks(self._strategy, generators, held=plan.source_held, awaited=plan.source_awaited)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     @property
     def interleaves(self) -> bool:
         """Whether splits are read side by side; else one after the other."""
-        return self.reader.interleaves and self._strategy.emits and not self.operator.spec.source.splits_in_turn
+        return self.reader.interleaves and not self.operator.spec.source.splits_in_turn
 
     @property
     def reader(self) -> SplitReader:
