@@ -9,6 +9,10 @@ One column family: state entries under their canonical keys, whose first byte is
 tag. There is no log: a batch is in memory as a whole or not at all, and files are written in the order of batches, so what
 a killed process leaves is the store at an earlier tag.
 
+A child that user code forks may live longer than the round, and longer than this process. It lets go of the lock at once, and
+touches nothing else; RocksDB itself cannot be used in it (``forked.py``). In a child that executes another program all of it is
+closed.
+
 Files are merged by rounds that find many of them, and such a round waits for the end of it. Left to itself RocksDB would begin at
 every opening, and what takes longer than the round would be broken off and begun anew each time.
 """
@@ -21,13 +25,15 @@ import os
 import shutil
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import rocksdict
 
-from tidegate.common.errors import InternalError, StorageError
+from tidegate.common.errors import InternalError, StateAccessError, StorageError
+from tidegate.state.forked import CURE, RULE, keep_for_ever
 from tidegate.state.layout import GROUP_BYTES, STATE, timer_to_local
 from tidegate.state.rocksdb_options import MOST_RUNS, RocksdbOptions
 from tidegate.state.store import Batch
@@ -61,6 +67,7 @@ class RocksdbStore:
         self._db: Any = None
         self._changed = self._merging = False
         self._views = 0
+        _stores.add(self)
 
     def snapshot(self) -> RocksdbSnapshot:
         with self._errors():
@@ -99,8 +106,16 @@ class RocksdbStore:
             self._changed, self._merging, self._views = False, False, 0
             place.leave()
 
+    def leave_to_parent(self) -> None:
+        """This process is a child that was forked."""
+        place, db, self._place, self._db = self._place, self._db, None, None
+        keep_for_ever(db)
+        if place is not None:
+            place.leave_to_parent()
+
     def _opened(self) -> Any:
         if self._db is None:
+            _refuse_in_child(self.path)
             self._place = place = self._place or _Place.take(self.path)
             self._db = _open(place.directory, self._options)
             if _sorted_runs(self._db) >= MOST_RUNS:
@@ -140,7 +155,7 @@ class RocksdbStore:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except StorageError:
+        except (StorageError, StateAccessError):
             raise
         except Exception as error:  # RocksDB's own have no class
             raise StorageError(
@@ -230,7 +245,35 @@ class _Place:
     def leave(self) -> None:
         if not self.lasting:
             shutil.rmtree(self.directory, ignore_errors=True)
+        fcntl.flock(self._lock, fcntl.LOCK_UN)  # whoever else has this file open: a child that native code has forked
         os.close(self._lock)
+
+    def leave_to_parent(self) -> None:
+        """The lock is held by whoever has this file open. Without this the directory would be taken as long as a child lives."""
+        os.close(self._lock)
+
+
+_stores: weakref.WeakSet[RocksdbStore] = weakref.WeakSet()
+_opened_in: int | None = None
+"""The process in which RocksDB has started its threads."""
+
+
+def _refuse_in_child(path: str) -> None:
+    global _opened_in
+    _opened_in = _opened_in or os.getpid()
+    if _opened_in != os.getpid():
+        found = (
+            f"process {os.getpid()}, forked from process {_opened_in}, which has opened RocksDB: it would wait for ever"
+        )
+        raise StateAccessError(RULE, where=path, found=found, cure=CURE)
+
+
+def _leave_all_to_parent() -> None:
+    for store in list(_stores):
+        store.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def open_rocksdb(path: str, options: RocksdbOptions) -> RocksdbStore:
