@@ -69,8 +69,8 @@ class StateByKey:
         schemas = merged_schemas([self._before.schemas, self.backend.schemas()])
         return KeyedPart(self._before.groups, files, schemas, self.backend.key_schema, self.windows)
 
-    def end(self) -> None:
-        self.backend.end()
+    def end(self, *, failed: bool) -> None:
+        self.backend.end(failed=failed)
 
     def _path(self, ending: str) -> str:
         """Unique for every attempt: a zombie can never write over the file of another one."""

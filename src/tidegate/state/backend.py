@@ -333,9 +333,9 @@ class KeyedBackend:
                 merge_files(writer, self._files, merged, self.groups, drop_deletions=drop, expired=expired)
             return writer.finish(version=_merged_version(merged), groups=_hull(merged))
 
-    def end(self) -> None:
+    def end(self, *, failed: bool = False) -> None:
         """Close the round, whatever happened in it. What it did not write is forgotten."""
-        self._close_snapshot()
+        self._close_snapshot(hurry=failed)
         if self._held is None:
             self._forget()
 
@@ -405,14 +405,14 @@ class KeyedBackend:
         self.context.slot = FORKED
         self.get = self.get_long = self.get_many = self.scan = _in_child
 
-    def _close_snapshot(self) -> None:
+    def _close_snapshot(self, *, hurry: bool = False) -> None:
         snapshot, self._snapshot = self._snapshot, None
         store, self._store = self._store, None
         self._detach()
         if snapshot is not None:
             snapshot.close()
         if store is not None:
-            store.release()
+            store.release(hurry=hurry)
 
 
 _backends: weakref.WeakSet[KeyedBackend] = weakref.WeakSet()

@@ -57,7 +57,7 @@ class LmdbStore:
     def close(self) -> None:
         self._env.close()
 
-    def release(self) -> None:
+    def release(self, *, hurry: bool = False) -> None:
         """It is shared."""
 
     def snapshot(self) -> LmdbSnapshot:

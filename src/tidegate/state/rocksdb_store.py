@@ -14,11 +14,14 @@ touches nothing else; RocksDB itself cannot be used in it (``forked.py``). In a 
 closed.
 
 Files are merged by rounds that find many of them, and such a round waits for the end of it. Left to itself RocksDB would begin at
-every opening, and what takes longer than the round would be broken off and begun anew each time.
+every opening, and what takes longer than the round would be broken off and begun anew each time. The wait has a bound. A merge
+that is broken off by it is begun anew by the next round, which waits twice as long, so a long one ends at some time; beyond the
+longest wait files are left as they are, and reads look into more of them. A round that has failed does not wait.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -49,6 +52,8 @@ _PAUSE_S = 0.002
 _PATIENCE = 500
 """So many pauses: a second."""
 _WORTH_TELLING_S = 1.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 30, 240
+"""For merges, at the end of a round: less than half of what a round may take by default, which is as long as a checkpoint."""
 _LEVELS = 7
 _FEW_FILES = 32
 _NEVER = 1 << 30
@@ -93,13 +98,13 @@ class RocksdbStore:
             db.write(write, _NO_LOG)
         return True
 
-    def release(self) -> None:
+    def release(self, *, hurry: bool = False) -> None:
         place, db, self._place, self._db = self._place, self._db, None, None
         if place is None:
             return
         try:
             if db is not None:
-                self._close(db, place.lasting)
+                self._close(db, place, hurry)
         except Exception as error:  # the round is over and right without it: who opens it next finds an earlier tag
             logger.warning("the local store %s was not written to its end: %s", self.path, error)
         finally:
@@ -138,13 +143,13 @@ class RocksdbStore:
             db.set_options({"disable_auto_compactions": "false"})
             self._merging = True
 
-    def _close(self, db: Any, lasting: bool) -> None:
+    def _close(self, db: Any, place: _Place, hurry: bool) -> None:
         try:
-            if lasting:
+            if place.lasting:
                 if self._changed:
                     db.flush()
-                if self._merging:
-                    _wait_for_merges(db)
+                if self._merging and not hurry:
+                    place.waited(_wait_for_merges(db, place.longest_wait()))
         finally:
             db.close()
 
@@ -242,6 +247,29 @@ class _Place:
             cure="stop the other job attempts on this host",
         )
 
+    def longest_wait(self) -> float:
+        """For merges: workers follow each other, so what the one before has learnt is beside the store."""
+        try:
+            with open(f"{self.directory}.wait") as file:
+                return float(file.read())
+        except (OSError, ValueError):
+            return _FIRST_WAIT_S
+
+    def waited(self, enough: bool) -> None:
+        path = f"{self.directory}.wait"
+        if enough:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            return
+        longest = min(2 * self.longest_wait(), _LONGEST_WAIT_S)
+        logger.warning(
+            "merging files of the local store %s was broken off: the next round waits up to %d s",
+            self.directory,
+            longest,
+        )
+        with open(path, "w") as file:
+            file.write(str(longest))
+
     def leave(self) -> None:
         if not self.lasting:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -312,11 +340,13 @@ def _sorted_runs(db: Any) -> int:
     return first + sum(map(bool, others))
 
 
-def _wait_for_merges(db: Any) -> None:
+def _wait_for_merges(db: Any, longest_s: float) -> bool:
     """Until none runs and there are few files. One that does not begin, because the disk is full or for reasons of RocksDB's own,
-    is not waited for."""
+    is not waited for. False: they still run after so long."""
     idle, begun = 0, time.monotonic()
     while idle < _PATIENCE:
+        if time.monotonic() - begun >= longest_s:
+            return False
         if _count(db, "rocksdb.num-running-compactions"):
             idle = 0
         elif _sorted_runs(db) < MOST_RUNS:
@@ -326,6 +356,7 @@ def _wait_for_merges(db: Any) -> None:
     waited = time.monotonic() - begun
     if waited > _WORTH_TELLING_S:
         logger.info("the round waited %.1f s for files of the local store %s to be merged", waited, db.path())
+    return True
 
 
 def _count(db: Any, name: str) -> int:

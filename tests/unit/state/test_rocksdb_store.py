@@ -322,6 +322,47 @@ def test_a_merge_that_does_not_begin_is_not_waited_for(tmp_path: Path, monkeypat
     assert tag_of(store) == "one"
 
 
+class Passing:
+    """A clock that only waiting moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_merge_that_does_not_end_is_waited_for_up_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Twice as long each time, so that a long one ends at some time; whichever process has the store."""
+    monkeypatch.setattr(rocksdb_store, "time", clock := Passing())
+    monkeypatch.setattr(rocksdb_store, "_PAUSE_S", 1.0)
+    running = [1]
+    real = rocksdb_store._count
+    monkeypatch.setattr(rocksdb_store, "_count", lambda db, name: running[0] if "running" in name else real(db, name))
+
+    def waited(*, hurry: bool = False) -> float:
+        store = store_at(tmp_path)
+        before = clock.now
+        assert store.apply(tag_of(store), [state_batch(ENTRY)], f"at {before}", wipe=True)
+        store.release(hurry=hurry)
+        assert tag_of(store) == f"at {before}", "it is closed in order all the same"
+        store.release(hurry=True)
+        return clock.now - before
+
+    assert [waited() for _ in range(5)] == [30, 60, 120, 240, 240]
+    assert "was broken off: the next round waits up to 60 s" in caplog.text
+    assert waited(hurry=True) == 0, "a round that has failed waits for none"
+    running[0] = 0
+    assert waited() == 0
+    running[0] = 1
+    assert waited() == 30, "the last one has ended"
+
+
 def test_a_wipe_leaves_no_file(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     value = os.urandom(1000)
