@@ -156,6 +156,9 @@ class Files:
     def forget_others(self) -> None:
         """What drivers before this one have left on this host. Here nothing."""
 
+    def forget_own(self) -> None:
+        """The driver has ended: what it has on this host besides goes. Here nothing."""
+
     def publish(self, path: str, data: bytes) -> None:
         """Create a file atomically with its whole content; ``FileExistsError`` if it is there. Never visible in part.
 

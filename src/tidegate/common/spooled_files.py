@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
-import shutil
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,8 +12,8 @@ from typing import Any, BinaryIO
 from tidegate.common.errors import CorruptFileError, StorageError
 from tidegate.common.files import FileHandle, Files, FileWriter, Paths, verified_copy, verify
 from tidegate.common.hashing import content_hash, is_strong
+from tidegate.common.held_dir import HeldDirectory, sweep
 
-SPOOL = "spool"
 STATE_FILES = "shared/"
 KEPT_SIZE = 8 << 20
 """Smaller files stay here when they are stored, to be read again: most are segments that stores have yet to catch up with."""
@@ -29,14 +27,20 @@ class SpooledFiles(Files):
     that was merged before, a round that was discarded) is never stored. One driver has one spool, and only its checkpoint lane
     stores: nobody else's file, and none that comes late. All else is on storage as ever.
 
+    ``held``: the driver's hold of its spool; tasks have none. While a driver holds it no other removes the spool, whoever has the
+    lease: a driver that has lost its lease and does not know may be about to sweep. What a killed driver leaves goes when the next
+    one of the same job and directory has its lease.
+
     If the spool is lost or damaged, so is what rounds did since the last checkpoint, as with the memory of the process: who reads
     or stores such a file finds that out, the attempt fails, and the next one begins from that checkpoint.
     """
 
-    def __init__(self, root: str, spool: str, threads: int = 1, *, strong: bool = False) -> None:
+    def __init__(
+        self, root: str, spool: str, threads: int = 1, held: HeldDirectory | None = None, *, strong: bool = False
+    ) -> None:
         super().__init__(root, strong=strong)
+        self._held, self._threads = held, threads
         self._storage, self._spool = Files(root, strong=strong), Files(spool, "local state", strong=strong)
-        self._threads = threads
         self._tried: set[str] = set()
         self._stored: set[str] = set()
 
@@ -118,11 +122,12 @@ class SpooledFiles(Files):
         self._spool.delete(path)
 
     def forget_others(self) -> None:
-        """Behind the claim of a lease: spools of the job's drivers before this one, which are fenced."""
-        own = os.path.dirname(self._spool.root)
-        for other in glob.glob(f"{glob.escape(os.path.dirname(own))}/{SPOOL}-*"):
-            if other != own:
-                shutil.rmtree(other, ignore_errors=True)
+        """After the claim of a lease: spools of the job's drivers before this one, if their processes are gone."""
+        sweep(os.path.dirname(os.path.dirname(self._spool.root)))
+
+    def forget_own(self) -> None:
+        if self._held is not None:
+            self._held.remove()
 
     def _lost(self, path: str, what: str = "it is not there") -> StorageError:
         return StorageError(

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from tidegate.common.errors import ProgramError
 from tidegate.common.ids import new_token
 from tidegate.common.options import CHECKPOINT_DIR
+from tidegate.common.private_dirs import private_home
 from tidegate.connectors import cache
 from tidegate.datastream.stream import DataStream
 from tidegate.graph.transformation import Input, SinkSpec, SourceSpec, Transformation
@@ -39,9 +40,10 @@ def cached(stream: DataStream) -> CachedDataStream:
 
 
 def _directory(shared: str | None) -> str:
-    """Beside the checkpoints, which all workers can reach; a program without checkpoints runs on one machine."""
-    name = f"cache-{new_token()}"
-    return f"{shared.rstrip('/')}/{name}" if shared else f"{tempfile.gettempdir()}/tidegate-{name}"
+    """Beside the checkpoints, which all workers can reach; a program without checkpoints runs on one machine, and what it caches
+    is for its user alone."""
+    home = shared.rstrip("/") if shared else private_home(tempfile.gettempdir())
+    return f"{home}/cache-{new_token()}"
 
 
 def with_caches(registry: Mapping[int, Transformation], caches: Mapping[int, str]) -> dict[int, Transformation]:

@@ -149,7 +149,7 @@ class FunctionOperator(StreamOperator):
 
     def end(self, *, abort: bool) -> None:
         if self.by_key is not None:
-            self.by_key.end()
+            self.by_key.end(failed=abort)
 
     # -- timers ------------------------------------------------------------------------------------------------------
 

@@ -201,14 +201,14 @@ def job_in_this_worker(attempt: str, load: Callable[[], JobSpec]) -> Job:
         job.install_main_classes()
     else:
         job = Job(load())
-        close_job(job.spec.settings.job_id)
+        close_job(job.spec.settings.local_name)
         for old in list(_jobs)[: 1 - _KEPT_JOBS]:
             _jobs.pop(old).close()
     _jobs[attempt] = job
     return job
 
 
-def close_job(job_id: str) -> None:
+def close_job(local_name: str) -> None:
     """Close what this worker holds of a job, all attempts of it."""
-    for attempt in [attempt for attempt, job in _jobs.items() if job.spec.settings.job_id == job_id]:
+    for attempt in [attempt for attempt, job in _jobs.items() if job.spec.settings.local_name == local_name]:
         _jobs.pop(attempt).close()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import pickle
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tidegate.common import faults
 from tidegate.common.errors import TidegateError, UserCodeError
@@ -36,7 +40,7 @@ class SubtaskRound:
     """What goes wrong travels in the ack, not as a dead worker."""
 
     def __init__(self, subtask: Subtask, context: RoundContext, plan: TaskPlan) -> None:
-        self._started, self._rebuilds = time.perf_counter(), rebuilds()
+        self._started, self._rebuilds, self._process = time.perf_counter(), rebuilds(), os.getpid()
         self._subtask = subtask
         self.ack = Ack(subtask.chain.id, subtask.index, new_token(), plan.run)
         over = plan.snapshots.get(subtask.head.id, EMPTY).watermark == MAX_WATERMARK
@@ -110,7 +114,11 @@ class SubtaskRound:
         if self._outcome is not Outcome.GOOD:
             return
         try:
-            step(*arguments)
+            try:
+                step(*arguments)
+            finally:
+                if os.getpid() != self._process:
+                    _end_forked_child(f"chain '{self._subtask.chain.name}'", sys.exc_info()[1])
         except SenderFailed:
             self._outcome = Outcome.ABANDONED
         except TidegateError as error:
@@ -213,3 +221,21 @@ class SubtaskRound:
                 ack.token, status.idle, end is not EndOfInput.AHEAD, failed=self._outcome is not Outcome.GOOD
             )
             yield from output.barrier_rows(status.watermark, barrier)
+
+
+def _end_forked_child(where: str, error: BaseException | None) -> NoReturn:
+    """A function has forked, and its child comes out of the function as the parent does. As a second worker on the same connection
+    it would emit every record twice: it ends here, as a process that was told to exit, or with its error shown."""
+    cause = error.__cause__ if isinstance(error, UserCodeError) else error
+    code = cause.code if isinstance(cause, SystemExit) else 1
+    if not isinstance(cause, SystemExit) or isinstance(code, str):
+        with contextlib.suppress(Exception):
+            print(
+                f"A child process that a function has forked must end with os._exit.\n  where: {where}", file=sys.stderr
+            )
+            if error is not None:
+                traceback.print_exception(error, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(0 if code is None else code if isinstance(code, int) else 1)

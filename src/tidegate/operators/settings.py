@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tidegate.common import options
 from tidegate.common.files import Files
 from tidegate.common.spooled_files import SpooledFiles
+from tidegate.state.local_dir import local_name
 from tidegate.state.stores import DEFAULTS, StoreOptions
 
 NO_LEASE = 0
@@ -59,6 +60,11 @@ class Settings:
     replays: bool = False
     """A round is run again to be looked at (``runtime/replay.py``): no sink is touched."""
     now_ms: Callable[[], int] = _system_now_ms
+
+    @property
+    def local_name(self) -> str:
+        """The name of the job on a host."""
+        return local_name(self.job_id, self.root)
 
     def state_files(self) -> Files:
         """Where tasks write and read state files."""

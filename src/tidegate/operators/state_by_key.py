@@ -28,7 +28,7 @@ class StateByKey:
             groups=self._groups,
             max_parallelism=operator.max_parallelism,
             key_type=operator.keyed.key_type,
-            local_path=store_path(settings.local_root, settings.job_id, operator.uid_hash, site.index),
+            local_path=store_path(settings.local_root, settings.local_name, operator.uid_hash, site.index),
             files=settings.state_files(),
             open_store=opener(settings.state_backend, settings.stores),
             cache_bytes=settings.cache_bytes,
@@ -69,8 +69,8 @@ class StateByKey:
         schemas = merged_schemas([self._before.schemas, self.backend.schemas()])
         return KeyedPart(self._before.groups, files, schemas, self.backend.key_schema, self.windows)
 
-    def end(self) -> None:
-        self.backend.end()
+    def end(self, *, failed: bool) -> None:
+        self.backend.end(failed=failed)
 
     def _path(self, ending: str) -> str:
         """Unique for every attempt: a zombie can never write over the file of another one."""

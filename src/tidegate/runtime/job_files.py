@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import os
 import tempfile
+from typing import NamedTuple
+from urllib.parse import quote
 
 from tidegate.common import options
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.files import Files
-from tidegate.common.ids import new_token
+from tidegate.common.held_dir import HeldDirectory, sweep
 from tidegate.common.signing import SigningKey
-from tidegate.common.spooled_files import SPOOL, SpooledFiles
+from tidegate.common.spooled_files import SpooledFiles
 from tidegate.runtime.settings import JobSettings
-from tidegate.state.local_dir import store_path
+from tidegate.state.local_dir import SHARED_MEMORY, host_dir, host_dirs, local_name
 
 
-def job_files(settings: JobSettings, run_id: str, local_root: str, *, one_host: bool) -> tuple[Files, str | None]:
-    """The job's directory, and the spool; None: state files are stored with their round."""
+class JobFiles(NamedTuple):
+    """``files``: the job's directory. ``spool``: where state files wait; None: they are stored with their round. ``memory``: the
+    directory, if it is in the memory of this host and ends with the driver."""
+
+    files: Files
+    spool: str | None
+    memory: HeldDirectory | None
+
+
+def job_files(settings: JobSettings, run_id: str, local_root: str, *, one_host: bool) -> JobFiles:
     key_file = settings.signing_key_file
     key = SigningKey.load(key_file, where=options.SIGNING_KEY_FILE.key) if key_file else None
-    directory = _job_directory(settings, run_id)
+    _sweep_memory(settings)
+    memory = _memory() if settings.in_memory and not settings.checkpoint_dir else None
+    directory = _job_directory(settings, run_id) if memory is None else memory.path
     files, spool = Files(directory, strong=key is not None), None
     if _stores_behind(settings, directory, one_host):
-        spool = store_path(local_root, run_id, f"{SPOOL}-{new_token()}", 0)  # of this driver alone
-        files = SpooledFiles(directory, spool, settings.transfer_threads, strong=key is not None)
+        # Of this driver alone, below a name that only drivers of the same job and directory sweep.
+        spools = os.path.join(host_dir(local_root), _SPOOLS, quote(local_name(run_id, files.root), safe=""))
+        held = HeldDirectory(spools)
+        files = SpooledFiles(directory, held.path, settings.transfer_threads, held, strong=key is not None)
+        spool = held.path
     files.signing_key = key
-    return files, spool
+    return JobFiles(files, spool, memory)
 
 
 def _stores_behind(settings: JobSettings, directory: str, one_host: bool) -> bool:
@@ -47,11 +62,11 @@ def _job_directory(settings: JobSettings, run_id: str) -> str:
     base = settings.checkpoint_dir
     if base:
         return f"{base.rstrip('/')}/{run_id}"
-    return tempfile.mkdtemp(prefix="tidegate-job-", dir=_memory() if settings.in_memory else None)
+    return tempfile.mkdtemp(prefix="tidegate-job-")
 
 
-def _memory() -> str:
-    """Where files lie in the memory of this host: its tasks reach them, and they end with the host at the latest."""
+def _memory() -> HeldDirectory:
+    """Where files lie in the memory of this host: its tasks reach them, and they end with the driver."""
     if not os.access(_SHARED_MEMORY, os.W_OK):
         raise ConfigurationError(
             "Checkpoints in memory need a file system in memory",
@@ -59,7 +74,15 @@ def _memory() -> str:
             found=f"{_SHARED_MEMORY} cannot be written",
             cure="set execution.checkpointing.dir, or execution.checkpointing.storage: filesystem",
         )
-    return _SHARED_MEMORY
+    return HeldDirectory(os.path.join(host_dir(_SHARED_MEMORY), _IN_MEMORY))
 
 
-_SHARED_MEMORY = "/dev/shm"
+def _sweep_memory(settings: JobSettings) -> None:
+    """What killed drivers have left in memory, unless this job is told to start from it."""
+    restored = Files(settings.recovery_path).root if settings.recovery_path else ""
+    for place in host_dirs(_SHARED_MEMORY):
+        sweep(os.path.join(place, _IN_MEMORY), but=restored)
+
+
+_SHARED_MEMORY = SHARED_MEMORY
+_SPOOLS, _IN_MEMORY = "spools", "memory"

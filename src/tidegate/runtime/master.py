@@ -89,7 +89,7 @@ class JobMaster:
         # so that its end can delete them whatever else has been done under the same job id.
         run_id = self.job_id if settings.checkpoints is not None else f"{self.job_id}-{new_token()}"
         local_root = local_root or choose_root(settings.local_dir)
-        files, self._spool = job_files(settings, run_id, local_root, one_host=engine.one_host)
+        files, self._spool, self._memory = job_files(settings, run_id, local_root, one_host=engine.one_host)
         allow_stored(settings.allow_pickle)
         self._job = Submission(
             program=program,
@@ -250,6 +250,7 @@ class JobMaster:
         except BaseException:
             if self._is_temporary:  # any other directory may be in use: by the driver whose lease refused this one
                 self._quietly("delete the job's directory", self._clear_directory)
+            self._quietly("delete state files that wait on this host", self._job.files.forget_own)
             raise
 
     def run(self) -> None:
@@ -466,7 +467,9 @@ class JobMaster:
                 self._quietly("forget a round that failed", lambda: forget(self._job.files))
         if current is not None:
             self._quietly("end the lease", lambda: current.end(attempt_status))
-        self._quietly("delete the job's directory", self._clear_directory)
+        self._quietly("delete the job's directory", lambda: self._clear_directory(status))
+        # Its own, whoever holds the lease by now. All that can be restored is on storage, so nobody reads them again.
+        self._quietly("delete state files that wait on this host", self._job.files.forget_own)
         self._recorder.ended()
         self._become(status)
         self._lanes.close()
@@ -474,10 +477,15 @@ class JobMaster:
             if isinstance(event, Command):
                 self._answer(event)
 
-    def _clear_directory(self) -> None:
-        """A directory nobody can ask for again: of a run without checkpoints, or a temporary one without any that is kept."""
-        if self._settings.checkpoints is None or (self._is_temporary and self.kept_checkpoint() is None):
+    def _clear_directory(self, status: JobStatus | None = None) -> None:
+        """A directory nobody can ask for again: of a run without checkpoints, or a temporary one without any that is kept. One in
+        memory ends with its driver, unless somebody has interrupted the job to continue later."""
+        if self._memory is not None and status is not JobStatus.SUSPENDED:
+            self._memory.remove()
+        elif self._settings.checkpoints is None or (self._is_temporary and self.kept_checkpoint() is None):
             self._job.files.delete_tree("")
+        elif self._memory is not None:
+            self._memory.keep()
 
     @property
     def _is_temporary(self) -> bool:

@@ -37,7 +37,7 @@ from tidegate.runtime.progress import Progress
 from tidegate.runtime.savepoints import SavepointPlace
 from tidegate.runtime.settings import JobSettings
 from tidegate.state.key_types import key_identity
-from tidegate.state.local_dir import remove_job
+from tidegate.state.local_dir import local_name, remove_job
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +55,11 @@ class Submission:
     clock: Clock
     liveness: Liveness
     claims: set[str] = field(default_factory=set)
+
+    @property
+    def local_name(self) -> str:
+        """The name of the job on a host."""
+        return local_name(self.run_id, self.files.root)
 
     def graph(self, restored_max: Mapping[str, int], heads: Collection[str] = ()) -> JobGraph:
         settings = self.settings
@@ -218,7 +223,7 @@ class Restoring:
         if savepoint is not None:
             savepoint.settle()
             claimed.lease.ends_with(savepoint.address)
-            remove_job(self._job.local_root, self._job.job_id)  # no engine runs that would
+            remove_job(self._job.local_root, self._job.local_name)  # no engine runs that would
         self._clear_unfinished(claimed.lease, recovery)
         return Restored(
             claimed=claimed,
@@ -273,7 +278,7 @@ class Restoring:
             CompletedCheckpoints(self._job.files, lease, 1).discard_all(AttemptStatus.FINISHED, abort_output)
         finally:
             committers.close()
-        remove_job(self._job.local_root, self._job.job_id)  # other hosts' stores go with their next boot
+        remove_job(self._job.local_root, self._job.local_name)  # other hosts' stores go with their next boot
 
     # -- what an attempt holds -------------------------------------------------------------------------------------------
 

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import TextIO
 
 from tidegate.common.dependencies import Dependencies
-from tidegate.common.errors import DependencyError
+from tidegate.common.errors import DependencyError, TidegateError
+from tidegate.common.private_dirs import private_home
 
 log = logging.getLogger(__name__)
 
@@ -132,15 +133,17 @@ class Unpacked:
 
 def home() -> str:
     """Where bundles are unpacked on this host: the user's own, and nobody else's to write to."""
-    place = os.path.join(tempfile.gettempdir(), f"tidegate-dependencies-{os.getuid()}")
-    os.makedirs(place, mode=0o700, exist_ok=True)
-    if os.stat(place).st_uid != os.getuid():
+    try:
+        return private_home(tempfile.gettempdir(), "tidegate-dependencies")
+    except (
+        TidegateError
+    ) as error:  # workers import code from there: from nowhere rather than from a place of somebody else's
         raise DependencyError(
             "Dependencies are unpacked into a directory of the user's own",
-            found=f"{place} belongs to user {os.stat(place).st_uid}",
-            cure="remove it, or set TMPDIR of the workers",
-        )
-    return place
+            where=error.where,
+            found=error.found,
+            cure="set TMPDIR of the workers to a directory that only this user may write to",
+        ) from error
 
 
 def unpacked(bundle: str) -> Unpacked:

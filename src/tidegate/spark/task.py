@@ -86,14 +86,14 @@ def _this_run() -> TaskRun:
 class ForgetJob:
     """Run on every host when a job ends: its functions are closed in the workers this reaches, its local state goes."""
 
-    def __init__(self, local_root: str, job_id: str) -> None:
-        self.local_root, self.job_id = local_root, job_id
+    def __init__(self, local_root: str, local_name: str) -> None:
+        self.local_root, self.local_name = local_root, local_name
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[int]:
         for _ in rows:
             pass
-        close_job(self.job_id)
-        remove_job(self.local_root, self.job_id)
+        close_job(self.local_name)
+        remove_job(self.local_root, self.local_name)
         close_removed_stores()
         garbage.take_back()  # with what the job had cached
         yield 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
@@ -14,8 +16,9 @@ from tidegate.common.options import CACHE_SIZE
 from tidegate.state import keyed, ttl_states
 from tidegate.state.codecs import codec_for, expiry_of, list_codec_for
 from tidegate.state.compaction import Expired, merge_files
-from tidegate.state.context import NO_KEY, KeyContext
+from tidegate.state.context import FORKED, NO_KEY, KeyContext
 from tidegate.state.descriptors import StateDescriptor, expect_descriptor, schema_of
+from tidegate.state.forked import keep_for_ever, used_in_child
 from tidegate.state.key_types import key_identity
 from tidegate.state.keys import visible
 from tidegate.state.layout import EVENT, PROCESSING, STATE, TIMERS, state_name, timer_from_local
@@ -73,6 +76,7 @@ class KeyedBackend:
     """
 
     __slots__ = (
+        "__weakref__",
         "_begun",
         "_chunks",
         "_compressed",
@@ -143,6 +147,7 @@ class KeyedBackend:
         self.event_timers = TimerQueue(self, EVENT)
         self.processing_timers = TimerQueue(self, PROCESSING)
         self._detach()
+        _backends.add(self)
 
     # -- states --
 
@@ -328,9 +333,9 @@ class KeyedBackend:
                 merge_files(writer, self._files, merged, self.groups, drop_deletions=drop, expired=expired)
             return writer.finish(version=_merged_version(merged), groups=_hull(merged))
 
-    def end(self) -> None:
+    def end(self, *, failed: bool = False) -> None:
         """Close the round, whatever happened in it. What it did not write is forgotten."""
-        self._close_snapshot()
+        self._close_snapshot(hurry=failed)
         if self._held is None:
             self._forget()
 
@@ -338,6 +343,8 @@ class KeyedBackend:
 
     def refuse_access(self, where: str) -> TidegateError:
         """The error for an access to state, or to a timer, without a key."""
+        if self.context.key is FORKED:
+            return used_in_child(where)
         if self.context.key is not NO_KEY:
             return InternalError(
                 "A key in the engine's form can be hashed.", where=where, found=shown(self.context.key)
@@ -389,14 +396,34 @@ class KeyedBackend:
         self.get = self.get_long = self.get_many = self.scan = _outside_round
         self.max_key = 0
 
-    def _close_snapshot(self) -> None:
+    def leave_to_parent(self) -> None:
+        """This process is a child that was forked: whatever is open belongs to the parent, and every access raises."""
+        keep_for_ever(self._snapshot)
+        keep_for_ever(self._store)
+        self._snapshot = self._store = None
+        self._detach()
+        self.context.slot = FORKED
+        self.get = self.get_long = self.get_many = self.scan = _in_child
+
+    def _close_snapshot(self, *, hurry: bool = False) -> None:
         snapshot, self._snapshot = self._snapshot, None
         store, self._store = self._store, None
         self._detach()
         if snapshot is not None:
             snapshot.close()
         if store is not None:
-            store.release()
+            store.release(hurry=hurry)
+
+
+_backends: weakref.WeakSet[KeyedBackend] = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for backend in list(_backends):
+        backend.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def _hull(files: list[StateFile]) -> KeyGroupRange:
@@ -421,6 +448,10 @@ def _without(flat: list[Any], expired: Expired) -> list[Any]:
 
 def _outside_round(_: Any) -> Any:
     raise _no_round()
+
+
+def _in_child(_: Any) -> Any:
+    raise used_in_child("keyed state")
 
 
 def _no_round() -> InternalError:

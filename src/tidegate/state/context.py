@@ -12,11 +12,16 @@ class _NoKey:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __init__(self, name: str) -> None:
+        self._name = name
+
     def __repr__(self) -> str:
-        return "NO_KEY"
+        return self._name
 
 
-NO_KEY: Final = _NoKey()
+NO_KEY: Final = _NoKey("NO_KEY")
+FORKED: Final = _NoKey("FORKED")
+"""In a child that was forked while there was a key."""
 
 
 class Scoped(NamedTuple):

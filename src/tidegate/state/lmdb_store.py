@@ -13,6 +13,7 @@ import xxhash
 
 from tidegate.common.errors import StorageError
 from tidegate.common.options import MAP_SIZE
+from tidegate.state.forked import used_in_child
 from tidegate.state.layout import GROUP_BYTES, STATE, read_varint, timer_to_local, varint
 from tidegate.state.store import Batch
 
@@ -56,7 +57,7 @@ class LmdbStore:
     def close(self) -> None:
         self._env.close()
 
-    def release(self) -> None:
+    def release(self, *, hurry: bool = False) -> None:
         """It is shared."""
 
     def snapshot(self) -> LmdbSnapshot:
@@ -187,13 +188,16 @@ _open_lock = threading.Lock()
 
 
 def open_lmdb(path: str, map_size: int | None = None) -> LmdbStore:
-    """The store at a path, kept open in this process: LMDB must not be opened twice. A forked child opens its own."""
+    """The store at a path, kept open in this process: LMDB must not be opened twice. Nor in a forked child: it would have to close
+    the parent's first, and with it the parent's readers, in the memory that both see."""
     with _open_lock:
         pid, store = _open_stores.get(path, (0, None))
         if store is not None:
-            if pid == os.getpid() and store.is_current:
+            if pid != os.getpid():
+                raise used_in_child(path)
+            if store.is_current:
                 return store
-            store.close()  # in a forked child this lets go of the parent's handle and does not touch the store
+            store.close()
         store = LmdbStore(path, map_size)
         _open_stores[path] = (os.getpid(), store)
         return store

@@ -1,17 +1,29 @@
-"""Where local stores live: a root with space, a directory of this user and this boot, one path per subtask."""
+"""Where local stores live: a root with space, a directory of this user, host and boot, one path per subtask.
+
+``<root>/tidegate-local-<uid>/<host>.<boot>.<pids>/stores/<job>/<operator>/<subtask>``, and beside ``stores`` what drivers have on
+their host (``common/held_dir.py``). ``common/private_dirs.py`` finds the directory of the user. ``job`` names a job and its
+directory on storage (``local_name``): jobs of the same id with other directories are other jobs.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import shutil
+import socket
 import tempfile
 import time
 from urllib.parse import quote
 
 from tidegate.common.errors import ConfigurationError, StorageError
+from tidegate.common.ids import stable_hash
+from tidegate.common.private_dirs import existing_homes, opened_directory, private_home, remove_below
 
 SHARED_MEMORY = "/dev/shm"
 ENOUGH_FREE = 2 << 30
+_MARK, _STORES = "tidegate-local-state", "stores"
+_SHORT = 12
 
 
 def choose_root(configured: str | None = None) -> str:
@@ -52,32 +64,94 @@ def boot_id() -> str:
         return f"boot-{int(time.time() - time.monotonic()) // 60}"
 
 
-def store_path(root: str, job: str, operator: str, subtask: int) -> str:
-    """The directory of a subtask's store, made if missing, readable by this user only. Other boots' stores are removed."""
-    home = os.path.join(root, f"tidegate-{os.getuid()}")
-    path = os.path.join(home, boot_id(), quote(job, safe=""), quote(operator, safe=""), str(subtask))
+@functools.cache
+def host_id() -> str:
+    """Names this host among those that may share a file system. Copies of a machine have one machine id, and often two names."""
     try:
-        os.makedirs(home, mode=0o700, exist_ok=True)
-        if os.stat(home).st_uid != os.getuid():
-            raise PermissionError(f"{home} belongs to user {os.stat(home).st_uid}")
+        with open("/etc/machine-id") as file:
+            machine = file.read().strip()
+    except OSError:
+        machine = ""
+    return stable_hash(f"{machine} {socket.gethostname()}")[:_SHORT]
+
+
+def _pid_space() -> str:
+    """Stores are shared by processes that see each other: LMDB asks whether a reader's pid still lives."""
+    try:
+        return os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    except OSError:
+        return "0"
+
+
+def local_name(job_id: str, directory: str) -> str:
+    """What names a job on this host: its id is unique in its directory on storage, not beyond."""
+    return f"{job_id}-{stable_hash(directory)[:_SHORT]}"
+
+
+def host_dir(root: str) -> str:
+    """The directory of this user, host and boot, made if missing, readable by this user only. What this host has left at former
+    boots is removed."""
+    home = private_home(root)
+    name = _name()
+    path = os.path.join(home, name)
+    try:
+        os.makedirs(path, exist_ok=True)
+        with contextlib.suppress(FileExistsError), open(os.path.join(path, _MARK), "x") as file:
+            file.write(name)
+        _remove_other_boots(home)
+    except OSError as error:
+        raise _unusable(path, error) from error
+    return path
+
+
+def host_dirs(root: str) -> list[str]:
+    """Those that ``host_dir`` may have given. Nothing is made."""
+    return [os.path.join(home, _name()) for home in existing_homes(root)]
+
+
+def _name() -> str:
+    return f"{host_id()}.{boot_id()}.{_pid_space()}"
+
+
+def store_path(root: str, job: str, operator: str, subtask: int) -> str:
+    """The directory of a subtask's store, made if missing. ``job``: see ``local_name``."""
+    path = os.path.join(host_dir(root), _STORES, quote(job, safe=""), quote(operator, safe=""), str(subtask))
+    try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        raise StorageError(
-            "The directory of local state must be writable and belong to this user.",
-            where=home,
-            found=str(error),
-            cure="choose another directory for local state",
-        ) from error
-    _remove_other_boots(home)
+        raise _unusable(path, error) from error
     return path
+
+
+def _unusable(path: str, error: OSError) -> StorageError:
+    return StorageError(
+        "The directory of local state must be writable and belong to this user.",
+        where=path,
+        found=str(error),
+        cure="choose another directory for local state with tidegate.state.local-dir",
+    )
 
 
 def remove_job(root: str, job: str) -> None:
     """The job is over: its stores on this host go."""
-    shutil.rmtree(os.path.join(root, f"tidegate-{os.getuid()}", boot_id(), quote(job, safe="")), ignore_errors=True)
+    for home in existing_homes(root):
+        remove_below(home, _name(), _STORES, quote(job, safe=""))
 
 
 def _remove_other_boots(home: str) -> None:
+    """Only what this host has made: to others that share the file system its boots say nothing of theirs. What does not carry the
+    mark is not ours to delete, whatever its name."""
     for name in os.listdir(home):
-        if name != boot_id():
-            shutil.rmtree(os.path.join(home, name), ignore_errors=True)
+        host, _, rest = name.partition(".")
+        if host == host_id() and not rest.startswith(f"{boot_id()}.") and _is_marked(home, name):
+            remove_below(home, name)
+
+
+def _is_marked(home: str, name: str) -> bool:
+    try:
+        with opened_directory(home) as at, opened_directory(name, at) as place:
+            mark = os.open(_MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
+            with open(mark) as file:
+                return file.read() == name
+    except OSError:
+        return False

@@ -9,25 +9,34 @@ One column family: state entries under their canonical keys, whose first byte is
 tag. There is no log: a batch is in memory as a whole or not at all, and files are written in the order of batches, so what
 a killed process leaves is the store at an earlier tag.
 
+A child that user code forks may live longer than the round, and longer than this process. It lets go of the lock at once, and
+touches nothing else; RocksDB itself cannot be used in it (``forked.py``). In a child that executes another program all of it is
+closed.
+
 Files are merged by rounds that find many of them, and such a round waits for the end of it. Left to itself RocksDB would begin at
-every opening, and what takes longer than the round would be broken off and begun anew each time.
+every opening, and what takes longer than the round would be broken off and begun anew each time. The wait has a bound. A merge
+that is broken off by it is begun anew by the next round, which waits twice as long, so a long one ends at some time; beyond the
+longest wait files are left as they are, and reads look into more of them. A round that has failed does not wait.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
 import shutil
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import rocksdict
 
-from tidegate.common.errors import InternalError, StorageError
+from tidegate.common.errors import InternalError, StateAccessError, StorageError
+from tidegate.state.forked import CURE, RULE, keep_for_ever
 from tidegate.state.layout import GROUP_BYTES, STATE, timer_to_local
 from tidegate.state.rocksdb_options import MOST_RUNS, RocksdbOptions
 from tidegate.state.store import Batch
@@ -43,6 +52,8 @@ _PAUSE_S = 0.002
 _PATIENCE = 500
 """So many pauses: a second."""
 _WORTH_TELLING_S = 1.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 30, 240
+"""For merges, at the end of a round: less than half of what a round may take by default, which is as long as a checkpoint."""
 _LEVELS = 7
 _FEW_FILES = 32
 _NEVER = 1 << 30
@@ -61,6 +72,7 @@ class RocksdbStore:
         self._db: Any = None
         self._changed = self._merging = False
         self._views = 0
+        _stores.add(self)
 
     def snapshot(self) -> RocksdbSnapshot:
         with self._errors():
@@ -86,21 +98,29 @@ class RocksdbStore:
             db.write(write, _NO_LOG)
         return True
 
-    def release(self) -> None:
+    def release(self, *, hurry: bool = False) -> None:
         place, db, self._place, self._db = self._place, self._db, None, None
         if place is None:
             return
         try:
             if db is not None:
-                self._close(db, place.lasting)
+                self._close(db, place, hurry)
         except Exception as error:  # the round is over and right without it: who opens it next finds an earlier tag
             logger.warning("the local store %s was not written to its end: %s", self.path, error)
         finally:
             self._changed, self._merging, self._views = False, False, 0
             place.leave()
 
+    def leave_to_parent(self) -> None:
+        """This process is a child that was forked."""
+        place, db, self._place, self._db = self._place, self._db, None, None
+        keep_for_ever(db)
+        if place is not None:
+            place.leave_to_parent()
+
     def _opened(self) -> Any:
         if self._db is None:
+            _refuse_in_child(self.path)
             self._place = place = self._place or _Place.take(self.path)
             self._db = _open(place.directory, self._options)
             if _sorted_runs(self._db) >= MOST_RUNS:
@@ -123,13 +143,13 @@ class RocksdbStore:
             db.set_options({"disable_auto_compactions": "false"})
             self._merging = True
 
-    def _close(self, db: Any, lasting: bool) -> None:
+    def _close(self, db: Any, place: _Place, hurry: bool) -> None:
         try:
-            if lasting:
+            if place.lasting:
                 if self._changed:
                     db.flush()
-                if self._merging:
-                    _wait_for_merges(db)
+                if self._merging and not hurry:
+                    place.waited(_wait_for_merges(db, place.longest_wait()))
         finally:
             db.close()
 
@@ -140,7 +160,7 @@ class RocksdbStore:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except StorageError:
+        except (StorageError, StateAccessError):
             raise
         except Exception as error:  # RocksDB's own have no class
             raise StorageError(
@@ -227,10 +247,61 @@ class _Place:
             cure="stop the other job attempts on this host",
         )
 
+    def longest_wait(self) -> float:
+        """For merges: workers follow each other, so what the one before has learnt is beside the store."""
+        try:
+            with open(f"{self.directory}.wait") as file:
+                return float(file.read())
+        except (OSError, ValueError):
+            return _FIRST_WAIT_S
+
+    def waited(self, enough: bool) -> None:
+        path = f"{self.directory}.wait"
+        if enough:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            return
+        longest = min(2 * self.longest_wait(), _LONGEST_WAIT_S)
+        logger.warning(
+            "merging files of the local store %s was broken off: the next round waits up to %d s",
+            self.directory,
+            longest,
+        )
+        with open(path, "w") as file:
+            file.write(str(longest))
+
     def leave(self) -> None:
         if not self.lasting:
             shutil.rmtree(self.directory, ignore_errors=True)
+        fcntl.flock(self._lock, fcntl.LOCK_UN)  # whoever else has this file open: a child that native code has forked
         os.close(self._lock)
+
+    def leave_to_parent(self) -> None:
+        """The lock is held by whoever has this file open. Without this the directory would be taken as long as a child lives."""
+        os.close(self._lock)
+
+
+_stores: weakref.WeakSet[RocksdbStore] = weakref.WeakSet()
+_opened_in: int | None = None
+"""The process in which RocksDB has started its threads."""
+
+
+def _refuse_in_child(path: str) -> None:
+    global _opened_in
+    _opened_in = _opened_in or os.getpid()
+    if _opened_in != os.getpid():
+        found = (
+            f"process {os.getpid()}, forked from process {_opened_in}, which has opened RocksDB: it would wait for ever"
+        )
+        raise StateAccessError(RULE, where=path, found=found, cure=CURE)
+
+
+def _leave_all_to_parent() -> None:
+    for store in list(_stores):
+        store.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def open_rocksdb(path: str, options: RocksdbOptions) -> RocksdbStore:
@@ -269,11 +340,13 @@ def _sorted_runs(db: Any) -> int:
     return first + sum(map(bool, others))
 
 
-def _wait_for_merges(db: Any) -> None:
+def _wait_for_merges(db: Any, longest_s: float) -> bool:
     """Until none runs and there are few files. One that does not begin, because the disk is full or for reasons of RocksDB's own,
-    is not waited for."""
+    is not waited for. False: they still run after so long."""
     idle, begun = 0, time.monotonic()
     while idle < _PATIENCE:
+        if time.monotonic() - begun >= longest_s:
+            return False
         if _count(db, "rocksdb.num-running-compactions"):
             idle = 0
         elif _sorted_runs(db) < MOST_RUNS:
@@ -283,6 +356,7 @@ def _wait_for_merges(db: Any) -> None:
     waited = time.monotonic() - begun
     if waited > _WORTH_TELLING_S:
         logger.info("the round waited %.1f s for files of the local store %s to be merged", waited, db.path())
+    return True
 
 
 def _count(db: Any, name: str) -> int:

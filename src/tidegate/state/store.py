@@ -64,6 +64,7 @@ class LocalStore(Protocol):
         """Write batches and the new tag in one transaction. False, and nothing done, if the tag is not ``expected`` any more."""
         ...
 
-    def release(self) -> None:
-        """The round is over: another process may want the store. It can be used again all the same."""
+    def release(self, *, hurry: bool = False) -> None:
+        """The round is over: another process may want the store. It can be used again all the same. ``hurry``: the round has
+        failed, and nothing that can wait is waited for."""
         ...

@@ -13,7 +13,8 @@ import pytest
 from tidegate.common import faults
 from tidegate.common.errors import CorruptFileError, StorageError
 from tidegate.common.files import Files, verify_content
-from tidegate.common.spooled_files import KEPT_SIZE, SPOOL, SpooledFiles
+from tidegate.common.held_dir import HeldDirectory
+from tidegate.common.spooled_files import KEPT_SIZE, SpooledFiles
 
 PATIENCE_S = 60
 
@@ -160,14 +161,26 @@ def test_a_file_damaged_here_and_stored_is_read_there(spooled: SpooledFiles) -> 
     assert spooled.read(handle) == b"abc"
 
 
-def test_spools_of_drivers_before_go(tmp_path: Path) -> None:
-    old, own = (SpooledFiles(f"{tmp_path}/storage", f"{tmp_path}/job/{SPOOL}-{name}/0") for name in ("killed", "mine"))
-    handle, store = own.write("shared/b", b"b"), Files(f"{tmp_path}/job/operator")
-    old.write("shared/a", b"a")
-    store.write("0/data", b"")
+def spool_of_driver(parent: Path) -> SpooledFiles:
+    held = HeldDirectory(str(parent))
+    return SpooledFiles(f"{parent}/storage", held.path, held=held)
+
+
+def test_spools_of_dead_drivers_go_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+    """Also that of a driver that has taken over, when a fenced one that does not know yet comes to sweep."""
+    killed, live, own = (spool_of_driver(tmp_path) for _ in range(3))
+    killed.write("shared/a", b"a")
+    handle = live.write("shared/b", b"b")
+    left = killed._spool.root
+    del killed
     own.forget_others()
-    assert Files(f"{tmp_path}/job").list() == ["operator/0/data", f"{SPOOL}-mine/0/shared/b"]
-    assert own.read(handle) == b"b"
+    assert not Path(left).exists()
+    assert live.read(handle) == b"b"
+    own.forget_own()
+    assert not Path(own._spool.root).exists()
+    assert live.read(handle) == b"b"
+    assert pickle.loads(pickle.dumps(live)).forget_own() is None, "a task has no part in it"
+    assert live.read(handle) == b"b"
 
 
 def test_what_is_lost_is_never_taken_for_stored(spooled: SpooledFiles, storage: Files, here: Files) -> None:

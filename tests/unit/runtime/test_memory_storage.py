@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +13,20 @@ import pytest
 from small_jobs import SETTINGS, SmallJob
 
 from tidegate.checkpoint.history import read_history
-from tidegate.common.errors import CheckpointError, ConfigurationError
+from tidegate.common import faults
+from tidegate.common.errors import (
+    CheckpointError,
+    ConfigurationError,
+    JobCancelledError,
+    JobSuspendedError,
+    TidegateError,
+    UserCodeError,
+)
 from tidegate.common.files import Files
 from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, Transformation
 from tidegate.runtime import job_files
 from tidegate.runtime.master import JobMaster
+from tidegate.runtime.settings import JobSettings
 from tidegate.spark.session import check_settings
 from tidegate.testing.simulated_engine import SimulatedEngine
 
@@ -58,6 +70,118 @@ def test_a_job_restarts_from_memory_and_leaves_nothing(tmp_path: Path) -> None:
     assert len(master.view().attempts) == 2
     assert job.committed() == list(range(10))
     assert not os.path.exists(master.directory)
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "memory"
+    place.mkdir()
+    monkeypatch.setattr(job_files, "_SHARED_MEMORY", str(place))
+    return place
+
+
+def left_in(memory: Path) -> list[str]:
+    return [name for name in Files(str(memory)).list() if not name.endswith("tidegate-local-state")]
+
+
+def in_memory(job: SmallJob, **settings: Any) -> JobMaster:
+    program = job.program(**{STORAGE: "jobmanager", **settings})
+    own = ("execution.checkpointing.dir", "tidegate.job-id")
+    configuration = {key: value for key, value in program.configuration.items() if key not in own}
+    return JobMaster(Program("small", program.transformations, configuration), SimulatedEngine(1), local_root=job.local)
+
+
+@pytest.fixture
+def published() -> Iterator[list[Callable[[], object]]]:
+    """What happens when the first checkpoint is complete."""
+    acts: list[Callable[[], object]] = []
+
+    def hook(name: str, where: dict[str, Any]) -> None:
+        if name == "C6.published" and acts:
+            acts.pop()()
+
+    faults.install(hook)
+    yield acts
+    faults.install(None)
+
+
+MANY = range(3000)
+"""So many that a checkpoint comes before the last."""
+
+
+def test_a_failed_job_leaves_nothing_in_memory(
+    tmp_path: Path, memory: Path, published: list[Callable[[], object]]
+) -> None:
+    mark = tmp_path / "mark"
+    published.append(mark.touch)
+    master = in_memory(SmallJob(tmp_path, *MANY, function=lambda value: 1 // 0 if mark.exists() else value))
+    with pytest.raises(UserCodeError):
+        master.run()
+    assert not published and left_in(memory) == []
+    assert master.kept_checkpoint() is None, "nobody is told to restore what is gone"
+
+
+@pytest.mark.parametrize("retention", ["RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION"])
+def test_a_cancelled_job_leaves_nothing_in_memory(
+    tmp_path: Path, memory: Path, published: list[Callable[[], object]], retention: str
+) -> None:
+    settings = {"execution.checkpointing.externalized-checkpoint-retention": retention}
+    master = in_memory(SmallJob(tmp_path, *MANY), **settings)
+    published.append(master.cancel)
+    with pytest.raises(JobCancelledError):
+        master.run()
+    assert not published and left_in(memory) == []
+
+
+def test_a_job_that_is_refused_leaves_nothing_in_memory(tmp_path: Path, memory: Path) -> None:
+    with pytest.raises(TidegateError):
+        in_memory(SmallJob(tmp_path), **{"execution.state-recovery.path": f"{tmp_path}/missing"}).prepare()
+    assert left_in(memory) == []
+
+
+def test_an_interrupted_job_can_continue_from_memory(
+    tmp_path: Path, memory: Path, published: list[Callable[[], object]]
+) -> None:
+    master = in_memory(SmallJob(tmp_path, *MANY))
+    published.append(master.suspend)
+    with pytest.raises(JobSuspendedError):
+        master.run()
+    kept = master.kept_checkpoint()
+    assert kept is not None
+    in_memory(SmallJob(tmp_path / "another")).run()
+    assert master.kept_checkpoint() == kept, "the next driver has swept, and left it"
+    again = SmallJob(tmp_path, *MANY)
+    in_memory(again, **{"execution.state-recovery.path": kept}).run()
+    assert sorted(again.committed()) == list(MANY)
+
+
+_LEAVES = """
+import sys
+from tidegate.runtime import job_files
+from tidegate.runtime.settings import JobSettings
+job_files._SHARED_MEMORY = sys.argv[1]
+settings = JobSettings.of({"execution.checkpointing.storage": "jobmanager", "execution.checkpointing.interval": 10})
+made = job_files.job_files(settings, "job", sys.argv[1], one_host=True)
+made.files.write("chk-1/_metadata", b"")
+print(made.files.root, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_killed_driver_has_left_in_memory_goes_with_the_next_one(tmp_path: Path, memory: Path) -> None:
+    command = [sys.executable, "-c", _LEAVES, str(memory)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        directory = driver.stdout.readline().strip()
+        SmallJob(tmp_path / "first").directory.mkdir()
+        in_memory(SmallJob(tmp_path / "first")).run()
+        assert os.path.exists(f"{directory}/chk-1/_metadata"), "it lives"
+        driver.kill()
+    asked = JobSettings.of({"execution.state-recovery.path": f"file://{directory}/chk-1"})
+    job_files.job_files(asked, "job", str(tmp_path), one_host=True)
+    assert os.path.exists(f"{directory}/chk-1/_metadata"), "a job may be told to start from it"
+    job_files.job_files(JobSettings.of({}), "job", str(tmp_path), one_host=True)
+    assert left_in(memory) == []
 
 
 def test_more_state_than_may_be_kept_fails_the_checkpoint(tmp_path: Path) -> None:

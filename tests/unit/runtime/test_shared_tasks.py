@@ -75,7 +75,7 @@ class TaskEngine:
         pass
 
     def stop(self) -> None:
-        close_job(self._spec.settings.job_id)
+        close_job(self._spec.settings.local_name)
 
 
 class Counts(KeyedProcessFunction):

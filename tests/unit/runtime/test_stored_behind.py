@@ -12,7 +12,7 @@ import pytest
 from tidegate.checkpoint.history import CheckpointStatus, read_history
 from tidegate.checkpoint.locate import locate
 from tidegate.common import faults, spooled_files
-from tidegate.common.errors import ConfigurationError, TidegateError
+from tidegate.common.errors import ConfigurationError, FencedError, TidegateError
 from tidegate.common.files import Files
 from tidegate.common.spooled_files import SpooledFiles
 from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, SinkSpec, SourceSpec
@@ -48,7 +48,9 @@ class Elsewhere(SimulatedEngine):
     one_host = False
 
 
-def master(place: Path, engine: SimulatedEngine | None = None, *, ends: bool = True, **settings: Any) -> JobMaster:
+def master(
+    place: Path, engine: SimulatedEngine | None = None, *, ends: bool = True, local: str = "", **settings: Any
+) -> JobMaster:
     """Sums of numbers by their last digit."""
     numbers = ScriptedSource([[number % 10, number] for number in range(NUMBERS)], ends=ends)
     numbers.initial_limit = numbers.maximum_limit = 3
@@ -67,7 +69,9 @@ def master(place: Path, engine: SimulatedEngine | None = None, *, ends: bool = T
         "restart-strategy.type": "none",
     }
     program = Program("job", steps, {**defaults, **settings})
-    return JobMaster(program, engine or SimulatedEngine(1), local_root=f"{place}/local", liveness=lambda owner: False)
+    return JobMaster(
+        program, engine or SimulatedEngine(1), local_root=local or f"{place}/local", liveness=lambda owner: False
+    )
 
 
 def committed(place: Path) -> list[Any]:
@@ -103,6 +107,50 @@ def test_rounds_go_on_while_state_is_stored(tmp_path: Path) -> None:
     assert committed(tmp_path) == SUMS
 
 
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("upload", ["behind", "with-round"])
+def test_a_job_of_the_same_id_with_another_directory_is_another_job(tmp_path: Path, upload: str, backend: str) -> None:
+    """One starts, runs and ends while files of the other wait on the same host: it touches neither them nor its stores."""
+    other, begun = tmp_path / "other", threading.Event()
+    settings: dict[str, Any] = {"tidegate.state.upload": upload, "state.backend.type": backend}
+    settings["tidegate.state.cache-size"] = 0
+    one = master(tmp_path, **settings, **RARELY)
+
+    def hook(name: str, where: dict[str, Any]) -> None:
+        if name == "C3.acks-in" and len(one.statistics()) >= 10 and not begun.is_set():
+            begun.set()
+            master(other, local=f"{tmp_path}/local", **settings, **RARELY).run()
+
+    faults.install(hook)
+    one.run()
+    assert begun.is_set() and committed(other) == SUMS
+    assert committed(tmp_path) == SUMS
+    assert (len(one.view().attempts), one.view().totals.rebuilds) == (1, 0)
+
+
+def test_a_fenced_driver_leaves_the_spool_of_the_driver_that_has_taken_over(tmp_path: Path) -> None:
+    """It was about to sweep when it lost its lease, and does so while files of the other wait."""
+    first, swept = master(tmp_path, ends=False, **BEHIND, **RARELY), threading.Event()
+    second: list[JobMaster] = []
+
+    def hook(name: str, where: dict[str, Any]) -> None:
+        if name != "C3.acks-in":
+            return
+        if not second and len(first.statistics()) >= 10:
+            second.append(master(tmp_path, **BEHIND, **RARELY))
+            second[0].run()
+        elif second and len(second[0].statistics()) >= 10 and not swept.is_set():
+            swept.set()
+            first._job.files.forget_others()
+
+    faults.install(hook)
+    with pytest.raises(FencedError):
+        first.run()
+    assert swept.is_set() and len(second[0].view().attempts) == 1
+    assert committed(tmp_path) == SUMS
+    assert list((tmp_path / "local").rglob("*.seg")) == []
+
+
 def test_only_what_checkpoints_refer_to_is_stored(tmp_path: Path) -> None:
     written: list[str] = []
     faults.install(lambda name, where: written.append(where["path"]) if is_stored(name, where, tmp_path) else None)
@@ -112,7 +160,7 @@ def test_only_what_checkpoints_refer_to_is_stored(tmp_path: Path) -> None:
     assert committed(tmp_path) == SUMS
     left = Files(f"{tmp_path}/checkpoints/job").list()
     assert [path for path in left if path.startswith("shared/")] == []
-    assert Files(f"{tmp_path}/local").list() == []
+    assert [path.rpartition("/")[2] for path in Files(f"{tmp_path}/local").list()] == ["tidegate-local-state"]
 
 
 def test_storage_that_fails_is_a_failed_checkpoint_and_the_next_stores_it(tmp_path: Path) -> None:

@@ -69,6 +69,84 @@ def test_a_killed_process_leaves_the_store_at_an_earlier_tag_and_no_lock(tmp_pat
     assert sorted(name for name in os.listdir(tmp_path) if name.isdigit()) == ["0"]
 
 
+LEAVES_A_CHILD = """
+import os, signal, sys
+from tidegate.state.rocksdb_options import RocksdbOptions
+from tidegate.state.rocksdb_store import RocksdbStore
+from tidegate.testing.store_contract import state_batch
+store = RocksdbStore(sys.argv[1], RocksdbOptions())
+assert store.apply("", [state_batch((b"\\x00\\x00a", b"1"))], "one")
+store._db.flush()
+child = os.fork()
+if child == 0:
+    os.close(1)
+    signal.pause()
+print(child, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_the_child_of_a_killed_process_does_not_hold_the_store(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LEAVES_A_CHILD, str(tmp_path)], stdout=subprocess.PIPE, check=False)
+    child = int(done.stdout)
+    try:
+        os.kill(child, 0)  # it lives
+        store = store_at(tmp_path)
+        assert (tag_of(store), read_all(store.snapshot(), b"")) == ("one", dict([ENTRY]))
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("where", ["the same store", "another"])
+def test_a_forked_child_is_refused_instead_of_waiting_for_ever(tmp_path: Path, where: str) -> None:
+    store = store_at(tmp_path / "store")
+    assert store.apply("", [state_batch(ENTRY)], "one")
+    if where == "another":
+        store.release()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover - the child
+        signal.alarm(60)  # the end of one that waits
+        try:
+            (store if where == "the same store" else store_at(tmp_path / "another")).snapshot()
+        except BaseException as error:
+            os.write(writing, f"{type(error).__name__}: {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading) as told:
+        text = told.read()
+    assert os.waitpid(child, 0)[1] == 0
+    assert text.startswith("StateAccessError: State and timers can be used only by the process that runs the operator.")
+    assert f"process {child}, forked from process {os.getpid()}, which has opened RocksDB" in text
+    assert "multiprocessing.get_context('spawn')" in text
+    assert (tag_of(store), read_all(store.snapshot(), b"")) == ("one", dict([ENTRY]))
+
+
+FINALIZED_CHILD = """
+import os, sys
+from tidegate.state.rocksdb_options import RocksdbOptions
+from tidegate.state.rocksdb_store import RocksdbStore
+from tidegate.testing.store_contract import read_all, state_batch
+store = RocksdbStore(sys.argv[1], RocksdbOptions())
+assert store.apply("", [state_batch((b"\\x00\\x00a", b"1"))], "one")  # in memory alone: closing it would write
+child = os.fork()
+if child == 0:
+    import signal
+    signal.alarm(60)
+    sys.exit(0)  # the interpreter takes everything down
+assert os.waitpid(child, 0)[1] == 0
+assert store.apply("one", [state_batch((b"\\x00\\x00b", b"2"))], "two")
+assert len(read_all(store.snapshot(), b"")) == 2
+store.release()
+"""
+
+
+def test_a_child_that_ends_as_a_program_does_not_close_the_store(tmp_path: Path) -> None:
+    assert subprocess.run([sys.executable, "-c", FINALIZED_CHILD, str(tmp_path)], check=False).returncode == 0
+    assert tag_of(store_at(tmp_path)) == "two"
+
+
 def test_who_finds_it_in_use_takes_another_and_leaves_nothing(tmp_path: Path) -> None:
     first, second = store_at(tmp_path), store_at(tmp_path)
     assert first.apply("", [state_batch(ENTRY)], "one")
@@ -242,6 +320,47 @@ def test_a_merge_that_does_not_begin_is_not_waited_for(tmp_path: Path, monkeypat
     assert store.apply("", [state_batch(ENTRY)], "one")
     store.release()
     assert tag_of(store) == "one"
+
+
+class Passing:
+    """A clock that only waiting moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_merge_that_does_not_end_is_waited_for_up_to_a_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Twice as long each time, so that a long one ends at some time; whichever process has the store."""
+    monkeypatch.setattr(rocksdb_store, "time", clock := Passing())
+    monkeypatch.setattr(rocksdb_store, "_PAUSE_S", 1.0)
+    running = [1]
+    real = rocksdb_store._count
+    monkeypatch.setattr(rocksdb_store, "_count", lambda db, name: running[0] if "running" in name else real(db, name))
+
+    def waited(*, hurry: bool = False) -> float:
+        store = store_at(tmp_path)
+        before = clock.now
+        assert store.apply(tag_of(store), [state_batch(ENTRY)], f"at {before}", wipe=True)
+        store.release(hurry=hurry)
+        assert tag_of(store) == f"at {before}", "it is closed in order all the same"
+        store.release(hurry=True)
+        return clock.now - before
+
+    assert [waited() for _ in range(5)] == [30, 60, 120, 240, 240]
+    assert "was broken off: the next round waits up to 60 s" in caplog.text
+    assert waited(hurry=True) == 0, "a round that has failed waits for none"
+    running[0] = 0
+    assert waited() == 0
+    running[0] = 1
+    assert waited() == 30, "the last one has ended"
 
 
 def test_a_wipe_leaves_no_file(tmp_path: Path) -> None:

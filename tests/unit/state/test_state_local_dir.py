@@ -33,10 +33,12 @@ def test_without_shared_memory_the_temporary_directory_is_taken(monkeypatch: pyt
     assert local_dir.choose_root() == "/the/temporary/one"
 
 
-def test_a_store_has_a_private_directory_of_this_boot(tmp_path: Path) -> None:
+def test_a_store_has_a_private_directory_of_this_host_and_boot(tmp_path: Path) -> None:
     path = local_dir.store_path(str(tmp_path), "job/1", "op", 3)
-    home = tmp_path / f"tidegate-{os.getuid()}"
-    assert path == str(home / local_dir.boot_id() / "job%2F1" / "op" / "3")
+    home = tmp_path / f"tidegate-local-{os.getuid()}"
+    [place] = os.listdir(home)
+    assert place.startswith(f"{local_dir.host_id()}.{local_dir.boot_id()}.")
+    assert path == str(home / place / "stores" / "job%2F1" / "op" / "3")
     assert os.path.isdir(path)
     assert home.stat().st_mode & 0o777 == 0o700
 
@@ -49,19 +51,62 @@ def test_stores_of_other_boots_are_removed(tmp_path: Path, monkeypatch: pytest.M
     assert (os.path.exists(first), os.path.exists(second)) == (False, True)
 
 
+def test_another_host_that_shares_the_directory_keeps_its_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = local_dir.store_path(str(tmp_path), "job", "op", 0)
+    monkeypatch.setattr(local_dir, "host_id", lambda: "another")
+    monkeypatch.setattr(local_dir, "boot_id", lambda: "with-a-boot-of-its-own")
+    ours = local_dir.store_path(str(tmp_path), "job", "op", 0)
+    local_dir.remove_job(str(tmp_path), "job")
+    assert (os.path.exists(theirs), os.path.exists(ours)) == (True, False)
+
+
+def test_processes_that_do_not_see_each_other_share_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two containers of a host, with one directory: their boot is one, and each may live."""
+    theirs = local_dir.store_path(str(tmp_path), "job", "op", 0)
+    monkeypatch.setattr(local_dir, "_pid_space", lambda: "another")
+    ours = local_dir.store_path(str(tmp_path), "job", "op", 0)
+    assert ours != theirs and os.path.exists(theirs)
+
+
+@pytest.mark.parametrize("mark", [None, "", "of something else", "a link"])
+def test_what_does_not_carry_the_mark_is_not_removed(tmp_path: Path, mark: str | None) -> None:
+    """Whatever its name says."""
+    place = Path(local_dir.host_dir(str(tmp_path)))
+    old = place.parent / f"{local_dir.host_id()}.old-boot.1"
+    old.mkdir()
+    if mark == "a link":
+        (tmp_path / "mark").write_text(old.name)
+        (old / local_dir._MARK).symlink_to(tmp_path / "mark")
+    elif mark is not None:
+        (old / local_dir._MARK).write_text(mark)
+    (place.parent / "what a user has put here").mkdir()
+    local_dir.host_dir(str(tmp_path))
+    assert sorted(os.listdir(place.parent)) == sorted([place.name, old.name, "what a user has put here"])
+
+
+def test_jobs_of_one_id_with_other_directories_have_other_names() -> None:
+    assert local_dir.local_name("job", "s3://a/b") == local_dir.local_name("job", "s3://a/b")
+    assert local_dir.local_name("job", "s3://a/b") != local_dir.local_name("job", "s3://a/c")
+
+
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match=r"The directory of local state must be writable and belong to this user\."):
         local_dir.store_path(str(tmp_path / "file"), "job", "op", 0)
 
 
-def test_a_directory_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    local_dir.store_path(str(tmp_path), "job", "op", 0)
-    real = os.getuid()
-    os.rename(tmp_path / f"tidegate-{real}", tmp_path / f"tidegate-{real + 1}")
-    monkeypatch.setattr(os, "getuid", lambda: real + 1)
-    with pytest.raises(StorageError, match=f"belongs to user {real}"):
+def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What somebody else means is a matter of the owner alone: the name is right."""
+    theirs = local_dir.store_path(str(tmp_path), "job", "op", 0)
+    real = os.geteuid()
+    os.rename(tmp_path / f"tidegate-local-{real}", tmp_path / f"tidegate-local-{real + 1}")
+    monkeypatch.setattr(os, "geteuid", lambda: real + 1)
+    with pytest.raises(ConfigurationError, match=f"it belongs to user {real}"):  # nor is what this process can make
         local_dir.store_path(str(tmp_path), "job", "op", 0)
+    assert os.listdir(tmp_path) == [f"tidegate-local-{real + 1}"]
+    assert os.path.exists(theirs.replace(f"tidegate-local-{real}", f"tidegate-local-{real + 1}"))
 
 
 @pytest.mark.parametrize("below", ["", "/deeper/still"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.common.errors import ConfigurationError, StorageError
+from tidegate.common.errors import ConfigurationError, StateAccessError, StorageError
 from tidegate.common.options import STATE_BACKEND
 from tidegate.state.lmdb_store import LmdbStore, close_removed_stores, open_lmdb
 from tidegate.state.store import LocalStore
@@ -74,20 +74,23 @@ def test_a_store_removed_and_made_anew_is_opened_again(tmp_path: Path) -> None:
     assert second.snapshot().tag == ""
 
 
-def test_a_forked_child_opens_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_open_it_and_leaves_its_readers_alone(tmp_path: Path) -> None:
     store = open_lmdb(str(tmp_path))
     assert store.apply("", [state_batch((b"\x00\x00a", b"1"))], "one")
+    snapshot = store.snapshot()
+    readers = store._env.readers()
     pid = os.fork()
     if pid == 0:  # pragma: no cover - the child
         try:
-            child = open_lmdb(str(tmp_path))
-            good = child is not store and child.apply("one", [state_batch((b"\x00\x00b", b"2"))], "two")
-            os._exit(0 if good else 1)
+            open_lmdb(str(tmp_path))
+            os._exit(1)
+        except StateAccessError:
+            os._exit(0)
         except BaseException:
             os._exit(2)
     assert os.waitpid(pid, 0)[1] == 0
-    snapshot = store.snapshot()
-    assert (snapshot.tag, len(read_all(snapshot, b""))) == ("two", 2)
+    assert store._env.readers() == readers
+    assert (snapshot.tag, len(read_all(snapshot, b""))) == ("one", 1)
 
 
 KILLED = """

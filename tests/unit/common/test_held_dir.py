@@ -1,0 +1,81 @@
+"""Directories of one process: nobody removes one that is in use, and somebody removes one that is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidegate.common import held_dir
+from tidegate.common.errors import StorageError
+from tidegate.common.held_dir import HeldDirectory, sweep
+
+_HOLD_AND_WAIT = """
+import sys
+from tidegate.common.held_dir import HeldDirectory
+held = HeldDirectory(sys.argv[1])
+print(held.path, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_sweep_takes_what_a_killed_process_has_left_and_no_more(tmp_path: Path) -> None:
+    own, released = HeldDirectory(str(tmp_path)), HeldDirectory(str(tmp_path))
+    command = [sys.executable, "-c", _HOLD_AND_WAIT, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        theirs = other.stdout.readline().strip()
+        released.remove()
+        sweep(str(tmp_path))
+        assert (os.path.exists(own.path), os.path.exists(theirs), os.path.exists(released.path)) == (True, True, False)
+        other.kill()
+        other.wait()
+        sweep(str(tmp_path))
+        assert (os.path.exists(own.path), os.path.exists(theirs)) == (True, False)
+    own.remove()
+    own.remove()
+    assert os.listdir(tmp_path) == []
+    sweep(f"{tmp_path}/missing")
+
+
+def test_what_is_kept_or_asked_for_is_not_swept(tmp_path: Path) -> None:
+    kept, asked, left = (HeldDirectory(str(tmp_path)) for _ in range(3))
+    paths = [each.path for each in (kept, asked, left)]
+    kept.keep()
+    del asked, left
+    sweep(str(tmp_path), but=f"{paths[1]}/chk-3")
+    assert [os.path.exists(path) for path in paths] == [True, True, False]
+
+
+def test_a_sweep_between_making_and_locking_costs_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweeper locks and removes the directory before its owner comes to lock it."""
+    real, swept = held_dir._hold, []
+
+    def after_a_sweep(place: str) -> int | None:
+        monkeypatch.setattr(held_dir, "_hold", real)
+        swept.append(place)
+        sweep(str(tmp_path))
+        return real(place)
+
+    monkeypatch.setattr(held_dir, "_hold", after_a_sweep)
+    held = HeldDirectory(str(tmp_path))
+    assert os.path.isdir(held.path) and not held.path.startswith(swept[0])
+    sweep(str(tmp_path))
+    assert os.path.isdir(held.path)
+
+
+def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="must be writable and support file locks") as caught:
+        HeldDirectory(f"{tmp_path}/file")
+    assert caught.value.where == f"{tmp_path}/file"
+    assert caught.value.cure == "choose another directory with tidegate.state.local-dir"
+
+
+def test_a_sweep_leaves_what_is_no_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    sweep(str(tmp_path))
+    assert os.listdir(tmp_path) == ["file"]
