@@ -33,6 +33,12 @@ class TidegateError(PortableError):
             self.args = (self._message(),)
         return self
 
+    def with_cure(self, cure: str) -> Self:
+        """This error, with another cure."""
+        self.cure = cure
+        self.args = (self._message(),)
+        return self
+
     def within(self, where: str) -> Self:
         """This error, with the place that its own is in."""
         self.where = f"{where}, {self.where}" if self.where else where

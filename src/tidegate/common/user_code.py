@@ -39,6 +39,12 @@ def user_line(error: BaseException) -> str | None:
     return None
 
 
+def users_line(error: BaseException) -> str | None:
+    """As ``user_line``; None if no frame is the user's own."""
+    line = user_line(error)
+    return line if line is not None and is_the_users(line.rpartition(":")[0]) else None
+
+
 def calling_line() -> str | None:
     """``file:line`` of whoever called into Tidegate; None if nobody outside of it did."""
     frame: FrameType | None = sys._getframe(1)

@@ -38,6 +38,7 @@ class JobSettings:
     """The checkpoint whose records in flight are dropped if it is restored; below 0: none."""
     force_unaligned: bool
     start_anew: bool
+    restart_covers_start: bool
     restore_previous: bool
     required_guarantee: str | None
     lease_timeout_ms: int
@@ -106,6 +107,7 @@ class JobSettings:
             ignored_in_flight_of=get(options.IGNORED_IN_FLIGHT),
             force_unaligned=get(options.FORCE_UNALIGNED),
             start_anew=get(options.START_ANEW),
+            restart_covers_start=get(options.RESTART_COVERS_START),
             restore_previous=get(options.RESTORE_PREVIOUS),
             required_guarantee=get(options.REQUIRE),
             lease_timeout_ms=get(options.LEASE_TIMEOUT),
