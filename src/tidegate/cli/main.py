@@ -33,6 +33,7 @@ from tidegate.common.options import (
     SPELLINGS,
     TARGET,
 )
+from tidegate.common.signals import heed_sigterm
 
 app = typer.Typer(
     name="tidegate",
@@ -231,6 +232,7 @@ def _is_switch(key: str) -> bool:
 
 def main() -> None:
     """The entry point ``tidegate``."""
+    heed_sigterm()
     if _COMPLETE in os.environ:
         completion_init()
     elif (answer := instead_of(sys.argv[1:])) is not None:
