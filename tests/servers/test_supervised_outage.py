@@ -63,7 +63,8 @@ def test_driver_killed_while_its_database_is_away_continues_when_the_database_is
     try:
         eventually(lambda: rows(postgresql), "rows are committed")
         first = eventually(lambda: latest("RUNNING"), "the job is registered")
-        postgresql.stop()
+        os.kill(first.owner.pid, signal.SIGSTOP)  # it does not see the database go
+        postgresql.kill()
         os.kill(first.owner.pid, signal.SIGKILL)
         again = eventually(lambda: latest("RESTARTING"), "the new driver waits for the database")
         assert again.owner.pid != first.owner.pid and again.job_id == first.job_id

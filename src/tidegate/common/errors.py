@@ -33,9 +33,9 @@ class TidegateError(PortableError):
             self.args = (self._message(),)
         return self
 
-    def with_cure(self, cure: str) -> Self:
-        """This error, with another cure."""
-        self.cure = cure
+    def having(self, *, found: str | None = None, cure: str | None = None) -> Self:
+        """This error, with another ``found`` or another cure."""
+        self.found, self.cure = found or self.found, cure or self.cure
         self.args = (self._message(),)
         return self
 

@@ -214,6 +214,8 @@ class JobMaster:
         """The job has ended."""
         if isinstance(command, Stopping):
             return command.succeed(self.status)
+        if self.status is JobStatus.CANCELED:
+            return command.fail(JobCancelledError("The job was cancelled", found="it takes no commands any more"))
         command.fail(CheckpointError("A job that has ended takes no commands.", found=f"it is {self.status.name}"))
 
     def _become(self, status: JobStatus) -> bool:
@@ -349,7 +351,7 @@ class JobMaster:
             delay = None
         if delay is not None and self._same_failures.is_final(times):
             if isinstance(error, TidegateError):
-                error.with_cure(self._cure_of_repeated(error, times))
+                error.having(cure=self._cure_of_repeated(error, times))
             delay = None
         return delay, times
 
