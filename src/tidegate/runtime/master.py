@@ -466,7 +466,7 @@ class JobMaster:
             attempt = (
                 f"attempt {times} of {self._same_failures.limit}"
                 if times
-                else "an outage, which the strategy rides out"
+                else "tried again as the restart strategy says"
             )
             text = "job %s: same failure as before, %s; restart in %d ms: %s"
             log.warning(text, self.job_id, attempt, delay_ms, str(error).partition("\n")[0])
