@@ -40,7 +40,7 @@ class StartedJob:
         self._done = threading.Event()
         try:
             master.prepare()
-        except TidegateError as error:
+        except Exception as error:
             if not master.waits_for(error):
                 raise
         self._thread = threading.Thread(target=self._run, name=f"tidegate-{master.job_id}", daemon=True)

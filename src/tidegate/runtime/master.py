@@ -46,7 +46,7 @@ from tidegate.runtime.lanes import ThreadedLanes
 from tidegate.runtime.life_cycle import Checked, FinishedBefore, Restored
 from tidegate.runtime.prometheus import PrometheusServer
 from tidegate.runtime.rehearsal import Rehearsal
-from tidegate.runtime.restart import SameFailures
+from tidegate.runtime.restart import SameFailures, is_outage
 from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.restoring import Restoring, Submission
 from tidegate.runtime.settings import JobSettings
@@ -261,9 +261,9 @@ class JobMaster:
 
     def waits_for(self, error: Exception) -> bool:
         """Whether ``run`` tries the start again that has failed so: another system is away, and the restart strategy covers it."""
-        covered = self._settings.restart_covers_start and isinstance(error, TidegateError) and error.restart_helps
-        self._not_started = error if covered else None
-        return covered
+        helps = error.restart_helps if isinstance(error, TidegateError) else is_outage(error)
+        self._not_started = error if helps and self._settings.restart_covers_start else None
+        return self._not_started is not None
 
     def _prepare_at_last(self) -> None:
         """As the restart strategy says, if it covers the start."""
@@ -277,7 +277,7 @@ class JobMaster:
                 self._restart(failed, delay, times)
             try:
                 return self.prepare()
-            except TidegateError as error:
+            except Exception as error:
                 if not self.waits_for(error):
                     raise
                 failed = error

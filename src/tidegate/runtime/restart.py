@@ -198,7 +198,7 @@ _WRONG_PATHS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirec
 def _identity(failure: Exception, rounds: int) -> tuple[str, ...] | None:
     """None: the failure does not count."""
     kind = type(failure).__name__
-    if _is_outage(failure):
+    if is_outage(failure):
         return None
     if isinstance(failure, UserCodeError):
         return kind, failure.where or "", _without_addresses(failure.found or "")
@@ -211,7 +211,7 @@ def _identity(failure: Exception, rounds: int) -> tuple[str, ...] | None:
     return None if line is None else (kind, line, _without_addresses(str(failure)))
 
 
-def _is_outage(failure: Exception) -> bool:
+def is_outage(failure: Exception) -> bool:
     """Whether another system did not answer, by the error or by what it was raised from."""
     causes = [cause for cause, _ in with_causes(failure) if not isinstance(cause, TidegateError)]
     names = [kind.__name__ for cause in causes for kind in type(cause).__mro__]

@@ -289,7 +289,7 @@ class AwaySink(LedgerSink):
 
     away = 0
 
-    def __init__(self, path: str, error: type[TidegateError] = ServiceError) -> None:
+    def __init__(self, path: str, error: type[Exception] = ServiceError) -> None:
         super().__init__(path)
         self._error = error
 
@@ -299,7 +299,7 @@ class AwaySink(LedgerSink):
             raise self._error("the database does not answer")
 
 
-def away_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: int, error: type[TidegateError]) -> SmallJob:
+def away_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: int, error: type[Exception]) -> SmallJob:
     monkeypatch.setattr(AwaySink, "away", away)
     return SmallJob(tmp_path, sink=AwaySink(f"{tmp_path}/ledger", error))
 
@@ -312,10 +312,11 @@ COVERED = {
 }
 
 
+@pytest.mark.parametrize("error", [ServiceError, ConnectionRefusedError])
 def test_start_while_a_system_is_away_is_tried_again_where_the_strategy_covers_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    job = away_job(tmp_path, monkeypatch, 6, ServiceError)
+    job = away_job(tmp_path, monkeypatch, 6, error)
     started = StartedJob(JobMaster(job.program(**COVERED), SimulatedEngine(seed=1), local_root=job.local), [])
     started.result(60)
     assert AwaySink.away == 0
