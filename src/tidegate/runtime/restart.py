@@ -155,7 +155,7 @@ class SameFailures:
         self.limit = limit
         self._checkpoints = 0
         self._counts: dict[tuple[str, ...], int] = {}
-        self._last = ""
+        self._last: tuple[str, ...] = ()
 
     @staticmethod
     def of(configuration: Mapping[str, Any], strategy: RestartStrategy) -> SameFailures:
@@ -178,7 +178,7 @@ class SameFailures:
 
     def repeats(self, failure: Exception) -> bool:
         """Whether the failure before this one was the same, so that its traceback is in the log already."""
-        before, self._last = self._last, _without_addresses(f"{type(failure).__name__}: {failure}")
+        before, self._last = self._last, _what_failed(failure)
         return before == self._last
 
 
@@ -197,18 +197,25 @@ _WRONG_PATHS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirec
 
 def _identity(failure: Exception, rounds: int) -> tuple[str, ...] | None:
     """None: the failure does not count."""
-    kind = type(failure).__name__
     if is_outage(failure):
         return None
+    if isinstance(failure, RoundError):
+        counts = rounds == 0 and not _OUTAGE.search((failure.found or "").partition(":")[0])
+    elif isinstance(failure, TidegateError):
+        counts = isinstance(failure, UserCodeError)
+    else:
+        counts = users_line(failure) is not None  # a source's enumerator runs on the driver
+    return _what_failed(failure) if counts else None
+
+
+def _what_failed(failure: Exception) -> tuple[str, ...]:
+    """The same for the same failure, in any attempt."""
+    kind = type(failure).__name__
     if isinstance(failure, UserCodeError):
-        return kind, failure.where or "", _without_addresses(failure.found or "")
-    if isinstance(failure, RoundError) and rounds == 0:
-        found = failure.found or ""  # names hosts, tasks and stages by numbers that change
-        return None if _OUTAGE.search(found.partition(":")[0]) else (kind, failure.rule, _NUMBER.sub("#", found))
-    line = (
-        None if isinstance(failure, TidegateError) else users_line(failure)
-    )  # a source's enumerator runs on the driver
-    return None if line is None else (kind, line, _without_addresses(str(failure)))
+        return kind, failure.where or "", _ADDRESS.sub("0x", failure.found or "")
+    if isinstance(failure, TidegateError):  # names rounds, checkpoints, hosts and tasks by numbers that change
+        return kind, failure.rule, _NUMBER.sub("#", failure.found or "")
+    return kind, users_line(failure) or "", _ADDRESS.sub("0x", str(failure))
 
 
 def is_outage(failure: Exception) -> bool:
@@ -218,10 +225,6 @@ def is_outage(failure: Exception) -> bool:
     return any(isinstance(cause, OSError) and not isinstance(cause, _WRONG_PATHS) for cause in causes) or any(
         map(_OUTAGE.search, names)
     )
-
-
-def _without_addresses(text: str) -> str:
-    return _ADDRESS.sub("0x", text)
 
 
 def from_configuration(configuration: Mapping[str, Any], checkpointing_enabled: bool) -> RestartStrategy:
