@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from job_tools import check_message
+from pyspark import TaskContext
 
 from tidegate.common import WatermarkStrategy
-from tidegate.common.errors import JobFailedError, RoundError, UserCodeError
+from tidegate.common.errors import ConfigurationError, JobFailedError, RoundError, UserCodeError
 from tidegate.common.portable_errors import RemoteTraceback
 from tidegate.datastream import MapFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
@@ -185,3 +186,56 @@ def test_the_command_line_shows_the_message_and_with_v_the_traceback(tmp_path: P
     assert 'return parse(text)["id"]' not in plain.stderr and "json/decoder.py" not in plain.stderr
     assert 'return parse(text)["id"]' in verbose.stderr and "json/decoder.py" in verbose.stderr
     assert "The above exception was the direct cause" in verbose.stderr
+
+
+# -- errors that no restart cures ----------------------------------------------------------------------------------------------
+
+
+def _arrive(error: Exception) -> Any:
+    if TaskContext.get() is not None:
+        raise error
+    return NotThere(error)
+
+
+class NotThere(MapFunction):
+    """A function that cannot be loaded in a worker, so that its task ends before it can acknowledge anything."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __reduce__(self) -> Any:
+        return _arrive, (self.error,)
+
+    def map(self, value: Any) -> Any:
+        return value
+
+
+FOR_EVER = {
+    "execution.checkpointing.interval": "1 s",
+    "restart-strategy.type": "exponential-delay",
+    "restart-strategy.exponential-delay.initial-backoff": "1 ms",
+    "restart-strategy.exponential-delay.max-backoff": "1 ms",
+}
+
+
+def test_configuration_error_that_ends_a_task_ends_the_job(make_env: Any, caplog: pytest.LogCaptureFixture) -> None:
+    env = make_env(FOR_EVER)
+    error = ConfigurationError("a name node must be named", where="hdfs:///", found="none", cure="set HADOOP_CONF_DIR")
+    env.from_collection([1]).map(NotThere(error)).add_sink(lambda v: None)
+    failed = failure_of(env).__cause__
+    assert type(failed) is ConfigurationError and str(failed) == str(error)
+    assert not [record for record in caplog.records if "restart in" in record.getMessage()]
+
+
+def test_first_round_that_never_succeeds_ends_the_job_with_the_cure(
+    make_env: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = make_env(FOR_EVER)
+    missing = ModuleNotFoundError("No module named 'of_this_host_only'")
+    env.from_collection([1]).map(NotThere(missing)).add_sink(lambda v: None)
+    failed = failure_of(env).__cause__
+    assert isinstance(failed, RoundError)
+    check_message(failed, rule="A Spark job failed", where="round", found="No module named 'of_this_host_only'")
+    assert failed.cure is not None and "ship it with python.files" in failed.cure and "3 times" in failed.cure
+    restarts = [record.getMessage() for record in caplog.records if "restart in" in record.getMessage()]
+    assert len(restarts) == 2 and "same failure as before, attempt 2 of 3" in restarts[1]

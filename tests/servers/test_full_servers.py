@@ -22,9 +22,10 @@ from test_sql_crashes import commit_until_done
 from tidegate.checkpoint.history import CheckpointStatus, read_history
 from tidegate.common import Encoder
 from tidegate.common.clock import ManualClock
-from tidegate.common.errors import RetryableCommitError, ServiceError
+from tidegate.common.errors import CheckpointError, RetryableCommitError, ServiceError
 from tidegate.common.files import Files
 from tidegate.connectors.file_sink import FileSink
+from tidegate.connectors.paths import SINK
 from tidegate.connectors.redis_sink import RedisSink
 from tidegate.connectors.rolling import RollingPolicy
 from tidegate.datastream.connectors.postgresql import Table
@@ -223,3 +224,26 @@ def test_the_disk_of_a_file_sink_is_full(tmp_path: Path, policy: str) -> None:
         assert seen == sorted(seen), "what was visible has gone"
         assert sorted(int(line[:3]) for line in visible()) == list(range(100))
         assert (out / "b" / "_SUCCESS").exists() and not list(out.rglob(".*"))
+
+
+def test_full_disk_is_reported_with_sink_path_cause_and_cure(tmp_path: Path) -> None:
+    with small_disk(4) as disk:
+        out = disk.directory / "out"
+        sink = FileSink.for_row_format(str(out), Encoder.simple_string_encoder()).build()
+        source = ScriptedSource([f"{n:03d}" + "x" * 99_997 for n in range(10)])
+        reading = Transformation(1, "source", SourceSpec(source), uid="source")
+        writing = Transformation(2, "daily files", SinkSpec(sink), (Input(1),), uid="sink")
+        settings = {
+            "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+            "execution.checkpointing.interval": 10,
+            "restart-strategy.type": "none",
+        }
+        disk.fill(leave=1 << 14)
+        program = Program("full", (reading, writing), settings)
+        with pytest.raises(CheckpointError) as caught:
+            JobMaster(program, SimulatedEngine(seed=1), local_root=str(tmp_path / "local")).run()
+    told = str(caught.value)
+    assert f"sink 'daily files': StorageError: {SINK[0].upper()}{SINK[1:]} must be able to " in told
+    assert f"where: {out}/" in told and "found: ENOSPC: No space left on device" in told
+    assert "cure: free some space, or choose another directory" in told
+    assert "contextlib" not in told

@@ -226,7 +226,9 @@ class CheckpointCoordinator:
         pending.over = True
         self._pending.pop(pending.checkpoint_id, None)
         self._trigger.ended(self._now())
-        self._log(pending.checkpoint_id, "aborted: %s: %s", reason.text, message, level=logging.WARNING)
+        # Why a round failed is in the log at the restart that follows, or in the job's error.
+        told = message.partition("\n")[0] if reason is CheckpointFailureReason.ROUND_FAILED else message
+        self._log(pending.checkpoint_id, "aborted: %s: %s", reason.text, told, level=logging.WARNING)
         self.history.remember(self._entry(pending, CheckpointStatus.FAILED, reason=reason.name, message=message))
         faults.point("C2.aborted", checkpoint_id=pending.checkpoint_id)
         self._failures.failed(pending.checkpoint_id, reason, message)

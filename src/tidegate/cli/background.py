@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
+from types import FrameType
 from typing import NoReturn
 
 import typer
@@ -29,6 +31,7 @@ def start(options: list[str], *, json: bool) -> None:
     launch = new_token()
     log = log_file(launch)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    before = signal.signal(signal.SIGTERM, _told_to_end)
     try:
         driver = subprocess.Popen(
             driver_command(options),
@@ -38,19 +41,24 @@ def start(options: list[str], *, json: bool) -> None:
             start_new_session=True,
             env={**os.environ, VARIABLE: launch},
         )
+        try:
+            job = _running(driver, launch)
+        except (KeyboardInterrupt, SystemExit) as ending:
+            driver.terminate()
+            raise type(ending)(*(ending.args or ("interrupted: the driver was told to end",))) from None
     finally:
+        signal.signal(signal.SIGTERM, before)
         os.close(out)
-    try:
-        job = _running(driver, launch)
-    except KeyboardInterrupt:
-        driver.terminate()
-        raise KeyboardInterrupt("interrupted: the driver was told to end") from None
     if job is None:
         _fail(told_error(launch) or log.read_text(errors="replace")[-_TAIL:], driver.returncode, json=json)
     if json:
         return print_json({"job_id": job.job_id, "state": job.state, "pid": job.owner.pid, "log": str(log)})
     typer.echo(f"job '{job.name}' is {job.state} in process {job.owner.pid}, its output goes to {log}", err=True)
     typer.echo(job.job_id)
+
+
+def _told_to_end(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _fail(text: str, returncode: int, *, json: bool) -> NoReturn:

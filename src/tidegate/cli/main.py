@@ -14,7 +14,8 @@ from typer.completion import completion_init, get_completion_script  # type: ign
 import tidegate
 from tidegate.cli import background, debug, dev, jobs, kafka, state, telling
 from tidegate.cli.ahead import spark_ahead
-from tidegate.cli.outcome import Json, Verbose, command, outcomes_at_the_end, print_json
+from tidegate.cli.flink_options import instead_of
+from tidegate.cli.outcome import ExitCode, Json, Verbose, command, outcomes_at_the_end, print_json
 from tidegate.cli.script import run_script
 from tidegate.cli.supervising import MOST_RESTARTS, Supervisor
 from tidegate.common.errors import ConfigurationError, ProgramError
@@ -33,6 +34,7 @@ from tidegate.common.options import (
     SPELLINGS,
     TARGET,
 )
+from tidegate.common.signals import heed_sigterm
 
 app = typer.Typer(
     name="tidegate",
@@ -237,8 +239,12 @@ def _is_switch(key: str) -> bool:
 
 def main() -> None:
     """The entry point ``tidegate``."""
+    heed_sigterm()
     if _COMPLETE in os.environ:
         completion_init()
+    elif (answer := instead_of(sys.argv[1:])) is not None:
+        typer.echo(answer, err=True)
+        sys.exit(ExitCode.USAGE)
     app(prog_name="tidegate")
 
 

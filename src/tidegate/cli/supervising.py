@@ -17,7 +17,7 @@ import typer
 
 from tidegate.cli.background import driver_command
 from tidegate.common.ids import new_token
-from tidegate.common.options import JOB_ID
+from tidegate.common.options import JOB_ID, RESTART_COVERS_START
 from tidegate.control.launch import VARIABLE, jobs_of
 from tidegate.control.registry import JobRecord
 
@@ -25,6 +25,8 @@ MOST_RESTARTS = 10
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _LONG_LIFE_S = 300.0
 """A driver that lived so long before it died was well: counting begins anew."""
+_WAITS = f"-D{RESTART_COVERS_START.key}=true"
+"""A driver that is started again survives what its restart strategy would have survived, had it not died."""
 _REQUESTS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
@@ -34,15 +36,17 @@ class Supervisor:
     def __init__(self, options: list[str], most: int, pause: Callable[[float], None] = time.sleep) -> None:
         self._options, self._most, self._pause = options, most, pause
         self._launch = os.environ.get(VARIABLE) or new_token()
-        self._stopped = False
+        self._stopped = self._passed_on = False
+        self._driver: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
         """The exit code of the last driver."""
-        resume: list[str] = []
-        restarts = 0
+        job_id: list[str] = []
+        starts = restarts = 0
         while True:
             began = time.monotonic()
-            driver, code = self._one_life([*resume, *self._options])
+            driver, code = self._one_life([*job_id, *([_WAITS] if starts else []), *self._options])
+            starts += 1
             if code >= 0:
                 return code
             restarts = 0 if time.monotonic() - began > _LONG_LIFE_S else restarts
@@ -55,7 +59,7 @@ class Supervisor:
             pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (restarts - 1))
             typer.echo(f"{died}; it is started again in {pause:.0f} s ({restarts} of {self._most})", err=True)
             self._pause(pause)
-            resume = [f"-D{JOB_ID.key}={jobs[0].job_id}"] if jobs else resume
+            job_id = [f"-D{JOB_ID.key}={jobs[0].job_id}"] if jobs else job_id
 
     def _why_not_again(self, number: int, jobs: list[JobRecord], restarts: int) -> str | None:
         if self._stopped or number in _REQUESTS:
@@ -72,18 +76,24 @@ class Supervisor:
 
     def _one_life(self, options: list[str]) -> tuple[int, int]:
         """Pid and exit code, negative if a signal ended it."""
-        driver = subprocess.Popen(driver_command(options), env={**os.environ, VARIABLE: self._launch})
-        with self._passing_on(driver):
-            return driver.pid, driver.wait()
+        with self._passing_on():
+            self._driver = subprocess.Popen(driver_command(options), env={**os.environ, VARIABLE: self._launch})
+            if self._stopped and not self._passed_on:  # there was no driver yet
+                self._driver.terminate()
+            try:
+                return self._driver.pid, self._driver.wait()
+            finally:
+                self._driver = None
 
     @contextmanager
-    def _passing_on(self, driver: subprocess.Popen[bytes]) -> Iterator[None]:
+    def _passing_on(self) -> Iterator[None]:
         """SIGTERM is meant for the driver. SIGINT of a terminal has reached it already."""
 
         def pass_on(number: int, frame: object) -> None:
             self._stopped = True
-            if number != signal.SIGINT:
-                driver.send_signal(number)
+            if number != signal.SIGINT and self._driver is not None:
+                self._passed_on = True
+                self._driver.send_signal(number)
 
         before = {number: signal.signal(number, pass_on) for number in _REQUESTS}
         try:

@@ -33,6 +33,12 @@ class TidegateError(PortableError):
             self.args = (self._message(),)
         return self
 
+    def having(self, *, found: str | None = None, cure: str | None = None) -> Self:
+        """This error, with another ``found`` or another cure."""
+        self.found, self.cure = found or self.found, cure or self.cure
+        self.args = (self._message(),)
+        return self
+
     def within(self, where: str) -> Self:
         """This error, with the place that its own is in."""
         self.where = f"{where}, {self.where}" if self.where else where

@@ -557,6 +557,21 @@ EXPONENTIAL_ATTEMPTS = _option(
     "Restarts before the job fails.",
     check=_at_least(0),
 )
+SAME_FAILURE_LIMIT = _option(
+    "tidegate.restart.same-failure-limit",
+    INT,
+    None,
+    "The job fails when the same failure of user code has come this often with no completed checkpoint in between: the same "
+    "operator, line, record and error. Outages of other systems do not count. Not set: 3, or one more than the failures that a "
+    "configured restart strategy tolerates. 0: no limit.",
+)
+RESTART_COVERS_START = _option(
+    "tidegate.restart.covers-start",
+    BOOL,
+    False,
+    "The restart strategy also covers the start of the job: while a broker, a database or storage does not answer, the start is "
+    "tried again. Off: the start fails at once. `tidegate run --supervise` sets it when it starts a driver again.",
+)
 
 # -- Tidegate's own ---------------------------------------------------------------------------------
 

@@ -30,13 +30,21 @@ def is_the_users(file: str) -> bool:
 
 
 def user_line(error: BaseException) -> str | None:
-    """``file:line in function``: the last frame of the user's code, else of a library that was called right from the loop."""
+    """``file:line in function``: the last frame of the user's code, else of a library in which the error was raised. A library
+    that has only passed on an error of ours (``contextlib``) is not named."""
     frames = [(tb.tb_frame.f_code, tb.tb_lineno) for tb in _walk(error.__traceback__)]
-    outside = [frame for frame in frames if not is_ours(frame[0].co_filename)]
-    users = [frame for frame in outside if is_the_users(frame[0].co_filename)]
-    for code, line in (users or outside)[-1:]:
+    users = [frame for frame in frames if is_the_users(frame[0].co_filename)]
+    for code, line in (users or frames)[-1:]:
+        if is_ours(code.co_filename):
+            break
         return f"{code.co_filename}:{line} in {code.co_name}"
     return None
+
+
+def users_line(error: BaseException) -> str | None:
+    """As ``user_line``; None if no frame is the user's own."""
+    line = user_line(error)
+    return line if line is not None and is_the_users(line.rpartition(":")[0]) else None
 
 
 def calling_line() -> str | None:

@@ -10,7 +10,14 @@ from typing import Any
 
 import msgspec
 
-from tidegate.common.errors import ConfigurationError, NoTargetError, RefusedError, TidegateError
+from tidegate.common.errors import (
+    ConfigurationError,
+    JobCancelledError,
+    JobSuspendedError,
+    NoTargetError,
+    RefusedError,
+    TidegateError,
+)
 from tidegate.common.ids import new_token
 from tidegate.common.job_status import JobStatus
 from tidegate.control.messages import Code, Operation, OperationStatus, Problem
@@ -70,6 +77,8 @@ def problem_of(error: BaseException, *, ended: bool = False) -> Problem:
         code = Code.NO_TARGET
     elif isinstance(error, RefusedError | ConfigurationError):
         code = Code.REFUSED
+    elif isinstance(error, JobCancelledError | JobSuspendedError):
+        code = Code.ENDED
     else:
         code = Code.ENDED if ended else Code.FAILED
     return Problem(code, str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}")

@@ -11,11 +11,18 @@ from typing import Any
 from tidegate.common.errors import TidegateError
 from tidegate.common.job_client import RunningJob
 from tidegate.common.job_execution_result import JobExecutionResult
+from tidegate.common.signals import end_after, end_at_once
 
 log = logging.getLogger(__name__)
 
-_DEFAULTS: dict[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+_DEFAULTS: dict[int, tuple[Any, ...]] = {
+    signal.SIGINT: (signal.default_int_handler,),
+    signal.SIGTERM: (signal.SIG_DFL, end_at_once),
+}
 """Handlers we may stand in for. One of the user's own stays, and so does a signal that is ignored."""
+START_S, END_S = 10.0, 60.0
+"""How long after a SIGTERM a job may take to start, and then to end in order. A system that does not answer, Spark that does not
+start or a function that hangs could take for ever. Past that the process ends as by a kill, by which nothing is lost."""
 
 
 class Interruption:
@@ -25,23 +32,25 @@ class Interruption:
     else raises in the waiting thread (a notebook, a handler of the user's) counts as the first signal.
 
     While the job is being started a signal waits: the lease is claimed and what was restored is committed there, and code that
-    was left at any line could not say what it holds.
+    was left at any line could not say what it holds. Nobody sends a second SIGTERM, so after the first the time is limited.
     """
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
         self._received: int | None = None
         self._waiting = False
+        self._limit: threading.Timer | None = None
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
-            for number, default in _DEFAULTS.items():
-                if signal.getsignal(number) == default:
+            for number, defaults in _DEFAULTS.items():
+                if signal.getsignal(number) in defaults:
                     self._before[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._restore()
+        self._end_within(None)
         if self._received is not None and (error is None or isinstance(error, Exception)):
             raise _ending(self._received) from error  # it came before or behind the wait
 
@@ -54,6 +63,7 @@ class Interruption:
             return job.result()
         except (KeyboardInterrupt, SystemExit) as ending:
             self._waiting = False
+            self._end_within(END_S)
             raise _after(job, ending) from None
         finally:
             self._waiting = False
@@ -63,6 +73,14 @@ class Interruption:
         self._received = number
         if self._waiting:
             raise _ending(number)
+        self._end_within(START_S)
+
+    def _end_within(self, seconds: float | None) -> None:
+        """After a SIGTERM. None: it has ended."""
+        if self._limit is not None:
+            self._limit.cancel()
+        if seconds is not None and self._received == signal.SIGTERM:
+            self._limit = end_after(seconds, self._received)
 
     def _restore(self) -> None:
         while self._before:

@@ -29,6 +29,7 @@ from tidegate.operators.rewrites import rewrite
 from tidegate.operators.rewrites.rewrite import Call, Emit, Owner, Rewrites, WholeBatch
 from tidegate.state.context import NO_KEY
 from tidegate.state.key_types import key_identity
+from tidegate.state.keys import visible
 
 _MOST_NESTED = 40
 """Operators behind each other in one loop. What comes behind them is a loop of its own: the text is written by recursion."""
@@ -365,6 +366,8 @@ class LoopSource:
                 if owner is None:
                     break
                 record = reprlib_repr(self._found(owner.variable, tb.tb_frame.f_locals))
+                if self._variant.keyed:
+                    record += f"; key {reprlib_repr(visible(tb.tb_frame.f_locals['tg_k']))}"
                 return owner.where, record, owner.place, owner.added
             tb = tb.tb_next
         return "the chain", None, None, None

@@ -94,6 +94,7 @@ class Attempt:
             None if restored.coordinator is None else restored.coordinator.history,
             recorder,
             clock,
+            stop,
         )
         self._sources: dict[int, SourcePlan] | None = None  # planned, and not yet run
         self._timer: Timer | None = None
@@ -124,7 +125,7 @@ class Attempt:
             raise instead from error
         finally:
             self._be_woken(None)
-            self._checkpoints.close()
+            self._checkpoints.close(self._stop.error().rule if self._stop.asked.is_set() else "the attempt has ended")
             unanswered = self._savepoints.close()
             if unanswered is not None:
                 self._inbox.post(unanswered)

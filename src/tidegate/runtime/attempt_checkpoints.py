@@ -270,11 +270,11 @@ class AttemptCheckpoints:
         if self._coordinator is not None:
             self._coordinator.write_history()
 
-    def close(self) -> None:
+    def close(self, why: str) -> None:
         """The attempt has ended: whoever waits for a checkpoint waits in vain."""
         for timer in self._watched.values():
             timer.cancel()
-        self._requests.refuse("the attempt has ended")
+        self._requests.refuse(why)
 
     def _give_up(self, checkpoint_id: int, why: str) -> None:
         self.aborted.append(checkpoint_id)

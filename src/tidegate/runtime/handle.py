@@ -28,8 +28,9 @@ from tidegate.runtime.view import JobView
 
 
 class StartedJob:
-    """Starts the job at once. The checks of ``JobMaster.prepare`` run in the caller's thread, so their errors surface there. Behind
-    them, and before the job runs, whoever shows it is told: what it says of the start comes before all that the job says."""
+    """Starts the job at once. The checks of ``JobMaster.prepare`` run in the caller's thread, so their errors surface there, except
+    an outage that the restart strategy covers. After the checks, and before the job runs, whoever shows it is told: what it says
+    of the start comes before all that the job says."""
 
     def __init__(self, master: JobMaster, listeners: list[Listener]) -> None:
         self._master, self._listeners = master, listeners
@@ -37,7 +38,11 @@ class StartedJob:
         self._failure: TidegateError | None = None
         self._seconds = 0.0
         self._done = threading.Event()
-        master.prepare()
+        try:
+            master.prepare()
+        except Exception as error:
+            if not master.waits_for(error):
+                raise
         self._thread = threading.Thread(target=self._run, name=f"tidegate-{master.job_id}", daemon=True)
         if master.program.told is not None:
             master.program.told(self)

@@ -13,6 +13,7 @@ from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.owner import is_alive
 from tidegate.checkpoint.savepoint import Ending
+from tidegate.common import options
 from tidegate.common.clock import Clock, SystemClock
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.errors import (
@@ -23,12 +24,15 @@ from tidegate.common.errors import (
     JobSuspendedError,
     LeaseError,
     RoundError,
+    TidegateError,
+    UserCodeError,
 )
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
 from tidegate.common.pickling import allow_stored
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import Program
+from tidegate.operators.blame import SEE_CAUSE
 from tidegate.operators.level import JobSpec, job_spec
 from tidegate.operators.settings import Settings
 from tidegate.runtime.attempt import Attempt
@@ -43,6 +47,7 @@ from tidegate.runtime.lanes import ThreadedLanes
 from tidegate.runtime.life_cycle import Checked, FinishedBefore, Restored
 from tidegate.runtime.prometheus import PrometheusServer
 from tidegate.runtime.rehearsal import Rehearsal
+from tidegate.runtime.restart import SameFailures, is_outage
 from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.restoring import Restoring, Submission
 from tidegate.runtime.settings import JobSettings
@@ -85,6 +90,7 @@ class JobMaster:
         self.status = JobStatus.CREATED
         self._status_lock = threading.Lock()
         self._restarts = restart_strategy(program.configuration, settings.checkpoints is not None)
+        self._same_failures = SameFailures.of(program.configuration, self._restarts)
         # Without checkpoints a run leaves nothing and restores nothing of its own: a directory and names no other run has,
         # so that its end can delete them whatever else has been done under the same job id.
         run_id = self.job_id if settings.checkpoints is not None else f"{self.job_id}-{new_token()}"
@@ -118,6 +124,7 @@ class JobMaster:
         self._attempt: Attempt | None = None
         self._spec: JobSpec | None = None
         self._current: Checked | Restored | FinishedBefore | None = None
+        self._not_started: Exception | None = None
         self._first = True  # nothing was taken over yet by this run
         self._round = 0
         self._savepoint: str | None = None  # the job has ended with it
@@ -209,6 +216,8 @@ class JobMaster:
         """The job has ended."""
         if isinstance(command, Stopping):
             return command.succeed(self.status)
+        if self.status is JobStatus.CANCELED:
+            return command.fail(JobCancelledError("The job was cancelled", found="it takes no commands any more"))
         command.fail(CheckpointError("A job that has ended takes no commands.", found=f"it is {self.status.name}"))
 
     def _become(self, status: JobStatus) -> bool:
@@ -253,11 +262,34 @@ class JobMaster:
             self._quietly("delete state files that wait on this host", self._job.files.forget_own)
             raise
 
+    def waits_for(self, error: Exception) -> bool:
+        """Whether ``run`` tries the start again that has failed so: another system is away, and the restart strategy covers it."""
+        helps = error.restart_helps if isinstance(error, TidegateError) else is_outage(error)
+        self._not_started = error if helps and self._settings.restart_covers_start else None
+        return self._not_started is not None
+
+    def _prepare_at_last(self) -> None:
+        """As the restart strategy says, if it covers the start."""
+        failed, self._not_started = self._not_started, None
+        while True:
+            if failed is not None:
+                self._recorder.attempt_ended(failed)
+                delay, times = self._delay_after(failed)
+                if delay is None:
+                    raise failed
+                self._restart(failed, delay, times)
+            try:
+                return self.prepare()
+            except Exception as error:
+                if not self.waits_for(error):
+                    raise
+                failed = error
+
     def run(self) -> None:
         """All attempts of the job. Returns when it is finished (or was, in an earlier run); raises otherwise."""
         try:
-            if self._current is None:
-                self.prepare()
+            if self._current is None or self._not_started is not None:
+                self._prepare_at_last()
             with self._shown_to_prometheus():
                 self._run_attempts()
             self._end(JobStatus.FINISHED, AttemptStatus.FINISHED)
@@ -308,10 +340,35 @@ class JobMaster:
                 self._recorder.attempt_ended(error)
                 self._stop_if_fenced()
                 self._quietly("keep the round that failed", self._keep_failed_round)
-                delay = self._restarts.next_delay_ms(error, self._clock.now_ms())
-                if delay is None or not getattr(error, "restart_helps", True):
+                delay, times = self._delay_after(error)
+                if delay is None:
                     raise
-                self._restart(error, delay)
+                self._restart(error, delay, times)
+
+    def _delay_after(self, error: Exception) -> tuple[int | None, int]:
+        """How long to wait before the restart, None: there is none; and how often this failure has come, if it counts."""
+        totals = self._recorder.view(self.status).totals
+        times = self._same_failures.add(error, checkpoints=totals.checkpoints, rounds=totals.rounds)
+        delay = self._restarts.next_delay_ms(error, self._clock.now_ms())
+        if not getattr(error, "restart_helps", True):
+            delay = None
+        if delay is not None and self._same_failures.is_final(times):
+            if isinstance(error, TidegateError):
+                error.having(cure=self._cure_of_repeated(error, times))
+            delay = None
+        return delay, times
+
+    def _cure_of_repeated(self, error: TidegateError, times: int) -> str:
+        key = options.SAME_FAILURE_LIMIT.key
+        if not isinstance(error, UserCodeError):
+            cure = error.cure or "see the cause"
+            return f"{cure}. No round has succeeded, and this error came {times} times: the job gives up ({key})"
+        look = f"tidegate debug {self.job_id} shows record, key and state. " if self._settings.checkpoint_dir else ""
+        cured = "" if error.cure in (None, SEE_CAUSE) else f"; {error.cure}"
+        return (
+            f"{look}Correct the function, then start the program again{cured}. The failure came {times} times with no completed "
+            f"checkpoint in between, so another restart would not help ({key})"
+        )
 
     def _start(self) -> Checked | Restored | FinishedBefore:
         current = self._current = self._restoring.start(first=self._first)
@@ -394,15 +451,9 @@ class JobMaster:
         if fenced is not None:
             raise fenced
 
-    def _restart(self, error: Exception, delay_ms: int) -> None:
+    def _restart(self, error: Exception, delay_ms: int, times: int) -> None:
         self._become(JobStatus.RESTARTING)
-        log.warning(
-            "job %s: restart in %d ms from the latest checkpoint, after: %s",
-            self.job_id,
-            delay_ms,
-            error,
-            exc_info=error,  # with the traceback of the user's code, which came with the ack
-        )
+        self._say_restart(error, delay_ms, times)
         self._clock.wait(self._stop.asked, delay_ms / 1000)
         if self._stop.asked.is_set():  # the attempt still holds its lease: the end applies retention and aborts output
             stopped = self._stop.error()
@@ -412,6 +463,24 @@ class JobMaster:
         current, self._current = self._current, None
         if current is not None:
             self._quietly("release the lease", lambda: current.end(AttemptStatus.RUNNING))
+
+    def _say_restart(self, error: Exception, delay_ms: int, times: int) -> None:
+        if self._same_failures.repeats(error):
+            attempt = (
+                f"attempt {times} of {self._same_failures.limit}"
+                if times
+                else "tried again as the restart strategy says"
+            )
+            text = "job %s: same failure as before, %s; restart in %d ms: %s"
+            log.warning(text, self.job_id, attempt, delay_ms, str(error).partition("\n")[0])
+            return
+        log.warning(
+            "job %s: restart in %d ms from the latest checkpoint, after: %s",
+            self.job_id,
+            delay_ms,
+            error,
+            exc_info=error,  # with the traceback of the user's code, which came with the ack
+        )
 
     def _owes_output(self) -> bool:
         """A complete checkpoint is committed in part, so the job ends as failed: cancelled, it might delete the checkpoint,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tidegate.common import options
-from tidegate.common.errors import ConfigurationError, TidegateError
+from tidegate.common.errors import ConfigurationError, RoundError, TidegateError, UserCodeError
+from tidegate.common.portable_errors import with_causes
+from tidegate.common.user_code import users_line
 
 PREFIX = "restart-strategy."
 UNLIMITED: int = options.EXPONENTIAL_ATTEMPTS.default
@@ -18,7 +21,12 @@ N = TypeVar("N", int, float)
 
 
 class RestartStrategy(ABC):
-    """Asked once for each failure of the job, in order. Keeps count over the life of the driver, not beyond."""
+    """Asked once for each failure of the job, in order. Keeps count over the life of the driver, not beyond.
+
+    ``tolerates``: the number of failures that the user has named; 0 if the strategy has no such number.
+    """
+
+    tolerates = 0
 
     def next_delay_ms(self, failure: BaseException, now_ms: float) -> int | None:
         """How long to wait before the restart; None: do not restart, the job has failed.
@@ -53,6 +61,7 @@ class FixedDelayRestart(RestartStrategy):
     ) -> None:
         self._attempts = _at_least("fixed-delay.attempts", attempts, 0)
         self._delay_ms = _at_least("fixed-delay.delay", delay_ms, 0)
+        self.tolerates = _named(attempts)
         self._used = 0
 
     def _delay(self, now_ms: float) -> int | None:
@@ -85,6 +94,7 @@ class ExponentialDelayRestart(RestartStrategy):
         self._threshold = _at_least("exponential-delay.reset-backoff-threshold", reset_threshold_ms, 1)
         self._jitter = _between("exponential-delay.jitter-factor", jitter, 0, 1)
         self._attempts = _at_least("exponential-delay.attempts-before-reset-backoff", attempts, 1)
+        self.tolerates = _named(attempts)
         self._uniform = uniform
         self._used = 0
         self._current: float = self._initial
@@ -117,7 +127,7 @@ class FailureRateRestart(RestartStrategy):
         interval_ms: int = options.RATE_INTERVAL.default,
         delay_ms: int = options.RATE_DELAY.default,
     ) -> None:
-        self._maximum = _at_least("failure-rate.max-failures-per-interval", max_failures, 1)
+        self._maximum = self.tolerates = _at_least("failure-rate.max-failures-per-interval", max_failures, 1)
         self._interval = _at_least("failure-rate.failure-rate-interval", interval_ms, 1)
         self._delay_ms = _at_least("failure-rate.delay", delay_ms, 0)
         self._failures: deque[float] = deque()
@@ -131,6 +141,90 @@ class FailureRateRestart(RestartStrategy):
     def __str__(self) -> str:
         seen = len(self._failures)
         return f"failure rate, {seen} failures within {self._interval} ms, {self._maximum} tolerated"
+
+
+class SameFailures:
+    """Counts failures that a restart has not changed: the same error at the same place, and no checkpoint completed in between.
+
+    Two kinds count: a failure of user code, and an error of Spark or its workers while no round has ever succeeded. An outage of
+    another system does not count, and neither does an error that hides one: the restart strategy is there to survive outages.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """``limit`` of 0 or less: there is none."""
+        self.limit = limit
+        self._checkpoints = 0
+        self._counts: dict[tuple[str, ...], int] = {}
+        self._last: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(configuration: Mapping[str, Any], strategy: RestartStrategy) -> SameFailures:
+        limit = configuration.get(options.SAME_FAILURE_LIMIT.key)
+        return SameFailures(max(_FEW, strategy.tolerates + 1) if limit is None else limit)
+
+    def add(self, failure: Exception, *, checkpoints: int, rounds: int) -> int:
+        """How often this failure has come by now; 0: it does not count. ``checkpoints``: completed since the driver's start.
+        ``rounds``: accepted since then."""
+        if checkpoints != self._checkpoints or len(self._counts) >= _MOST_KEPT:
+            self._checkpoints, self._counts = checkpoints, {}
+        identity = _identity(failure, rounds) if self.limit > 0 else None
+        if identity is None:
+            return 0
+        self._counts[identity] = self._counts.get(identity, 0) + 1
+        return self._counts[identity]
+
+    def is_final(self, times: int) -> bool:
+        return 0 < self.limit <= times
+
+    def repeats(self, failure: Exception) -> bool:
+        """Whether the failure before this one was the same, so that its traceback is in the log already."""
+        before, self._last = self._last, _what_failed(failure)
+        return before == self._last
+
+
+_FEW = 3
+_MOST_KEPT = 100
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+_NUMBER = re.compile(r"\d+")
+_OUTAGE = re.compile(
+    r"connect|timeout|timedout|unavailable|network|http|operationalerror|interfaceerror|rpcerror|kafka|clienterror|throttl"
+    r"|toomanyrequests|serviceerror|storageerror",
+    re.IGNORECASE,
+)
+"""In the names of exceptions: many clients of databases and services raise errors that are no OSError."""
+_WRONG_PATHS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
+
+
+def _identity(failure: Exception, rounds: int) -> tuple[str, ...] | None:
+    """None: the failure does not count."""
+    if is_outage(failure):
+        return None
+    if isinstance(failure, RoundError):
+        counts = rounds == 0 and not _OUTAGE.search((failure.found or "").partition(":")[0])
+    elif isinstance(failure, TidegateError):
+        counts = isinstance(failure, UserCodeError)
+    else:
+        counts = users_line(failure) is not None  # a source's enumerator runs on the driver
+    return _what_failed(failure) if counts else None
+
+
+def _what_failed(failure: Exception) -> tuple[str, ...]:
+    """The same for the same failure, in any attempt."""
+    kind = type(failure).__name__
+    if isinstance(failure, UserCodeError):
+        return kind, failure.where or "", _ADDRESS.sub("0x", failure.found or "")
+    if isinstance(failure, TidegateError):  # names rounds, checkpoints, hosts and tasks by numbers that change
+        return kind, failure.rule, _NUMBER.sub("#", failure.found or "")
+    return kind, users_line(failure) or "", _ADDRESS.sub("0x", str(failure))
+
+
+def is_outage(failure: Exception) -> bool:
+    """Whether another system did not answer, by the error or by what it was raised from."""
+    causes = [cause for cause, _ in with_causes(failure) if not isinstance(cause, TidegateError)]
+    names = [kind.__name__ for cause in causes for kind in type(cause).__mro__]
+    return any(isinstance(cause, OSError) and not isinstance(cause, _WRONG_PATHS) for cause in causes) or any(
+        map(_OUTAGE.search, names)
+    )
 
 
 def from_configuration(configuration: Mapping[str, Any], checkpointing_enabled: bool) -> RestartStrategy:
@@ -184,6 +278,11 @@ _OPTIONS: dict[str, tuple[Callable[..., RestartStrategy], dict[str, str]]] = {
         {"max_failures": "max-failures-per-interval", "interval_ms": "failure-rate-interval", "delay_ms": "delay"},
     ),
 }
+
+
+def _named(attempts: int) -> int:
+    """Flink's way to say "for ever" is the greatest int."""
+    return attempts if attempts < UNLIMITED else 0
 
 
 def _at_least(key: str, value: N, minimum: float) -> N:

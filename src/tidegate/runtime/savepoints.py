@@ -45,6 +45,7 @@ from tidegate.runtime.commands import CancelWithSavepoint, LastSavepoint, Savepo
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.savepoint_lane import SavepointEnded, SavepointLane
+from tidegate.runtime.stop import Stop
 from tidegate.runtime.view import JobRecorder
 
 log = logging.getLogger(__name__)
@@ -111,10 +112,11 @@ class AttemptSavepoints:
         history: CheckpointHistory | None,
         recorder: JobRecorder,
         clock: Clock,
+        stop: Stop,
     ) -> None:
         """``history``: of the job's checkpoints, if it takes any."""
         self._place, self._graph, self._lease, self._lane, self._history = place, graph, lease, lane, history
-        self._recorder, self._clock = recorder, clock
+        self._recorder, self._clock, self._stop = recorder, clock, stop
         self._waiting: deque[PendingSavepoint] = deque()
         self._under_way: dict[str, SavepointCommand] = {}
         self._last: PendingSavepoint | None = None
@@ -246,7 +248,7 @@ class AttemptSavepoints:
         else:
             log.warning("savepoint %d could not be taken: %s", savepoint.checkpoint_id, event.error)
             self._recorder.failed(savepoint.checkpoint_id, str(event.error))
-            command.fail(_not_taken(str(event.error)))
+            command.fail(self._not_taken(str(event.error)))
 
     # -- the last one ----------------------------------------------------------------------------------------------------
 
@@ -287,12 +289,15 @@ class AttemptSavepoints:
         discard(asked.address)
         self._lease.savepoint_over(asked.address)
         self._recorder.failed(asked.checkpoint_id, why)
-        asked.command.fail(_not_taken(why))
+        asked.command.fail(self._not_taken(why))
+
+    def _not_taken(self, why: str) -> TidegateError:
+        """Whoever waits for a savepoint while somebody else ends the job is told that the job was ended."""
+        if self._stop.asked.is_set():
+            return self._stop.error().having(found="its savepoint was not complete, and is discarded")
+        cure = "see the job's log, and ask again"
+        return CheckpointError("A savepoint that was asked for could not be taken.", found=why, cure=cure)
 
 
 def _refused(why: str, cure: str) -> RefusedError:
     return RefusedError("A savepoint that was asked for could not be taken.", found=why, cure=cure)
-
-
-def _not_taken(why: str, cure: str = "see the job's log, and ask again") -> CheckpointError:
-    return CheckpointError("A savepoint that was asked for could not be taken.", found=why, cure=cure)

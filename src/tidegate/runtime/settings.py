@@ -38,6 +38,7 @@ class JobSettings:
     """The checkpoint whose records in flight are dropped if it is restored; below 0: none."""
     force_unaligned: bool
     start_anew: bool
+    restart_covers_start: bool
     restore_previous: bool
     signing_key_file: str | None
     accept_unsigned: bool
@@ -117,6 +118,7 @@ class JobSettings:
             ignored_in_flight_of=get(options.IGNORED_IN_FLIGHT),
             force_unaligned=get(options.FORCE_UNALIGNED),
             start_anew=get(options.START_ANEW),
+            restart_covers_start=get(options.RESTART_COVERS_START),
             restore_previous=get(options.RESTORE_PREVIOUS),
             signing_key_file=get(options.SIGNING_KEY_FILE),
             accept_unsigned=get(options.ACCEPT_UNSIGNED),

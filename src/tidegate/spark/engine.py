@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +15,8 @@ from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 from pyspark.errors import PySparkException
 
-from tidegate.common import faults
-from tidegate.common.errors import EngineLostError, EngineUnavailableError, RoundError
+from tidegate.common import errors, faults
+from tidegate.common.errors import EngineLostError, EngineUnavailableError, RoundError, TidegateError
 from tidegate.operators.level import JobSpec
 from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
@@ -149,11 +150,12 @@ class SparkEngine:
                     cure="the job restarts in a new JVM if its restart strategy allows; else start the program again: with a "
                     "fixed tidegate.job-id it goes on from its last checkpoint",
                 ) from error
+            cause = _cause(error)
+            final = raised_in_task(cause)
+            if final is not None:
+                raise final.located(where) from error
             raise RoundError(
-                "A Spark job failed, with all its retries",
-                where=where,
-                found=_cause(error),
-                cure=_cure(_cause(error)),
+                "A Spark job failed, with all its retries", where=where, found=cause, cure=_cure(cause)
             ) from error
 
     def _is_lost(self) -> bool:
@@ -219,14 +221,54 @@ def _most_tasks(context: SparkContext) -> int:
     return _TASKS_PER_CORE * max(1, context.defaultParallelism) if local else sys.maxsize
 
 
+_CURES = [
+    (
+        "StackOverflowError",
+        "Spark goes down the levels of a program one in another, and this one has too many: let operators be chained "
+        "(fewer key_by, rebalance and disable_chaining between them), or give threads of the driver's JVM more room: "
+        "spark.driver.extraJavaOptions=-Xss32m",
+    ),
+    (
+        "path too long",
+        "set spark.python.unix.domain.socket.enabled=false, or spark.python.unix.domain.socket.dir to a short path: the path of a "
+        "Unix socket has 107 characters at most",
+    ),
+    (
+        "PYTHON_VERSION_MISMATCH",
+        "install the driver's version of Python on all hosts, and set PYSPARK_PYTHON or the key python.executable to it",
+    ),
+    (
+        "Cannot run program",
+        "set PYSPARK_PYTHON, or the key python.executable, to a Python that exists at this path on all hosts",
+    ),
+    (
+        "No module named",
+        "install the module on all hosts, or ship it with python.files, python.requirements or python.archives",
+    ),
+]
+"""What stands in a cause, and what helps."""
+
+
 def _cure(found: str) -> str:
-    if "StackOverflowError" in found:
-        return (
-            "Spark goes down the levels of a program one in another, and this one has too many: let operators be chained "
-            "(fewer key_by, rebalance and disable_chaining between them), or give threads of the driver's JVM more room: "
-            "spark.driver.extraJavaOptions=-Xss32m"
-        )
-    return "the job restarts from its last checkpoint if its restart strategy allows"
+    known = (cure for sign, cure in _CURES if sign in found)
+    return next(known, "the job restarts from its last checkpoint if its restart strategy allows")
+
+
+def raised_in_task(cause: str) -> TidegateError | None:
+    """The error of ours that has ended a task, if its class says that no restart helps. Errors of functions come in acks, as they
+    are; an error outside of them comes as text, in the message of the Spark job that failed."""
+    name, _, text = cause.partition(": ")
+    kind = getattr(errors, name.removeprefix(f"{errors.__name__}."), None)
+    if not (isinstance(kind, type) and issubclass(kind, TidegateError)) or kind.restart_helps:
+        return None
+    parts = _PARTS.split(text)
+    error: TidegateError = kind.__new__(kind)
+    TidegateError.__init__(error, parts[0], **dict(zip(parts[1::2], parts[2::2], strict=True)))
+    return error
+
+
+_PARTS = re.compile(r"\n  (where|found|cure): ")
+"""Of the message of a ``TidegateError``, behind its rule."""
 
 
 def _cause(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
 import weakref
@@ -22,7 +23,6 @@ from tidegate.spark.lost import forget_lost, is_lost
 log = logging.getLogger(__name__)
 
 _SETTINGS = {
-    "spark.python.unix.domain.socket.enabled": "true",  # halves the cost of a Python stage
     "spark.python.worker.reuse": "true",
     "spark.speculation": "false",
     "spark.ui.enabled": "false",
@@ -44,6 +44,15 @@ _LOCAL_SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss16m",
 }
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
+
+_UNIX_SOCKETS, _SOCKET_DIR = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
+"""Between the JVM and its Python workers. They halve the cost of a Python stage."""
+_LONGEST_SOCKET = 107
+_SOCKET_NAME = len("/.") + 36 + len(".sock")
+"""Spark calls a socket by a UUID."""
+_JAVA_TMPDIR = re.compile(r"-Djava\.io\.tmpdir=(\"[^\"]*\"|\S+)")
+_JAVA_OPTIONS = [f"spark.{who}.{which}JavaOptions" for who in ("driver", "executor") for which in ("default", "extra")]
+_JAVA_VARIABLES = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"]
 
 _OPENING = threading.Lock()
 """Jobs that start at once, or lose their JVM together, get one."""
@@ -80,11 +89,12 @@ def check_settings(configuration: Mapping[str, Any]) -> None:
     """Refuse before Spark starts: a context that has started with a wrong setting keeps it, for every later job too."""
     _check_speculation(configuration.get("spark.speculation", "false"))
     _check_memory_storage(configuration)
+    _check_unix_sockets(configuration)
 
 
 def _check_memory_storage(configuration: Mapping[str, Any]) -> None:
     """Tasks write state files: into the memory of the driver's host they can only on that host."""
-    master = str(configuration.get("spark.master") or os.environ.get("TIDEGATE_MASTER") or "local")
+    master = _master(configuration)
     in_memory = configuration.get(CHECKPOINT_STORAGE.key) == "jobmanager"
     if in_memory and not configuration.get(CHECKPOINT_DIR.key) and not master.startswith("local"):
         raise ConfigurationError(
@@ -123,9 +133,11 @@ def _create(configuration: Mapping[str, Any]) -> SparkContext:
 
 def _conf(configuration: Mapping[str, Any]) -> SparkConf:
     own = {key: str(value) for key, value in configuration.items() if key.startswith("spark.")}
-    master = own.get("spark.master") or os.environ.get("TIDEGATE_MASTER") or "local[*,4]"
+    master = _master(configuration, "local[*,4]")
     settings = {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **own, "spark.master": master}
     settings |= log_settings(own, _log_level(configuration))
+    if _UNIX_SOCKETS not in own:
+        settings[_UNIX_SOCKETS] = "true" if _why_no_unix_sockets(settings, master) is None else "false"
     if master.startswith("local"):
         settings[_WORKER_PATH] = _import_path(own.get(_WORKER_PATH))
     executable = configuration.get(PYTHON_EXECUTABLE.key)
@@ -154,6 +166,37 @@ def _executable(executable: str, dependencies: Dependencies, local: bool) -> dic
                 return {"spark.pyspark.python": f"{work}/{executable}"}
             return {"spark.pyspark.python": f"./{executable}", "spark.archives": f"{archive}#{target}"}
     return {"spark.pyspark.python": executable}
+
+
+def _master(configuration: Mapping[str, Any], default: str = "local") -> str:
+    return str(configuration.get("spark.master") or os.environ.get("TIDEGATE_MASTER") or default)
+
+
+def _check_unix_sockets(configuration: Mapping[str, Any]) -> None:
+    if str(configuration.get(_UNIX_SOCKETS)).strip().lower() != "true":
+        return
+    reason = _why_no_unix_sockets(configuration, _master(configuration))
+    if reason is not None:
+        raise ConfigurationError(
+            f"The path of a Unix socket has {_LONGEST_SOCKET} characters at most",
+            where=f"{_UNIX_SOCKETS}=true",
+            found=reason,
+            cure=f"remove {_UNIX_SOCKETS}, or set {_SOCKET_DIR} to a directory with a short path on all hosts",
+        )
+
+
+def _why_no_unix_sockets(settings: Mapping[str, Any], master: str) -> str | None:
+    """None: their paths fit. Spark puts them into its JVM's directory for temporary files, on every host."""
+    directory = settings.get(_SOCKET_DIR)
+    if directory is None and not master.startswith(("local", "spark://")):
+        return f"{_SOCKET_DIR} is not set, and with the master {master} the path of the executors' directory is long or not known"
+    texts = [str(settings.get(key, "")) for key in _JAVA_OPTIONS] + [os.environ.get(key, "") for key in _JAVA_VARIABLES]
+    temporary = [found.strip('"') for text in texts for found in _JAVA_TMPDIR.findall(text)] or ["/tmp"]
+    for path in [str(directory)] if directory is not None else temporary:
+        length = len(os.fsencode(path.rstrip("/"))) + _SOCKET_NAME
+        if length > _LONGEST_SOCKET:
+            return f"{path}, in which a socket's path has {length} characters"
+    return None
 
 
 def _check_speculation(value: Any) -> None:

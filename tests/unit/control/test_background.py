@@ -150,6 +150,18 @@ def test_it_ends_in_order_when_it_is_told_to(place: Path) -> None:
 
 SCRIPTS = {
     "ends": ("import sys; sys.exit(7)", 7, 1, ""),
+    "dies, and its configuration is wrong then": (
+        """
+import os, signal
+if os.path.getsize('starts') == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+from tidegate.common.errors import ConfigurationError
+raise ConfigurationError('a key is missing')
+""",
+        10,
+        2,
+        "a key is missing",
+    ),
     "is told to end": ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", 143, 1, "it was told to end"),
     "dies again and again": (
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
@@ -163,7 +175,7 @@ SCRIPTS = {
 @pytest.mark.parametrize("case", SCRIPTS)
 def test_when_it_is_started_again(place: Path, case: str, capfd: pytest.CaptureFixture[str]) -> None:
     text, code, starts, reason = SCRIPTS[case]
-    (place / "bad.py").write_text(f"open('starts', 'a').write('x')\n{text}\n")
+    (place / "bad.py").write_text(f"with open('starts', 'a') as starts:\n    starts.write('x')\n{text}\n")
     pauses: list[float] = []
     assert Supervisor([SIMULATED, "bad.py"], 3, pauses.append).run() == code
     assert len((place / "starts").read_text()) == starts

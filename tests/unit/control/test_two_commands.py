@@ -136,3 +136,23 @@ def test_a_cancel_while_the_output_of_a_stop_is_committed(
     assert ended(cancel) == (0, "the job is CANCELED")
     assert running.process.wait() != 0
     assert running.record().state == "CANCELED"
+
+
+@pytest.mark.parametrize("point", ["C2.cut", "T1.before-state"])
+def test_stop_and_savepoint_beaten_by_a_cancel_say_that_the_job_was_cancelled(
+    held: Callable[[str], tuple[Driver, Hold]], tmp_path: Path, point: str
+) -> None:
+    """Held before the job has taken the commands, and in the round before the one that would carry the savepoint."""
+    running, hold = held(point)
+    hold.on()
+    hold.reached()
+    savepoint, stop = typed("savepoint", "held"), typed("stop", "held")
+    cancel = typed("cancel", "held")
+    hold.off()
+    for beaten in (savepoint, stop):
+        code, _ = ended(beaten)
+        assert code == ExitCode.ENDED
+        assert "JobOverError: The job was cancelled\r\n" in (beaten.before or "")
+    assert ended(cancel) == (0, "the job is CANCELED")
+    assert running.process.wait() != 0
+    assert list((tmp_path / "sp").glob("*")) == []

@@ -17,11 +17,15 @@ from tidegate.common import faults
 from tidegate.common.clock import ManualClock, SystemClock
 from tidegate.common.errors import (
     CheckpointError,
+    ConfigurationError,
     FencedError,
     JobCancelledError,
+    JobFailedError,
+    JobSuspendedError,
     LeaseError,
     RetryableCommitError,
     RoundError,
+    ServiceError,
     TidegateError,
 )
 from tidegate.common.files import Files
@@ -29,9 +33,11 @@ from tidegate.common.job_status import JobStatus
 from tidegate.operators.rows import Ack
 from tidegate.operators.sink import Committer, CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.runtime.engine import RoundPlan
+from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.observer import staged_pages
 from tidegate.testing.simulated_engine import Chances, SimulatedEngine
+from tidegate.testing.sinks import LedgerSink
 
 TIMEOUT = "execution.checkpointing.timeout"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
@@ -273,3 +279,85 @@ def test_output_of_attempts_that_did_not_count_is_gone_at_the_end(tmp_path: Path
     assert engine.fired["zombie"] >= 4
     assert job.committed() == list(range(10))
     assert staged_pages(f"{tmp_path}/ledger") == []
+
+
+# -- a start while another system is away --
+
+
+class AwaySink(LedgerSink):
+    """Its system does not answer the first ``away`` checks."""
+
+    away = 0
+
+    def __init__(self, path: str, error: type[Exception] = ServiceError) -> None:
+        super().__init__(path)
+        self._error = error
+
+    def validate(self) -> None:
+        if AwaySink.away > 0:
+            AwaySink.away -= 1
+            raise self._error("the database does not answer")
+
+
+def away_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: int, error: type[Exception]) -> SmallJob:
+    monkeypatch.setattr(AwaySink, "away", away)
+    return SmallJob(tmp_path, sink=AwaySink(f"{tmp_path}/ledger", error))
+
+
+COVERED = {
+    "tidegate.restart.covers-start": True,
+    "restart-strategy.type": "exponential-delay",
+    "restart-strategy.exponential-delay.initial-backoff": 1,
+    "restart-strategy.exponential-delay.max-backoff": 1,
+}
+
+
+@pytest.mark.parametrize("error", [ServiceError, ConnectionRefusedError])
+def test_start_while_a_system_is_away_is_tried_again_where_the_strategy_covers_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    job = away_job(tmp_path, monkeypatch, 6, error)
+    started = StartedJob(JobMaster(job.program(**COVERED), SimulatedEngine(seed=1), local_root=job.local), [])
+    started.result(60)
+    assert AwaySink.away == 0
+    assert job.committed() == list(range(10))
+
+
+def test_start_while_a_system_is_away_fails_at_once_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = away_job(tmp_path, monkeypatch, 2, ServiceError)
+    settings = {**COVERED, "tidegate.restart.covers-start": False}
+    with pytest.raises(ServiceError):
+        StartedJob(JobMaster(job.program(**settings), SimulatedEngine(seed=1), local_root=job.local), [])
+    assert AwaySink.away == 1
+
+
+def test_start_with_a_wrong_configuration_fails_at_once_though_the_strategy_covers_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = away_job(tmp_path, monkeypatch, 2, ConfigurationError)
+    with pytest.raises(ConfigurationError):
+        StartedJob(JobMaster(job.program(**COVERED), SimulatedEngine(seed=1), local_root=job.local), [])
+    AwaySink.away = 0
+    job = away_job(tmp_path, monkeypatch, 2, ServiceError)
+    fixed = {**COVERED, "restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": 1}
+    started = StartedJob(
+        JobMaster(
+            job.program(**fixed, **{"restart-strategy.fixed-delay.delay": 0}),
+            SimulatedEngine(seed=1),
+            local_root=job.local,
+        ),
+        [],
+    )
+    with pytest.raises(JobFailedError, match="the database does not answer"):  # out of restarts
+        started.result(60)
+
+
+def test_start_that_waits_for_a_system_can_be_suspended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = away_job(tmp_path, monkeypatch, 1_000_000, ServiceError)
+    slow = {**COVERED, "restart-strategy.exponential-delay.initial-backoff": 60_000} | {
+        "restart-strategy.exponential-delay.max-backoff": 60_000
+    }
+    started = StartedJob(JobMaster(job.program(**slow), SimulatedEngine(seed=1), local_root=job.local), [])
+    started.suspend()
+    with pytest.raises(JobSuspendedError):
+        started.result(60)

@@ -281,7 +281,7 @@ def test_a_cancel_during_a_savepoint(tmp_path: Path) -> None:
     go_on.set()
     with pytest.raises(JobCancelledError):
         handle.result(PATIENCE_S)
-    assert isinstance(first.answer.exception(PATIENCE_S), CheckpointError)
+    assert isinstance(first.answer.exception(PATIENCE_S), JobCancelledError)
     assert os.listdir(tmp_path / "sp") == []
 
 

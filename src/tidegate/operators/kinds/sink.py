@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -125,7 +126,7 @@ class SinkOperator(CollectingOperator):
                 raise not_encodable(error, place, self.values) from error
             if is_for_good(error):
                 raise error.located(place) from error.__cause__
-            self.declined = f"{place}: {type(error).__name__}: {error}"
+            self.declined = f"{place}: {type(error).__name__}: {error}{_cure_of(error)}"
         except BaseException as error:  # sys.exit and the like: trying again would not help
             raise user_error(error, f"sink '{self.operator.name}'", None) from error
 
@@ -142,6 +143,12 @@ class SinkOperator(CollectingOperator):
                 step()
             except Exception as error:
                 log.warning("sink '%s': %s after the round failed: %s", self.operator.name, step.__name__, error)
+
+
+def _cure_of(error: Exception) -> str:
+    """Of an error of a library: those of ours have one."""
+    full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    return "\n  cure: free some space, or let the sink write to another disk" if full else ""
 
 
 def _not_plain(prepared: Any) -> str | None:

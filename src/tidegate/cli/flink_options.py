@@ -1,0 +1,132 @@
+"""Commands and options of Flink that Tidegate does not have: the user is answered with the command to use instead."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+
+_MASTERS = {"yarn": "yarn", "kubernetes": "k8s://https://HOST:PORT", "local": "local[*]"}
+_OWN_VALUES = {
+    "-D",
+    "-p",
+    "--parallelism",
+    "-s",
+    "--fromSavepoint",
+    "--claim-mode",
+    "--master",
+    "-c",
+    "--entry",
+    "--require",
+}
+"""Options of ``run`` that are followed by a value."""
+_RUNS = ("run", "run-application", "explain")
+_JOBS = ("list", "info", "checkpoints", "checkpoint", "savepoint", "stop", "cancel")
+
+
+def _master(value: str) -> list[str]:
+    """Of ``-t yarn-application``, ``-m yarn-cluster``, ``-m host:8081``."""
+    return ["--master", _MASTERS.get(value.partition("-")[0], "spark://HOST:7077")]
+
+
+def _define(key: str) -> Callable[[str], list[str]]:
+    return lambda value: [f"-D{key}={value}"]
+
+
+def _nothing(value: str) -> list[str]:
+    return []
+
+
+_RUN_OPTIONS: dict[str, Callable[[str], list[str]]] = {
+    "-yjm": _define("spark.driver.memory"),
+    "--yarnjobManagerMemory": _define("spark.driver.memory"),
+    "-ytm": _define("spark.executor.memory"),
+    "--yarntaskManagerMemory": _define("spark.executor.memory"),
+    "-ys": _define("spark.executor.cores"),
+    "--yarnslots": _define("spark.executor.cores"),
+    "-ynm": _define("pipeline.name"),
+    "--yarnname": _define("pipeline.name"),
+    "-yqu": _define("spark.yarn.queue"),
+    "--yarnqueue": _define("spark.yarn.queue"),
+    "-yD": lambda value: [f"-D{value}"],
+    "-pyfs": _define("python.files"),
+    "--pyFiles": _define("python.files"),
+    "-pyarch": _define("python.archives"),
+    "--pyArchives": _define("python.archives"),
+    "-pyreq": _define("python.requirements"),
+    "--pyRequirements": _define("python.requirements"),
+    "-pyexec": _define("python.executable"),
+    "--pyExecutable": _define("python.executable"),
+    "-pyclientexec": _nothing,
+    "--pyClientExecutable": _nothing,
+}
+"""With a value, in ``run``: what to write instead."""
+_TARGETS = ("-t", "--target", "-e", "--executor", "-m", "--jobmanager")
+_CLUSTERS = ("-yid", "--yarnapplicationId", "-z", "--zookeeperNamespace", "-yz", "--yarnzookeeperNamespace")
+_MODULES = ("-pym", "--pyModule")
+_SCRIPTS = ("-py", "--python", *_MODULES)
+
+
+def instead_of(arguments: list[str]) -> str | None:
+    """The answer to arguments of the ``tidegate`` command, if they are Flink's and not ours."""
+    command, *given = arguments or [""]
+    if command not in _RUNS and command not in _JOBS:
+        return None
+    words, foreign = _for_run(given) if command in _RUNS else _for_job(given)
+    if command == "run-application":
+        command, rule = (
+            "run",
+            "Tidegate has no run-application: a driver runs where it is started, with -d in the background",
+        )
+        words[:0] = [] if "-d" in words else ["-d"]
+    elif foreign:
+        rule = f"tidegate {command} does not have Flink's {', '.join(foreign)}"
+    else:
+        return None
+    by_id = "; a job is found by its id, on the host of its driver" if command in _JOBS else ""
+    return f"{rule}{by_id}. Use: {shlex.join(['tidegate', command, *words])}"
+
+
+def _for_run(given: list[str]) -> tuple[list[str], list[str]]:
+    """Our arguments, and the options of Flink that they stand for. What follows the program is the program's."""
+    words: list[str] = []
+    script: list[str] = []
+    foreign: list[str] = []
+    rest = iter(given)
+    for argument in rest:
+        name, value = _split(argument)
+        if name in _OWN_VALUES:
+            words += [name, next(rest, "")] if value is None else [argument]
+            continue
+        if name not in _TARGETS and name not in _CLUSTERS and name not in _SCRIPTS and name not in _RUN_OPTIONS:
+            words.append(argument)
+            if not argument.startswith("-") and not script:
+                words += rest
+            continue
+        foreign.append(name)
+        value = next(rest, "") if value is None else value
+        if name in _TARGETS:
+            words += _master(value)
+        elif name in _SCRIPTS:
+            script = [f"{value}.py" if name in _MODULES else value]
+        elif name in _RUN_OPTIONS:
+            words += _RUN_OPTIONS[name](value)
+    return words + script, foreign
+
+
+def _for_job(given: list[str]) -> tuple[list[str], list[str]]:
+    words: list[str] = []
+    foreign: list[str] = []
+    rest = iter(given)
+    for argument in rest:
+        name, value = _split(argument)
+        if name in _TARGETS or name in _CLUSTERS:
+            foreign.append(name)
+            _ = next(rest, "") if value is None else value
+        else:
+            words.append(argument)
+    return words, foreign
+
+
+def _split(argument: str) -> tuple[str, str | None]:
+    name, separator, value = argument.partition("=")
+    return (name, value) if argument.startswith("--") and separator else (argument, None)
