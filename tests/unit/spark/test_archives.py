@@ -77,7 +77,7 @@ def test_archive_that_unpacks_to_too_much_is_refused_before_anything_is_written(
 def test_archive_larger_than_the_free_space_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=10)
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
-    with pytest.raises(DependencyError, match="must fit on the disk that it is unpacked on\n.*\n.*10 bytes free"):
+    with pytest.raises(DependencyError, match=r"must fit on the disk that it is unpacked on\n.*\n.*10 bytes free"):
         unpack_zip(zip_of(tmp_path, ("a", 0o644, bytes(11))), tmp_path / "target")
 
 
