@@ -21,7 +21,7 @@ from tidegate.common._remote_files import RemoteFileSystem
 from tidegate.common.errors import ConfigurationError, CorruptFileError, InternalError, StorageError
 from tidegate.common.ids import new_token
 
-CHECKPOINT_STORAGE = "checkpoint storage"
+CHECKPOINT_STORAGE, FILE_SINK = "checkpoint storage", "the directory of a file sink"
 _PIECE = 4 << 20
 _JAVA_STACK = re.compile(r"(?:\n|\\n)(?:\t|\\t)at ")  # servers in Java send theirs with the message
 Paths = list[str]
@@ -101,13 +101,13 @@ class Files:
 
     All paths are relative to the root, with ``/``. Every failure of the file system is a ``StorageError`` with path and
     reason; a file that is missing or not what its handle says is a ``CorruptFileError``. Only ``publish`` and
-    ``rename`` raise ``FileExistsError``: there it is an answer. Pickles (the root only) and may be used by several
-    threads.
+    ``rename`` raise ``FileExistsError``: there it is an answer. New local files are the user's alone, but for those of a file
+    sink. Pickles (the root only) and may be used by several threads.
     """
 
     def __init__(self, root: str, purpose: str = CHECKPOINT_STORAGE) -> None:
         self.root, self.purpose = _normalized(root), purpose
-        self._system: FileSystem = _system(self.root)
+        self._system: FileSystem = _system(self.root, private=purpose != FILE_SINK)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Files, (self.root, self.purpose)
@@ -184,6 +184,15 @@ class Files:
         full = self.location(path)
         with _storage_errors("make directory", full, self.purpose):
             self._system.make_directory(full)
+
+    def protect(self, *, group: bool = False) -> None:
+        """Make the root, and let nobody but the user, and with ``group`` the directory's group, get at what is in it. On any other
+        than a local file system the storage decides that."""
+        if isinstance(self._system, LocalFileSystem):
+            with _storage_errors("make directory", self.root, self.purpose):
+                self._system.access.protect_root(group)
+        else:
+            self.make_directory()
 
     def delete(self, path: str) -> None:
         """Delete a file; a missing one is fine."""
@@ -278,11 +287,12 @@ class Files:
             faults.point("storage.list", path=full)
             return sorted(self._system.names(full))
 
-    def check_writable(self) -> None:
-        """Write, read and delete a probe file; raises ``ConfigurationError`` with directory, finding and cure."""
+    def check_writable(self, *, group: bool = False) -> None:
+        """Make the root (``protect``), write, read and delete a probe file. Raises ``ConfigurationError`` with directory, finding
+        and cure."""
         probe = f".probe-{new_token()}.tmp"  # as all temporary files, so that a sweep finds what a crash left
         try:
-            self.make_directory()
+            self.protect(group=group)
             found = self.read(self.write(probe, b"tidegate"))
             self.delete(probe)
         except StorageError as error:
@@ -396,10 +406,10 @@ def _storage_error(action: str, location: str, purpose: str, error: OSError) -> 
     return StorageError(rule, where=location, found=found, cure=cure)
 
 
-def _system(root: str) -> FileSystem:
+def _system(root: str, private: bool) -> FileSystem:
     protocol, remote, _ = root.partition("://")
     if not remote:
-        return LocalFileSystem(root)
+        return LocalFileSystem(root, private)
     return _hdfs_files.HdfsFileSystem(root) if protocol in _hdfs_files.PROTOCOLS else RemoteFileSystem(root)
 
 

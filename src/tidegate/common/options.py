@@ -636,6 +636,13 @@ MAX_STATE_SIZE = _option(
     "Most state a subtask of an operator may have if execution.checkpointing.storage is jobmanager.",
     check=_at_least(1, " bytes"),
 )
+FILE_PERMISSIONS = _option(
+    "tidegate.checkpoint.file-permissions",
+    choice(["owner", "group"]),
+    "owner",
+    "Who may read checkpoints, savepoints, history and failed rounds on a local or mounted file system. owner: the user alone. "
+    "group: the group of the directory too, which executors that run as another user need.",
+)
 LEASE_TIMEOUT = _option(
     "tidegate.checkpoint.lease-timeout",
     DURATION,

@@ -239,7 +239,7 @@ class JobMaster:
                 operator.spec.sink.validate_checkpoints(None if policy is None else policy.interval_ms)
             if self.has_fixed_id or self._settings.recovery_path or self._settings.savepoint_dir:
                 self._generated_ids.warn()
-            self._job.files.check_writable()
+            self._job.files.check_writable(group=self._settings.group_access)
             job_spec(self.graph, "check", self._subtask_settings())
             self._start()
             log.info("job %s: %s", self.job_id, guarantee)

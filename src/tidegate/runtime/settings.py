@@ -28,6 +28,8 @@ class JobSettings:
     checkpoint_dir: str | None
     in_memory: bool
     """Checkpoints are kept in the memory of the driver's host, if they have no directory."""
+    group_access: bool
+    """Checkpoints and savepoints on local disks are for the group of their directory too."""
     savepoint_dir: str | None
     savepoint_threads: int
     recovery_path: str | None
@@ -98,6 +100,7 @@ class JobSettings:
             checkpoints=policy,
             checkpoint_dir=get(options.CHECKPOINT_DIR),
             in_memory=get(options.CHECKPOINT_STORAGE) == "jobmanager",
+            group_access=get(options.FILE_PERMISSIONS) == "group",
             savepoint_dir=get(options.SAVEPOINT_DIR),
             savepoint_threads=get(options.SAVEPOINT_THREADS),
             recovery_path=get(options.RECOVERY_PATH),
