@@ -63,8 +63,8 @@ def test_secret_setting_is_in_no_command_line_and_no_log_but_spark_has_it(tmp_pa
             seen |= command_lines()
     printed = (tmp_path / "log").read_text()
     assert job.returncode == 0, printed
-    assert f"spark.hadoop.fs.s3a.secret.key True {ascii(SECRET)}\n" in printed
-    assert f"key of Hadoop {ascii(SECRET)}\n" in printed
+    assert f"spark.hadoop.fs.s3a.secret.key True {SECRET!a}\n" in printed
+    assert f"key of Hadoop {SECRET!a}\n" in printed
     assert "spark.mine True 'from-defaults'\n" in printed and "spark.theirs True 'by-argument'\n" in printed
     assert "spark.hadoop.fs.s3a.secret.key cannot take effect" in printed
     said = [line for line in printed.splitlines() if not line.startswith(("spark.hadoop", "key of Hadoop"))]

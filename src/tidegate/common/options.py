@@ -129,6 +129,12 @@ METRICS_PORT = _option(
     None,
     "Prometheus may ask for the job's figures at this port of the loopback address (/metrics), or the first free one of a range.",
 )
+METRICS_TOKEN_FILE = _option(
+    "metrics.reporter.prom.token-file",
+    TEXT,
+    None,
+    "A file with a token that each request at metrics.reporter.prom.port must carry (Authorization: Bearer TOKEN).",
+)
 OBJECT_REUSE = _option(
     "pipeline.object-reuse", BOOL, False, "Records are never copied: the program does not change them."
 )

@@ -276,7 +276,7 @@ class JobMaster:
         if self._settings.metrics_ports is None:
             yield
             return
-        self._prometheus = PrometheusServer(self._settings.metrics_ports, self.view)
+        self._prometheus = PrometheusServer(self._settings.metrics_ports, self.view, self._settings.metrics_token_file)
         log.info("job %s: metrics at http://127.0.0.1:%d/metrics", self.job_id, self._prometheus.port)
         try:
             yield

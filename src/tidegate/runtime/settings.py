@@ -65,6 +65,7 @@ class JobSettings:
     batch_mode: bool
     watermark_interval_ms: int
     metrics_ports: range | None
+    metrics_token_file: str | None
     control_enabled: bool
     control_dirs: tuple[str, ...] | None
     """Where commands may put savepoints; None: anywhere."""
@@ -130,6 +131,7 @@ class JobSettings:
             inline_functions=get(options.INLINE_FUNCTIONS),
             batch_mode=batch_mode,
             metrics_ports=ports_of(ports) if ports else None,
+            metrics_token_file=get(options.METRICS_TOKEN_FILE),
             control_enabled=get(options.CONTROL_ENABLED),
             control_dirs=None if get(options.CONTROL_DIRS) is None else tuple(get(options.CONTROL_DIRS)),
             watermark_interval_ms=get(options.AUTO_WATERMARK_INTERVAL),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -40,7 +41,7 @@ def with_properties(command: list[str], path: str) -> list[str]:
 
 
 def _defaults(arguments: list[str]) -> str:
-    named = [value for name, value in zip(arguments, arguments[1:], strict=False) if name == OPTION]
+    named = [value for name, value in itertools.pairwise(arguments) if name == OPTION]
     named += [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{OPTION}=")]
     if named:
         return Path(named[-1]).read_text(encoding="utf-8")
@@ -57,7 +58,7 @@ def _escaped(text: str, also: str = "") -> str:
 def _escaped_character(character: str, position: int, also: str) -> str:
     if character in _ESCAPED:
         return _ESCAPED[character]
-    if character in also or character == " " and position == 0:
+    if character in also or (character == " " and position == 0):
         return f"\\{character}"
     if " " <= character <= "~":
         return character
