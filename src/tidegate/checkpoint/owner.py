@@ -29,11 +29,16 @@ def this_process() -> Owner:
     return Owner(socket.gethostname(), os.getpid(), _started(os.getpid()) or "", _boot())
 
 
+def is_here(owner: Owner) -> bool:
+    """Whether the process belongs to this running system and its pid space. Two hosts may share a name, but not a boot."""
+    return (owner.host, owner.boot) == (socket.gethostname(), _boot())
+
+
 def is_alive(owner: Owner) -> bool | None:
     """True or False if that can be seen from this process. None for a process of another host, or one that is stopped
     (SIGSTOP): then its heartbeat tells how long it has been silent.
     """
-    if (owner.host, owner.boot) != (socket.gethostname(), _boot()):
+    if not is_here(owner):
         return None
     if not owner.started:
         return None if _exists(owner.pid) else False

@@ -1,4 +1,4 @@
-"""The local file system behind ``Files``: plain system calls, fsync of file and directory. And what hidden files are."""
+"""The local file system behind ``Files``: plain system calls, fsync, permissions. And what hidden files are."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -26,12 +27,72 @@ def temporary_name(path: str) -> str:
     return f"{directory}/.{name}.{new_token()}.tmp"
 
 
+class Access:
+    """Who may read new files and directories. ``private``: the user alone, and what is above ``root`` is made by the user's umask.
+    A directory with the setgid bit widens that: the group gets at everything below as it gets at the directory itself, whatever the
+    umask, since who writes there may be another user than who reads and deletes."""
+
+    def __init__(self, root: str, private: bool) -> None:
+        self._root, self._private = root, private
+
+    def open_new(self, path: str) -> int:
+        try:
+            return self._open_new(path)
+        except FileNotFoundError:  # only the first file of a directory pays for making it
+            self.make_directories(os.path.dirname(path))
+            return self._open_new(path)
+
+    def _open_new(self, path: str) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        if not self._private:
+            return os.open(path, flags, 0o666)
+        file = os.open(path, flags, 0o600)
+        shared = _group_access(os.path.dirname(path))
+        if shared:
+            with contextlib.suppress(OSError):
+                os.fchmod(file, 0o600 | shared & 0o660)
+        return file
+
+    def make_directories(self, path: str) -> None:
+        missing = []
+        while path and not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for directory in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                self._make_directory(directory)
+            _sync_directory(os.path.dirname(directory))
+
+    def _make_directory(self, path: str) -> None:
+        is_below = f"{path}/".startswith(f"{self._root}/")
+        os.mkdir(path, 0o700 if self._private and is_below else 0o777)
+        shared = _group_access(os.path.dirname(path)) if self._private else 0
+        if shared:
+            with contextlib.suppress(OSError):
+                os.chmod(path, stat.S_IMODE(os.stat(path).st_mode) | stat.S_ISGID | shared)
+
+    def protect_root(self, group: bool) -> None:
+        """Make the root, for the user alone or with the setgid bit for its group. An existing one that is the user's is changed."""
+        self.make_directories(self._root)
+        mode = stat.S_ISGID | 0o770 if group else 0o700
+        status = os.stat(self._root)
+        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != mode:
+            with contextlib.suppress(OSError):  # some mounts have no modes
+                os.chmod(self._root, mode)
+
+
+def _group_access(directory: str) -> int:
+    """What the group may do in it, 0 unless the setgid bit says that the directory is the group's."""
+    mode = os.stat(directory).st_mode
+    return mode & 0o070 if mode & stat.S_ISGID else 0
+
+
 class LocalStream:
     """A file being written, at ``path`` itself or (``aside``) under a temporary name until it is complete."""
 
-    def __init__(self, path: str, aside: bool) -> None:
+    def __init__(self, path: str, aside: bool, access: Access) -> None:
         self._path, self._written = path, temporary_name(path) if aside else path
-        self._file = os.fdopen(_open_new(self._written), "wb", STREAM_BUFFER)
+        self._file = os.fdopen(access.open_new(self._written), "wb", STREAM_BUFFER)
 
     def write(self, data: bytes) -> None:
         self._file.write(data)
@@ -64,15 +125,15 @@ class LocalFileSystem:
     Temporary files are named ``.<name>.<random>.tmp``, so that a sweep finds those a crash has left.
     """
 
-    def __init__(self, root: str) -> None:
-        self.root = root
+    def __init__(self, root: str, private: bool = True) -> None:
+        self.root, self.access = root, Access(root, private)
 
     def create(self, path: str, data: bytes) -> None:
         self._write_new(path, data)
         _sync_directory(os.path.dirname(path))
 
     def create_stream(self, path: str, aside: bool) -> LocalStream:
-        return LocalStream(path, aside)
+        return LocalStream(path, aside, self.access)
 
     def open_stream(self, path: str) -> BinaryIO:
         return open(path, "rb", STREAM_BUFFER)
@@ -98,7 +159,7 @@ class LocalFileSystem:
     def rename(self, source: str, target: str) -> None:
         # link + unlink, because rename(2) overwrites silently. A crash in between leaves both names of the same file:
         # calling again then finds the target to be the source itself, and finishes.
-        _make_directories(os.path.dirname(target))
+        self.access.make_directories(os.path.dirname(target))
         try:
             _link_new(source, target)
         except FileExistsError:
@@ -108,7 +169,7 @@ class LocalFileSystem:
         _sync_directory(os.path.dirname(target))
 
     def make_directory(self, path: str) -> None:
-        _make_directories(path)
+        self.access.make_directories(path)
 
     def delete(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -166,7 +227,7 @@ class LocalFileSystem:
         return temporary
 
     def _write_new(self, path: str, data: bytes) -> None:
-        file = _open_new(path)
+        file = self.access.open_new(path)
         with _removed_on_error(path):
             try:
                 faults.point("storage.write.opened", path=path)
@@ -174,15 +235,6 @@ class LocalFileSystem:
                 os.fsync(file)
             finally:
                 os.close(file)  # an error on close fails the write too
-
-
-def _open_new(path: str) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o644)
-    except FileNotFoundError:  # only the first file of a directory pays for making it
-        _make_directories(os.path.dirname(path))
-        return os.open(path, flags, 0o644)
 
 
 def _write_all(file: int, data: bytes) -> None:
@@ -204,17 +256,6 @@ def _link_new(source: str, target: str) -> None:
         if os.path.lexists(target):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from error
         os.rename(source, target)
-
-
-def _make_directories(path: str) -> None:
-    missing = []
-    while path and not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for directory in reversed(missing):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(directory)
-        _sync_directory(os.path.dirname(directory))
 
 
 def _sync_directory(path: str) -> None:

@@ -23,7 +23,7 @@ from tidegate.common.hashing import content_hash, hash_text, is_strong, new_dige
 from tidegate.common.ids import new_token
 from tidegate.common.signing import SigningKey
 
-CHECKPOINT_STORAGE = "checkpoint storage"
+CHECKPOINT_STORAGE, FILE_SINK = "checkpoint storage", "the directory of a file sink"
 _PIECE = 4 << 20
 _JAVA_STACK = re.compile(r"(?:\n|\\n)(?:\t|\\t)at ")  # servers in Java send theirs with the message
 Paths = list[str]
@@ -98,8 +98,8 @@ class Files:
 
     All paths are relative to the root, with ``/``. Every failure of the file system is a ``StorageError`` with path and
     reason; a file that is missing or not what its handle says is a ``CorruptFileError``. Only ``publish`` and
-    ``rename`` raise ``FileExistsError``: there it is an answer. May be used by several threads. Pickles, without the signing
-    key.
+    ``rename`` raise ``FileExistsError``: there it is an answer. New local files are the user's alone, but for those of a file
+    sink. May be used by several threads. Pickles, without the signing key.
 
     ``strong``: handles of new files carry a cryptographic hash. ``signing_key``: the one of the job whose directory this is.
     """
@@ -108,7 +108,7 @@ class Files:
 
     def __init__(self, root: str, purpose: str = CHECKPOINT_STORAGE, *, strong: bool = False) -> None:
         self.root, self.purpose, self.strong = _normalized(root), purpose, strong
-        self._system: FileSystem = _system(self.root)
+        self._system: FileSystem = _system(self.root, private=purpose != FILE_SINK)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(Files, strong=self.strong), (self.root, self.purpose)
@@ -188,6 +188,15 @@ class Files:
         full = self.location(path)
         with _storage_errors("make directory", full, self.purpose):
             self._system.make_directory(full)
+
+    def protect(self, *, group: bool = False) -> None:
+        """Make the root, and let nobody but the user, and with ``group`` the directory's group, get at what is in it. On any other
+        than a local file system the storage decides that."""
+        if isinstance(self._system, LocalFileSystem):
+            with _storage_errors("make directory", self.root, self.purpose):
+                self._system.access.protect_root(group)
+        else:
+            self.make_directory()
 
     def delete(self, path: str) -> None:
         """Delete a file; a missing one is fine."""
@@ -282,11 +291,12 @@ class Files:
             faults.point("storage.list", path=full)
             return sorted(self._system.names(full))
 
-    def check_writable(self) -> None:
-        """Write, read and delete a probe file; raises ``ConfigurationError`` with directory, finding and cure."""
+    def check_writable(self, *, group: bool = False) -> None:
+        """Make the root (``protect``), write, read and delete a probe file. Raises ``ConfigurationError`` with directory, finding
+        and cure."""
         probe = f".probe-{new_token()}.tmp"  # as all temporary files, so that a sweep finds what a crash left
         try:
-            self.make_directory()
+            self.protect(group=group)
             found = self.read(self.write(probe, b"tidegate"))
             self.delete(probe)
         except StorageError as error:
@@ -404,10 +414,10 @@ def _storage_error(action: str, location: str, purpose: str, error: OSError) -> 
     return StorageError(rule, where=location, found=found, cure=cure)
 
 
-def _system(root: str) -> FileSystem:
+def _system(root: str, private: bool) -> FileSystem:
     protocol, remote, _ = root.partition("://")
     if not remote:
-        return LocalFileSystem(root)
+        return LocalFileSystem(root, private)
     return _hdfs_files.HdfsFileSystem(root) if protocol in _hdfs_files.PROTOCOLS else RemoteFileSystem(root)
 
 

@@ -129,6 +129,12 @@ METRICS_PORT = _option(
     None,
     "Prometheus may ask for the job's figures at this port of the loopback address (/metrics), or the first free one of a range.",
 )
+METRICS_TOKEN_FILE = _option(
+    "metrics.reporter.prom.token-file",
+    TEXT,
+    None,
+    "A file with a token that each request at metrics.reporter.prom.port must carry (Authorization: Bearer TOKEN).",
+)
 OBJECT_REUSE = _option(
     "pipeline.object-reuse", BOOL, False, "Records are never copied: the program does not change them."
 )
@@ -670,6 +676,13 @@ MAX_STATE_SIZE = _option(
     5 << 20,
     "Most state a subtask of an operator may have if execution.checkpointing.storage is jobmanager.",
     check=_at_least(1, " bytes"),
+)
+FILE_PERMISSIONS = _option(
+    "tidegate.checkpoint.file-permissions",
+    choice(["owner", "group"]),
+    "owner",
+    "Who may read checkpoints, savepoints, history and failed rounds on a local or mounted file system. owner: the user alone. "
+    "group: the group of the directory too, which executors that run as another user need.",
 )
 LEASE_TIMEOUT = _option(
     "tidegate.checkpoint.lease-timeout",

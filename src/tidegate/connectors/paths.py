@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from tidegate.common.files import Files
+from tidegate.common.files import FILE_SINK, Files
 
 COPY_BUFFER = 1 << 20
-SINK, SOURCE = "the directory of a file sink", "the directory of a file source"
+SINK, SOURCE = FILE_SINK, "the directory of a file source"
 """Whose files they are, for messages."""
 
 

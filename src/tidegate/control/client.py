@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import http.client
+import os
+import socket
+import struct
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -10,6 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from tidegate.checkpoint.owner import is_here
 from tidegate.common.errors import (
     AmbiguousJobError,
     CommandFailedError,
@@ -33,6 +37,7 @@ T = TypeVar("T")
 _TIMEOUT_S = 30.0
 _POLL_S = 1.0
 _ENDPOINT_S = 10.0
+_MOST_SHOWN = 200
 _ERRORS: dict[Code, type[TidegateError]] = {
     Code.UNAUTHORIZED: UnreachableError,
     Code.ENDED: JobOverError,
@@ -111,22 +116,44 @@ class DriverClient:
                 return msgspec.json.decode(content, type=kind)
             problem = msgspec.json.decode(content, type=Problem)
         except msgspec.MsgspecError as error:
-            raise self._unreachable(f"an answer that is none of a driver's: {error}") from error
+            shown = content[:_MOST_SHOWN].decode(errors="replace")
+            raise self._unreachable(
+                f"HTTP status {status} with a body that is not a driver's: {shown!r}",
+                "another program may use this port: compare with 'tidegate list --json', and see the driver's log",
+            ) from error
         self._raise(problem)
 
     def _exchange(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        address, driver = self.record.endpoint, self.record.driver
-        assert address is not None and driver is not None
-        connection = http.client.HTTPConnection(address, timeout=_TIMEOUT_S)  # never through a proxy
+        connection: http.client.HTTPConnection | None = None
         try:
-            headers = {"Authorization": f"Bearer {read_token(driver)}", "Content-Type": "application/json"}
+            connection = self._connected()
+            token = read_token(self.record.driver or "")
+            headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
             connection.request(method, f"/v1/jobs/{quote(self.record.job_id, safe='')}{path}", body, headers)
             answer = connection.getresponse()
             return answer.status, answer.read()
         except (OSError, http.client.HTTPException) as error:
             raise self._gone(error) from error
         finally:
-            connection.close()
+            if connection is not None:
+                connection.close()
+
+    def _connected(self) -> http.client.HTTPConnection:
+        """Connect by the unix socket, which leads to a process of this user on this host or to nobody. Else connect by TCP, only
+        to a driver of this host: on the loopback address of another host's driver a stranger may listen here."""
+        if self.record.socket is not None:
+            local = _UnixConnection(self.record.socket)
+            try:
+                local.connect()
+                return local
+            except OSError:
+                local.close()
+        if not is_here(self.record.owner):
+            raise elsewhere(self.record)
+        assert self.record.endpoint is not None
+        connection = http.client.HTTPConnection(self.record.endpoint, timeout=_TIMEOUT_S)  # never through a proxy
+        connection.connect()
+        return connection
 
     def _gone(self, error: Exception) -> TidegateError:
         """A driver ends beside its jobs, so a moment ago it may have been there."""
@@ -135,16 +162,46 @@ class DriverClient:
             return over(record)
         return self._unreachable(f"{type(error).__name__}: {error}")
 
-    def _unreachable(self, found: str) -> UnreachableError:
+    def _unreachable(self, found: str, cure: str = "try again; see the driver's log") -> UnreachableError:
         return UnreachableError(
             "The driver of a job takes commands at its endpoint",
             where=f"job {self.record.job_id}, {self.record.owner}, http://{self.record.endpoint}",
             found=found,
-            cure="try again; see the driver's log",
+            cure=cure,
         )
 
     def _raise(self, problem: Problem) -> NoReturn:
         raise _ERRORS.get(problem.code, RefusedError)(problem.message)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket on which a process of the same user listens."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(_TIMEOUT_S)
+        self.sock.connect(self._path)
+        if hasattr(socket, "SO_PEERCRED"):
+            _, user, _ = struct.unpack("3i", self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            if user != os.geteuid():
+                raise PermissionError(f"user {user} listens at {self._path}")
+
+
+def elsewhere(record: JobRecord) -> UnreachableError:
+    """Why nobody here can talk to the driver of a job on another host."""
+    here = socket.gethostname()
+    return UnreachableError(
+        "Commands reach a driver on the host it runs on",
+        where=f"job {record.job_id} ('{record.name}'), {record.owner}",
+        found=f"this is host {here}"
+        if here != record.owner.host
+        else f"this host is called {here} too, but it was restarted since, or is another host or container",
+        cure=f"run the command on {record.owner.host}",
+    )
 
 
 def over(record: JobRecord) -> JobOverError:
@@ -168,6 +225,8 @@ def _reachable(record: JobRecord) -> JobRecord:
             raise over(record)
         if record.endpoint is not None:
             return record
+        if not is_here(record.owner):
+            raise elsewhere(record)
         if time.monotonic() > deadline:
             raise UnreachableError(
                 "The driver of a job takes commands at its endpoint",

@@ -77,7 +77,7 @@ def _follow(job: StartedJob, controlled: ControlledJob) -> None:
     over = job.wait(_SHORT_S)
     if not over:
         server = _shared_server()
-        record = msgspec.structs.replace(record, endpoint=server.address, driver=server.driver)
+        record = msgspec.structs.replace(record, endpoint=server.address, socket=server.socket, driver=server.driver)
     while True:
         current = _current(record, job, controlled)
         if current != record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tidegate.common.ids import new_token
 VARIABLE = "TIDEGATE_HOME"
 TOKENS = "tokens"
 LOGS = "logs"
+SOCKETS = "sockets"
 
 
 def home() -> Path:
@@ -62,3 +64,19 @@ def write_private(path: Path, content: bytes) -> None:
 def read_token(driver: str) -> str:
     """Of a driver, by the name in its jobs' records. Raises OSError if there is none."""
     return (folder(TOKENS, create=False) / Path(driver).name).read_text()
+
+
+def remove_socket(path: str | None) -> None:
+    """What a driver that has gone leaves of its socket."""
+    if path is not None:
+        with contextlib.suppress(OSError):
+            if Path(path).is_socket():
+                os.unlink(path)
+        remove_place(Path(path).parent)
+
+
+def remove_place(place: Path | None) -> None:
+    """A directory that was made for one socket."""
+    if place is not None and place.name != SOCKETS:
+        with contextlib.suppress(OSError):
+            place.rmdir()

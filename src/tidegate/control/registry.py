@@ -17,7 +17,7 @@ import msgspec
 from tidegate.checkpoint.owner import Owner, is_alive
 from tidegate.common.ids import new_token
 from tidegate.common.job_status import JobStatus
-from tidegate.control.home import LOGS, TOKENS, folder, home, write_private
+from tidegate.control.home import LOGS, TOKENS, folder, home, remove_socket, write_private
 from tidegate.control.messages import Operation
 
 log = logging.getLogger(__name__)
@@ -43,8 +43,9 @@ class Life(Enum):
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """``run``: names the file, and tells runs of one job id apart. ``state``: a name of JobStatus. ``endpoint``: where the driver
-    takes commands, None if it does not (yet); ``driver`` names the file of its token. ``launch``: by this who started it in the
-    background, or supervises it, knows it. ``operations``: those answered last, for whoever asks when the driver has gone."""
+    takes commands over TCP, None if it does not (yet); ``socket``: the path of its unix socket; ``driver`` names the file of its
+    token. ``launch``: by this who started it in the background, or supervises it, knows it. ``operations``: those answered last,
+    for whoever asks when the driver has gone."""
 
     version: int = VERSION
     run: str
@@ -60,6 +61,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_temporary: bool = False
     checkpoint_interval_ms: int | None = None
     endpoint: str | None = None
+    socket: str | None = None
     driver: str | None = None
     launch: str | None = None
     operations: list[Operation] = []
@@ -141,8 +143,11 @@ def prune(now_ms: int, kept: int = KEPT, days: int = KEPT_DAYS) -> None:
     for record in {record.run: record for record in (*too_many, *too_old)}.values():
         (home() / _JOBS / f"{record.run}.json").unlink(missing_ok=True)
     for record in sure:
-        if record.driver is not None and is_alive(record.owner) is False:  # a killed driver leaves its token
+        if (
+            record.driver is not None and is_alive(record.owner) is False
+        ):  # a killed driver leaves its token and its socket
             (home() / TOKENS / record.driver).unlink(missing_ok=True)
+            remove_socket(record.socket)
     _prune_logs(now_ms)
 
 

@@ -250,7 +250,7 @@ class JobMaster:
                 operator.spec.sink.validate_checkpoints(None if policy is None else policy.interval_ms)
             if self.has_fixed_id or self._settings.recovery_path or self._settings.savepoint_dir:
                 self._generated_ids.warn()
-            self._job.files.check_writable()
+            self._job.files.check_writable(group=self._settings.group_access)
             job_spec(self.graph, "check", self._subtask_settings())
             self._start()
             log.info("job %s: %s", self.job_id, guarantee)
@@ -311,7 +311,7 @@ class JobMaster:
         if self._settings.metrics_ports is None:
             yield
             return
-        self._prometheus = PrometheusServer(self._settings.metrics_ports, self.view)
+        self._prometheus = PrometheusServer(self._settings.metrics_ports, self.view, self._settings.metrics_token_file)
         log.info("job %s: metrics at http://127.0.0.1:%d/metrics", self.job_id, self._prometheus.port)
         try:
             yield

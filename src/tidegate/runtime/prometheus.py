@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
+import secrets
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 from tidegate.checkpoint.figures import OperatorFigures
 from tidegate.checkpoint.history import HistoryEntry
 from tidegate.common.errors import ConfigurationError
-from tidegate.common.options import METRICS_PORT
+from tidegate.common.options import METRICS_PORT, METRICS_TOKEN_FILE
 from tidegate.common.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.operators.metrics import DISTRIBUTION, METER
 from tidegate.runtime.view import JobView, OperatorView, Outcome
@@ -20,6 +22,7 @@ from tidegate.runtime.view import JobView, OperatorView, Outcome
 log = logging.getLogger(__name__)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_IDLE_S, _MOST_CONNECTIONS = 5.0, 64
 Sample = tuple[str, str, str, dict[str, str], float]
 """Name, type, help, labels, value."""
 
@@ -151,13 +154,22 @@ def _number(value: float) -> str:
 
 
 class PrometheusServer:
-    """Answers ``GET /metrics`` on the loopback address, as long as the job runs."""
+    """Answers ``GET /metrics`` on the loopback address, as long as the job runs. A web page whose name points at that address gets
+    nothing: its requests carry its own name."""
 
-    def __init__(self, ports: range, view: Callable[[], JobView]) -> None:
-        """The first free port of ``ports``. Raises if none is."""
+    def __init__(self, ports: range, view: Callable[[], JobView], token_file: str | None = None) -> None:
+        """The first free port of ``ports``. ``token_file``: every request needs the token in it. Raises if no port is free, or
+        there is no token."""
+        expected = None if token_file is None else f"bearer {_token(token_file)}".encode()
 
         class Handler(BaseHTTPRequestHandler):
+            timeout = _IDLE_S
+
             def do_GET(self) -> None:
+                if not _is_loopback(self.headers.get_all("Host", [])):
+                    return self.send_error(403, "The Host of a request must be 127.0.0.1 or localhost")
+                if expected is not None and not self._has_token(expected):
+                    return self.send_error(401, "Every request needs the token: Authorization: Bearer TOKEN")
                 if self.path.partition("?")[0] not in ("/", "/metrics"):
                     return self.send_error(404)
                 body = prometheus_text(view()).encode()
@@ -166,6 +178,10 @@ class PrometheusServer:
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
+
+            def _has_token(self, expected: bytes) -> bool:
+                scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+                return secrets.compare_digest(f"{scheme.lower()} {token.strip()}".encode(), expected)
 
             def log_message(self, format: str, *arguments: Any) -> None:
                 log.debug(format, *arguments)
@@ -179,10 +195,58 @@ class PrometheusServer:
         self._server.server_close()
 
 
+class _LimitedServer(ThreadingHTTPServer):
+    """A thread for each connection, and only so many: any user of the host can connect."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("a request for metrics failed", exc_info=True)
+
+
+def _is_loopback(hosts: list[str]) -> bool:
+    """By any port: who comes through a tunnel names the port at its other end."""
+    return (
+        len(hosts) == 1
+        and re.fullmatch(r"(127\.0\.0\.1|localhost)(:\d+)?", hosts[0].strip(), re.IGNORECASE) is not None
+    )
+
+
+def _token(file: str) -> str:
+    try:
+        token, found = Path(file).read_text().strip(), "an empty file"
+    except OSError as error:
+        token, found = "", f"{type(error).__name__}: {error}"
+    if not token:
+        raise ConfigurationError(
+            f"'{METRICS_TOKEN_FILE.key}' names a file with a token",
+            where=file,
+            found=found,
+            cure="openssl rand -hex 32 > file",
+        )
+    return token
+
+
 def _listening(ports: range, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
     for port in ports:
         try:
-            return ThreadingHTTPServer(("127.0.0.1", port), handler)
+            return _LimitedServer(("127.0.0.1", port), handler)
         except OSError as error:
             reason = error
     raise ConfigurationError(

@@ -238,6 +238,7 @@ class Restoring:
                 settings.savepoint_dir,
                 settings.savepoint_threads,
                 "a job in batch mode is one round, and takes none" if settings.batch_mode else None,
+                settings.group_access,
             ),
             ending=recovery.ending,
         )

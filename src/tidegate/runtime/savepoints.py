@@ -54,13 +54,14 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class SavepointPlace:
     """Where a job's savepoints go, and what they are called. ``directory``: the configured one. ``threads``: so many of their files
-    are copied at a time. ``refusal``: why it takes none."""
+    are copied at a time. ``refusal``: why it takes none. ``group``: the group of the directory may read them."""
 
     job_id: str
     job_name: str
     directory: str | None
     threads: int
     refusal: str | None = None
+    group: bool = False
 
     def new_address(self, target: str | None, job: Files) -> str:
         chosen = target or self.directory
@@ -173,7 +174,7 @@ class AttemptSavepoints:
         """A directory that cannot be written is found out now, before anything has changed."""
         self._lease.savepoint_begins(address)
         try:
-            Files(address, PURPOSE).make_directory()
+            Files(address, PURPOSE).protect(group=self._place.group)
         except StorageError:
             self._lease.savepoint_over(address)
             raise

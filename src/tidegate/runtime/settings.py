@@ -28,6 +28,8 @@ class JobSettings:
     checkpoint_dir: str | None
     in_memory: bool
     """Checkpoints are kept in the memory of the driver's host, if they have no directory."""
+    group_access: bool
+    """Checkpoints and savepoints on local disks are for the group of their directory too."""
     savepoint_dir: str | None
     savepoint_threads: int
     recovery_path: str | None
@@ -69,6 +71,7 @@ class JobSettings:
     batch_mode: bool
     watermark_interval_ms: int
     metrics_ports: range | None
+    metrics_token_file: str | None
     control_enabled: bool
     control_dirs: tuple[str, ...] | None
     """Where commands may put savepoints; None: anywhere."""
@@ -110,6 +113,7 @@ class JobSettings:
             checkpoints=policy,
             checkpoint_dir=get(options.CHECKPOINT_DIR),
             in_memory=get(options.CHECKPOINT_STORAGE) == "jobmanager",
+            group_access=get(options.FILE_PERMISSIONS) == "group",
             savepoint_dir=get(options.SAVEPOINT_DIR),
             savepoint_threads=get(options.SAVEPOINT_THREADS),
             recovery_path=get(options.RECOVERY_PATH),
@@ -143,6 +147,7 @@ class JobSettings:
             inline_functions=get(options.INLINE_FUNCTIONS),
             batch_mode=batch_mode,
             metrics_ports=ports_of(ports) if ports else None,
+            metrics_token_file=get(options.METRICS_TOKEN_FILE),
             control_enabled=get(options.CONTROL_ENABLED),
             control_dirs=None if get(options.CONTROL_DIRS) is None else tuple(get(options.CONTROL_DIRS)),
             watermark_interval_ms=get(options.AUTO_WATERMARK_INTERVAL),

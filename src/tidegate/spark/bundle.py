@@ -29,6 +29,7 @@ from typing import TextIO
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.errors import DependencyError, TidegateError
 from tidegate.common.private_dirs import private_home
+from tidegate.spark.archives import unpack_zip
 
 log = logging.getLogger(__name__)
 
@@ -190,26 +191,12 @@ def _unpack(bundle: str, place: Path) -> None:
         zipped.extractall(place)
     manifest = _manifest(place)
     for target, archive in manifest.archives.items():
-        _unpack_archive(place / archive, place / target)
+        unpack_zip(place / archive, place / target)
     for executable in manifest.executables:
         path = place / executable
         path.chmod(path.stat().st_mode | 0o111)
     if manifest.requirements:
         _install(place, manifest.packages)
-
-
-def _unpack_archive(archive: Path, target: Path) -> None:
-    try:
-        with zipfile.ZipFile(archive) as zipped:
-            zipped.extractall(target)
-            for entry in zipped.infolist():
-                mode = entry.external_attr >> 16 & 0o777
-                if mode and not entry.is_dir():
-                    (target / entry.filename).chmod(mode | 0o600)
-    except zipfile.BadZipFile as error:
-        raise DependencyError(
-            "Archives of a job are zip files", where=f"archive '{target.name}'", found=str(error), cure="zip -r a.zip a"
-        ) from error
 
 
 def _manifest(place: Path) -> Manifest:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import select
+import shlex
 import subprocess
 import sys
 import threading
@@ -17,6 +18,8 @@ from typing import Any
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import launch_gateway
+
+from tidegate.spark.properties import properties_file, with_properties
 
 _LOG4J = "log4j2.properties"
 _DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
@@ -127,7 +130,11 @@ def _ingredients(conf: SparkConf) -> tuple[object, ...]:
 
 
 class _NoticedPopen(subprocess.Popen[Any]):
-    """pyspark waits for the JVM to say where it listens, or to end; but an end with code 0 it takes for none, and waits on."""
+    """pyspark waits for the JVM to say where it listens, or to end; but an end with code 0 it takes for none, and waits on.
+    ``properties``: the file with the settings, which pyspark would make arguments."""
+
+    def __init__(self, command: list[str], properties: str | None = None, **more: Any) -> None:
+        super().__init__(command if properties is None else with_properties(command, properties), **more)
 
     def poll(self) -> int | None:
         ended = super().poll()
@@ -138,8 +145,9 @@ vars(java_gateway)["Popen"] = _NoticedPopen
 
 
 def _launch(conf: SparkConf) -> Any:
-    with _own_stderr() as stderr:
-        return launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+    arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    with _own_stderr() as stderr, properties_file(conf.getAll(), arguments) as properties:
+        return launch_gateway(None, {"stderr": stderr, "properties": properties})  # type: ignore[no-untyped-call]
 
 
 @contextlib.contextmanager

@@ -211,7 +211,7 @@ def _check_speculation(value: Any) -> None:
 def _warn_of_ignored(context: SparkContext, configuration: Mapping[str, Any]) -> None:
     conf = context.getConf()
     wanted = {key: str(value) for key, value in configuration.items() if key.startswith("spark.")}
-    ignored = [f"{key}={value}" for key, value in sorted(wanted.items()) if conf.get(key) != value]
+    ignored = [key for key, value in sorted(wanted.items()) if conf.get(key) != value]  # a value may be a secret
     if ignored:
         log.warning(
             "Spark runs already in this process, with the settings it was started with: %s cannot take effect. "

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import re
+import socket
 import urllib.request
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,6 +25,7 @@ from tidegate.datastream import (
 )
 from tidegate.datastream.functions import MapFunction
 from tidegate.operators.metrics import SubtaskMetricGroup, SubtaskMetrics
+from tidegate.runtime import prometheus
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.prometheus import PrometheusServer, prometheus_text
@@ -178,6 +182,70 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         free.close()
     finally:
         server.close()
+
+
+def asked(port: int, **headers: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("GET", "/metrics", headers={name: value for name, value in headers.items() if value})
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_prometheus_port_refuses_names_that_are_not_loopbacks_and_wants_the_token(tmp_path: Path) -> None:
+    measured(tmp_path)
+    (tmp_path / "token").write_text("s3cret\n")
+    free = PrometheusServer(range(1), lambda: Executor.jobs[-1].view())
+    closed = PrometheusServer(range(1), lambda: Executor.jobs[-1].view(), str(tmp_path / "token"))
+    try:
+        hosts = {
+            "": 200,
+            "localhost": 200,
+            "LOCALHOST:19249": 200,
+            "evil.example": 403,
+            f"evil.example:{free.port}": 403,
+        }
+        hosts |= {"127.0.0.1.evil.example": 403, "localhost@evil.example": 403}
+        assert {host: asked(free.port, Host=host) for host in hosts} == hosts
+        tokens = {
+            "": 401,
+            "Bearer s3cret": 200,
+            "bearer  s3cret ": 200,
+            "Bearer wrong": 401,
+            "Basic s3cret": 401,
+            "s3cret": 401,
+        }
+        assert {token: asked(closed.port, Authorization=token) for token in tokens} == tokens
+        assert asked(closed.port, Authorization="Bearer s3cret", Host="evil.example") == 403
+    finally:
+        free.close()
+        closed.close()
+
+
+def test_prometheus_port_answers_beside_idle_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured(tmp_path)
+    monkeypatch.setattr(prometheus, "_IDLE_S", 0.2)
+    server = PrometheusServer(range(1), lambda: Executor.jobs[-1].view())
+    try:
+        idle = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(200)]
+        for each in idle:  # all are closed by the server: at once, or after a moment
+            with contextlib.suppress(ConnectionResetError):
+                assert each.recv(1) == b""
+            each.close()
+        assert asked(server.port) == 200
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("content", [None, " \n"])
+def test_token_file_without_a_token_is_refused(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "token").write_text(content)
+    with pytest.raises((JobFailedError, ConfigurationError), match=r"prom\.token-file' names a file with a token"):
+        measured(
+            tmp_path,
+            **{"metrics.reporter.prom.port": "0-0", "metrics.reporter.prom.token-file": str(tmp_path / "token")},
+        )
 
 
 def test_a_port_that_cannot_be_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 
 from tidegate.spark import launch
+from tidegate.spark.properties import properties_file, with_properties
 
 SAYS = """
 import os, subprocess, sys
@@ -74,3 +75,28 @@ def test_a_configuration_of_the_users_wins(monkeypatch: pytest.MonkeyPatch, tmp_
     (tmp_path / "log4j2.properties").touch()
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert launch.log_settings({}, "WARN") == {}
+
+
+def test_settings_are_in_a_file_of_the_users_own_while_the_jvm_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text("spark.default 1")
+    with properties_file([("spark.a:b", " x\\y\n\U0001f30aé")], []) as path:
+        assert os.stat(path).st_mode & 0o777 == 0o600
+        assert Path(path).read_text() == "spark.default 1\n\nspark.a\\:b=\\ x\\\\y\\n\\ud83c\\udf0a\\u00e9\n"
+    assert not os.path.exists(path)
+
+
+@pytest.mark.parametrize("arguments", [["--properties-file", "{own}"], ["--properties-file={own}"]])
+def test_properties_file_of_the_user_takes_the_place_of_the_defaults(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text("spark.default 1")
+    (tmp_path / "own.conf").write_text("spark.own 1")
+    given = [*(each.format(own=tmp_path / "own.conf") for each in arguments), "--name", "n", "pyspark-shell"]
+    with properties_file([("spark.a", "b")], given) as path:
+        assert Path(path).read_text() == "spark.own 1\n\nspark.a=b\n"
+        expected = ["submit", "--properties-file", path, "--name", "n", "pyspark-shell"]
+        assert with_properties(["submit", *given], path) == expected
