@@ -6,6 +6,7 @@ import typer
 
 from tidegate.cli import explain as explaining
 from tidegate.cli.script import run_script
+from tidegate.common.counts import count
 from tidegate.common.errors import ProgramError
 from tidegate.common.global_configuration import set_dynamic_properties
 from tidegate.common.options import TARGET
@@ -18,7 +19,9 @@ from tidegate.runtime.replay_checkpoint import End, replay_behind
 def replay_program(script: str, path: str, directory: str, stopped: Stopped, most: int) -> None:
     found = replay_behind(_built(script), path, directory, stopped, most)
     if found.end is not End.FAILED:
-        typer.echo(f"no failure in {found.rounds} rounds with {found.records:,} records: {found.end.value}")
+        typer.echo(
+            f"no failure in {count(found.rounds, 'round')} with {count(found.records, 'record')}: {found.end.value}"
+        )
 
 
 def _built(script: str) -> Program:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tidegate.common.counts import count
 from tidegate.datastream.executor import JobHandle
 from tidegate.graph.plan import Chain, Edge, JobGraph, Operator, build
 from tidegate.graph.transformation import Program
@@ -68,6 +69,7 @@ def _operator(o: Operator) -> dict[str, Any]:
     return {
         "id": o.id,
         "name": o.name,
+        "label": o.label,
         "uid": o.uid,
         "uid_hash": o.uid_hash,
         "parallelism": o.parallelism,
@@ -80,7 +82,8 @@ def explained(program: Program) -> Iterator[str]:
     """The lines to show."""
     settings = JobSettings.of(program.configuration)
     graph = build(program, settings.parallelism, settings.max_parallelism, {})
-    yield f"job '{graph.name}': {len(graph.operators)} operators, {len(graph.chains)} chains, {len(graph.levels)} levels"
+    numbers = {"operator": graph.operators, "chain": graph.chains, "level": graph.levels}
+    yield f"job '{graph.name}': " + ", ".join(count(len(of), what) for what, of in numbers.items())
     guarantee = guarantee_of(graph, settings.checkpoints)
     yield f"guarantee: {guarantee}"
     yield from (f"  {line}" for line in guarantee.lines())
@@ -96,7 +99,7 @@ def _levels(graph: JobGraph) -> Iterator[str]:
     for number, level in enumerate(graph.levels):
         yield f"level {number}:"
         for chain in level:
-            yield f"  {chain.name}, parallelism {chain.parallelism}"
+            yield f"  {' -> '.join(o.label for o in chain.operators)}, parallelism {chain.parallelism}"
             yield from _ids(chain)
 
 
@@ -104,4 +107,4 @@ def _ids(chain: Chain) -> Iterator[str]:
     for operator in chain.operators:
         uid = f"uid {operator.uid}" if operator.uid else f"no uid, id {operator.uid_hash} is made from its place"
         keyed = ", keyed" if operator.keyed is not None else ""
-        yield f"    {operator.name}: {uid}, maximum parallelism {operator.max_parallelism}{keyed}"
+        yield f"    {operator.label}: {uid}, maximum parallelism {operator.max_parallelism}{keyed}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate.cli.durations import duration
+from tidegate.common.counts import count
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.view import CheckpointView, JobView, Outcome
 
@@ -40,7 +41,7 @@ def live_line(view: JobView, now_ms: int) -> str:
     totals = view.totals
     parts = [f"{_state(view)} {duration(now_ms - view.created_ms, coarse=True)}"]
     if totals.rounds:
-        did = f"{_count(totals.rounds, 'round')}, {_count(totals.records, 'record')}"
+        did = f"{count(totals.rounds, 'round')}, {count(totals.records, 'record')}"
         parts.append(f"{did}, {view.records_per_second(now_ms):,.0f}/s")
     if view.checkpoint_interval_ms is not None and totals.rounds:
         parts.append(_last_checkpoint(view, now_ms))
@@ -48,7 +49,7 @@ def live_line(view: JobView, now_ms: int) -> str:
     if copying is not None:
         parts.append(copying)
     if view.exceptions:
-        parts.append(f"{_count(len(view.exceptions), 'failure')}, the last: {_first_line(view.exceptions[-1].message)}")
+        parts.append(f"{count(len(view.exceptions), 'failure')}, the last: {_first_line(view.exceptions[-1].message)}")
     parts.append(view.name)
     if view.checkpoint_interval_ms is not None:
         parts.append(f"more in {view.directory}/history.json")
@@ -58,9 +59,9 @@ def live_line(view: JobView, now_ms: int) -> str:
 def end_line(view: JobView) -> str:
     """How it ended, and what it did."""
     totals, ended = view.totals, view.ended_ms if view.ended_ms is not None else view.created_ms
-    did = f"{_count(totals.records, 'record')} in {_count(totals.rounds, 'round')}"
+    did = f"{count(totals.records, 'record')} in {count(totals.rounds, 'round')}"
     if view.checkpoint_interval_ms is not None:
-        did += f", {_count(totals.checkpoints, 'checkpoint')}"
+        did += f", {count(totals.checkpoints, 'checkpoint')}"
     return f"job '{view.name}' {_ENDS.get(view.status, view.status.name)}: {did}, {duration(ended - view.created_ms)}"
 
 
@@ -77,7 +78,7 @@ def copying_line(checkpoints: Sequence[CheckpointView]) -> str | None:
             copied = shown.copied
             share = f"{copied.bytes:,} of {copied.of_bytes:,} bytes"
             return (
-                f"savepoint {shown.checkpoint_id}: {copied.files} of {_count(copied.of_files, 'file')} copied, {share}"
+                f"savepoint {shown.checkpoint_id}: {copied.files} of {count(copied.of_files, 'file')} copied, {share}"
             )
     return None
 
@@ -97,7 +98,3 @@ def _completed(checkpoint: CheckpointView, now_ms: int) -> str:
 
 def _first_line(text: str) -> str:
     return text.partition("\n")[0]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

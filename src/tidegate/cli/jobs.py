@@ -12,6 +12,7 @@ import typer
 
 from tidegate.cli.durations import duration
 from tidegate.cli.outcome import Json, Verbose, command, print_json, table
+from tidegate.common.counts import count
 from tidegate.common.errors import JobOverError, UnreachableError
 from tidegate.control import registry
 from tidegate.control.client import DriverClient, find
@@ -158,18 +159,19 @@ def _live_lines(details: JobDetails) -> list[str]:
     lines = [
         f"  guarantee   {details.guarantee}",
         *(f"              {p['source']} -> {p['sink'] or '(no sink)'}: {p['guarantee']}" for p in details.paths),
-        f"  so far      {totals.records:,} records in {totals.rounds:,} rounds, {totals.checkpoints:,} checkpoints, "
+        f"  so far      {count(totals.records, 'record')} in {count(totals.rounds, 'round')}, "
+        f"{count(totals.checkpoints, 'checkpoint')}, "
         f"{details.records_per_second:,.0f} records/s, attempt {len(details.attempts)}, "
-        f"local state built anew {totals.rebuilds:,} times",
+        f"local state built anew {count(totals.rebuilds, 'time')}",
     ]
     done = [c for c in details.checkpoints if 7 in c.steps]
     if done:
-        lines.append(f"  latest      checkpoint {done[-1].checkpoint_id}, {done[-1].size:,} bytes")
+        lines.append(f"  latest      checkpoint {done[-1].checkpoint_id}, {count(done[-1].size, 'byte')}")
     copying = copying_line(details.checkpoints)
     if copying is not None:
         lines.append(f"  under way   {copying}")
     rows = [
-        (str(o.id), o.name, o.uid or "-", str(o.parallelism), _number(o.records_in), _number(o.records_out))
+        (str(o.id), o.label, o.uid or "-", str(o.parallelism), _number(o.records_in), _number(o.records_out))
         for o in details.operators
     ]
     return [*lines, "", *table(("ID", "OPERATOR", "UID", "PARALLELISM", "IN", "OUT"), rows).splitlines()]

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 import typer
 
 from tidegate.cli.background import driver_command
+from tidegate.common.counts import count
 from tidegate.common.ids import new_token
 from tidegate.common.options import JOB_ID
 from tidegate.control.launch import VARIABLE, jobs_of
@@ -61,7 +62,7 @@ class Supervisor:
         if self._stopped or number in _REQUESTS:
             return "it was told to end"
         if restarts >= self._most:
-            return f"{restarts} restarts in a row did not help"
+            return f"{count(restarts, 'restart')} in a row did not help"
         if len(jobs) > 1:
             return "the program had started more than one job, and it would begin with the first"
         if jobs and jobs[0].has_ended:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tidegate.common import options
+from tidegate.common.counts import count
 from tidegate.common.errors import ConfigurationError, TidegateError
 
 PREFIX = "restart-strategy."
@@ -62,7 +63,7 @@ class FixedDelayRestart(RestartStrategy):
         return self._delay_ms
 
     def __str__(self) -> str:
-        return f"fixed delay of {self._delay_ms} ms, {self._used} of {self._attempts} restarts used"
+        return f"fixed delay of {self._delay_ms} ms, {self._used} of {count(self._attempts, 'restart')} used"
 
 
 class ExponentialDelayRestart(RestartStrategy):
@@ -130,7 +131,7 @@ class FailureRateRestart(RestartStrategy):
 
     def __str__(self) -> str:
         seen = len(self._failures)
-        return f"failure rate, {seen} failures within {self._interval} ms, {self._maximum} tolerated"
+        return f"failure rate, {count(seen, 'failure')} within {self._interval} ms, {self._maximum} tolerated"
 
 
 def from_configuration(configuration: Mapping[str, Any], checkpointing_enabled: bool) -> RestartStrategy:

@@ -26,11 +26,13 @@ _RATE_OVER_MS = 5_000
 
 @dataclass(frozen=True)
 class OperatorView:
-    """``inputs``: ids of the operators before it. Records are counted where they cross an edge: what comes into a chain counts
-    for its first operator, what leaves it for the last one with an edge; None for the others."""
+    """``label``: the name for people, of a source or sink with its connector. ``inputs``: ids of the operators before it.
+    Records are counted where they cross an edge: what comes into a chain counts for its first operator, what leaves it for the
+    last one with an edge; None for the others."""
 
     id: int
     name: str
+    label: str
     uid: str | None
     parallelism: int
     max_parallelism: int
@@ -191,6 +193,7 @@ class JobRecorder:
             OperatorView(
                 o.id,
                 o.name,
+                o.label,
                 o.uid,
                 o.parallelism,
                 o.max_parallelism,
