@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.job_client import RunningJob
+from tidegate.common.library_logs import quiet_libraries
 from tidegate.common.options import TARGET
 from tidegate.graph.transformation import Program
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 def started(program: Program, *, awaited: bool) -> tuple[JobHandle, Callable[[], None]]:
     """Hand the program to its executor; faces show the job before it does anything. The function waits until they have shown its
     end."""
+    quiet_libraries()
     waits: list[Callable[[], None]] = []
     shown = replace(program, told=lambda job: waits.append(watch(job, awaited=awaited)))
     return find_executor(program.configuration[TARGET.key]).execute_async(shown), lambda: _each(waits)
