@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tidegate.cli.script import run_script
 from tidegate.common.counts import count
-from tidegate.datastream.executor import JobHandle
+from tidegate.common.errors import ProgramError
+from tidegate.common.global_configuration import set_dynamic_properties
+from tidegate.datastream.executor import JobHandle, instead_of_all
 from tidegate.graph.plan import Chain, Edge, JobGraph, Operator, build
 from tidegate.graph.transformation import Program
 from tidegate.operators.rewrites.explain import explain_functions
 from tidegate.runtime.guarantee import guarantee_of
 from tidegate.runtime.settings import JobSettings
-
-TARGET = "explain"
-"""Name of the executor."""
 
 
 class Built(BaseException):
@@ -30,6 +30,19 @@ class ExplainingExecutor:
 
     def execute_async(self, program: Program) -> JobHandle:
         raise Built(program)
+
+
+def built(
+    script: str, arguments: list[str], properties: dict[str, object], *, asks: str, pyflink: bool = False
+) -> Program:
+    """The program of a file, which runs up to its first ``execute()``. ``asks``: the command that asks for it."""
+    set_dynamic_properties(properties)
+    try:
+        with instead_of_all(ExplainingExecutor):
+            run_script(script, arguments, pyflink=pyflink)
+    except Built as done:
+        return done.program
+    raise ProgramError(f"{asks} needs a program that comes to execute()", where=script, found="it ended before")
 
 
 def facts(program: Program) -> dict[str, Any]:

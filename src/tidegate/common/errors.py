@@ -160,6 +160,12 @@ class OutputLostError(CommitError):
     restart_helps = False
 
 
+class OutputClosedError(CommitError):
+    """Nobody reads the standard output or error any more on which a job prints its records."""
+
+    restart_helps = False
+
+
 class RetryableCommitError(TidegateError):
     """Raised by a committer: the outside system did not take the commit now; trying again may succeed."""
 

@@ -68,6 +68,15 @@ def test_graph_ids_and_functions(tmp_path: Path) -> None:
     assert "not inlined: calls logging.info" in text
 
 
+def test_a_program_that_sets_its_target_is_explained_and_not_run(tmp_path: Path) -> None:
+    executor.register_executor("simulated", SimulatedExecutor)
+    target = 'get_execution_environment(Configuration.from_dict({"execution.target": "simulated"}))'
+    text = PROGRAM.replace("import Types", "import Configuration, Types").replace("get_execution_environment()", target)
+    (tmp_path / "job.py").write_text(text)
+    result = CliRunner().invoke(app, ["explain", "job.py"])
+    assert "job 'sums': 5 operators" in result.output and "went on" not in result.output
+
+
 def test_a_program_that_executes_nothing(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text("x = 1\n")
     result = CliRunner().invoke(app, ["explain", "job.py"])
