@@ -74,7 +74,7 @@ def _state(view: JobView) -> str:
 def copying_line(checkpoints: Sequence[CheckpointView]) -> str | None:
     """Of the savepoint whose files are being copied, if there is one: how far that is."""
     for shown in checkpoints:
-        if shown.copied is not None and shown.outcome is Outcome.IN_PROGRESS:
+        if shown.copied is not None and shown.status is Outcome.IN_PROGRESS:
             copied = shown.copied
             share = f"{copied.bytes:,} of {copied.of_bytes:,} bytes"
             return (
@@ -84,15 +84,15 @@ def copying_line(checkpoints: Sequence[CheckpointView]) -> str | None:
 
 
 def _last_checkpoint(view: JobView, now_ms: int) -> str:
-    done = [c for c in view.checkpoints if c.outcome is Outcome.COMPLETED]
-    failed = [c for c in view.checkpoints if c.outcome is Outcome.FAILED]
+    done = [c for c in view.checkpoints if c.status is Outcome.COMPLETED]
+    failed = [c for c in view.checkpoints if c.status is Outcome.FAILED]
     if failed and (not done or failed[-1].checkpoint_id > done[-1].checkpoint_id):
-        return f"checkpoint {failed[-1].checkpoint_id} FAILED: {_first_line(failed[-1].reason or '')}"
+        return f"checkpoint {failed[-1].checkpoint_id} FAILED: {_first_line(failed[-1].message or '')}"
     return "no checkpoint yet" if not done else _completed(done[-1], now_ms)
 
 
 def _completed(checkpoint: CheckpointView, now_ms: int) -> str:
-    ago = duration(now_ms - checkpoint.steps.get(7, now_ms), coarse=True)
+    ago = duration(now_ms - checkpoint.passed_ms.get(7, now_ms), coarse=True)
     return f"checkpoint {checkpoint.checkpoint_id}, {ago} ago"
 
 

@@ -164,7 +164,7 @@ def _live_lines(details: JobDetails) -> list[str]:
         f"{details.records_per_second:,.0f} records/s, attempt {len(details.attempts)}, "
         f"local state built anew {count(totals.rebuilds, 'time')}",
     ]
-    done = [c for c in details.checkpoints if 7 in c.steps]
+    done = [c for c in details.checkpoints if 7 in c.passed_ms]
     if done:
         lines.append(f"  latest      checkpoint {done[-1].checkpoint_id}, {count(done[-1].size, 'byte')}")
     copying = copying_line(details.checkpoints)
