@@ -16,6 +16,7 @@ from tidegate.common.counts import count
 from tidegate.common.errors import JobOverError, UnreachableError
 from tidegate.control import registry
 from tidegate.control.client import DriverClient, find
+from tidegate.control.launch import log_of
 from tidegate.control.messages import Operation, OperationStatus
 from tidegate.control.registry import JobRecord, Life
 
@@ -46,7 +47,7 @@ def list_jobs(
     runs = registry.records()
     shown = [record for record in runs if every or record.life() in (Life.LIVE, Life.UNKNOWN)]
     if json:
-        return print_json([_facts(record) for record in shown])
+        return print_json([facts_of(record) for record in shown])
     if not shown:
         return typer.echo("no jobs" if every else "no running jobs; tidegate list -a shows those that have ended")
     ids = _short_ids(runs)
@@ -68,7 +69,7 @@ def info(
     record = find(job)
     details = _details(record)
     if json:
-        return print_json({**_facts(record), "details": details})
+        return print_json({**facts_of(record), "details": details})
     for line in _lines(record, details):
         typer.echo(line)
 
@@ -102,10 +103,12 @@ def shown_state(record: JobRecord) -> str:
     return f"{record.state} ?" if life is Life.UNKNOWN else record.state
 
 
-def _facts(record: JobRecord) -> dict[str, Any]:
+def facts_of(record: JobRecord) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.to_builtins(record)
     for ours in ("version", "driver", "launch"):
         del facts[ours]
+    log = log_of(record)
+    facts["log"] = None if log is None else str(log)
     return {**facts, "life": record.life().value, "state": "DIED" if record.life() is Life.DIED else record.state}
 
 
@@ -143,6 +146,8 @@ def _lines(record: JobRecord, details: JobDetails | None) -> list[str]:
     lines += [f"  savepoint   {done.result}" for done in record.operations if _made_a_savepoint(done)]
     if record.checkpoint_interval_ms is not None:
         lines.append(f"  checkpoints every {duration(record.checkpoint_interval_ms)} in {record.directory}")
+    if (log := log_of(record)) is not None:
+        lines.append(f"  log         {log}")
     if record.error is not None:
         lines.append("  error       " + record.error.replace("\n", "\n              "))
     return lines + (_live_lines(details) if details is not None else [])

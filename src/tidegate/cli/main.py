@@ -12,7 +12,7 @@ import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 import tidegate
-from tidegate.cli import background, debug, dev, jobs, kafka, state, telling
+from tidegate.cli import background, debug, dev, jobs, kafka, state, telling, watching
 from tidegate.cli.ahead import spark_ahead
 from tidegate.cli.outcome import Json, Verbose, command, outcomes_at_the_end, print_json
 from tidegate.cli.pipes import ends_quietly
@@ -181,6 +181,8 @@ app.command()(telling.checkpoint)
 app.command()(telling.savepoint)
 app.command()(telling.stop)
 app.command()(telling.cancel)
+app.command()(watching.logs)
+app.command()(watching.wait)
 app.command()(debug.debug)
 
 

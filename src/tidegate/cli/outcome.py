@@ -44,6 +44,8 @@ class ExitCode(IntEnum):
     NOT_IN_SNAPSHOT = 15
     DAMAGED_SNAPSHOT = 16
     NEWER_FORMAT = 17
+    SUSPENDED = 18
+    TIMED_OUT = 124
     INTERRUPTED = 130
 
 

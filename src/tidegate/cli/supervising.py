@@ -19,7 +19,7 @@ from tidegate.cli.background import driver_command
 from tidegate.common.counts import count
 from tidegate.common.ids import new_token
 from tidegate.common.options import JOB_ID
-from tidegate.control.launch import VARIABLE, jobs_of
+from tidegate.control.launch import VARIABLE, jobs_of, supervises
 from tidegate.control.registry import JobRecord
 
 MOST_RESTARTS = 10
@@ -39,6 +39,10 @@ class Supervisor:
 
     def run(self) -> int:
         """The exit code of the last driver."""
+        with supervises(self._launch):
+            return self._run()
+
+    def _run(self) -> int:
         resume: list[str] = []
         restarts = 0
         while True:

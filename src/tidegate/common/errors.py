@@ -225,6 +225,12 @@ class DriverDiedError(JobOverError):
     """A command for a job whose driver is gone without having told an end."""
 
 
+class NoLogError(TidegateError):
+    """The output of a job's driver is in no file that commands know."""
+
+    restart_helps = False
+
+
 class UnreachableError(TidegateError):
     """The driver of a job does not answer, or not to us."""
 

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import typer.main
 from drivers import PROGRAM, Driver
 
 from tidegate.cli.main import app
 from tidegate.cli.pipes import EXIT_CODE
+from tidegate.control import registry
+from tidegate.control.home import folder
 
 # Each command runs in a fork, which costs no start of an interpreter, and ends as the process of a command does.
 FORKS = """
@@ -82,6 +85,11 @@ def ended(directory: Path, lines: list[list[str]]) -> list[tuple[list[str], int,
 def test_every_command_that_prints_ends_quietly(driver: Callable[..., Driver], home: Path, tmp_path: Path) -> None:
     driver("first").running()
     driver("second").running()
+    third = driver("third", count="5")
+    third.process.wait()
+    log = folder("logs") / "a-launch.log"
+    log.write_text("a line\n")
+    registry.write(msgspec.structs.replace(third.record(), launch="a-launch"))
     (tmp_path / "graph.py").write_text(PROGRAM)
     (tmp_path / "print.py").write_text("print('a line')")
     directory = f"{tmp_path}/checkpoints/first"
@@ -105,7 +113,9 @@ def test_every_command_that_prints_ends_quietly(driver: Callable[..., Driver], h
         ["state", "diff", f"{directory}/chk-1", f"{directory}/chk-1"],
         ["savepoint", "first", savepoint],
         ["stop", "first", "-p", savepoint, "--json"],
+        ["wait", "second", "--timeout", "0"],
         ["cancel", "second"],
+        ["logs", "third"],
         ["dev", "kafka", "status", "--port", "1"],
     ]
     tried = {tuple(line[: len(name)]) for line in lines for name in commands() if tuple(line[: len(name)]) == name}
