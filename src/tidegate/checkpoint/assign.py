@@ -15,6 +15,7 @@ from tidegate.checkpoint.misfits import (
     Misfit,
     named,
 )
+from tidegate.common.counts import count
 from tidegate.state.snapshot import WRITER
 
 logger = logging.getLogger(__name__)
@@ -91,10 +92,10 @@ def _describe(state: OperatorState) -> str:
         parts.append("source positions")
     waiting = sum(part.records for part in state.in_flight())
     if waiting:
-        parts.append(f"{waiting:,} records in flight")
+        parts.append(f"{count(waiting, 'record')} in flight")
     writers = state.values(WRITER)
     if writers:
-        parts.append(f"{len(writers)} writer states")
+        parts.append(f"{count(len(writers), 'writer state')}")
     if state.committables:
-        parts.append(f"{len(state.committables)} outputs not yet committed")
+        parts.append(f"{count(len(state.committables), 'output')} not yet committed")
     return f"operator {state.name!r} (uid {state.uid or state.uid_hash}; {'; '.join(parts)})"

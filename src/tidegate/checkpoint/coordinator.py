@@ -31,6 +31,7 @@ from tidegate.checkpoint.policy import CheckpointPolicy, Retention
 from tidegate.checkpoint.trigger import CheckpointTrigger
 from tidegate.common import faults
 from tidegate.common.clock import Clock
+from tidegate.common.counts import count
 from tidegate.common.errors import InternalError, StorageError, TidegateError
 
 logger = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class CheckpointCoordinator:
         pending.figures.begins(began)
         pending.figures.passed("trigger", self._now())
         self._pending[checkpoint_id] = pending
-        self._log(checkpoint_id, "step 1 triggered, %d subtasks to acknowledge", len(pending.expected))
+        self._log(checkpoint_id, "step 1 triggered, %s to acknowledge", count(len(pending.expected), "subtask"))
         faults.point("C1.triggered", checkpoint_id=checkpoint_id)
         return pending
 

@@ -101,7 +101,8 @@ class CheckpointFigures:
         self.size, self.incremental = sizes.size, sizes.incremental
         for operator, (name, size, new) in sizes.operators.items():
             known = self.operators.get(operator, _NOTHING)
-            self.operators[operator] = msgspec.structs.replace(known, name=name, size=size, incremental=new)
+            known = known if known.name else msgspec.structs.replace(known, name=name)
+            self.operators[operator] = msgspec.structs.replace(known, size=size, incremental=new)
 
 
 class Sizes(NamedTuple):

@@ -136,6 +136,7 @@ def _shortened(entry: HistoryEntry) -> HistoryEntry:
 def entry_of(metadata: CheckpointMetadata, metadata_bytes: int = 0) -> HistoryEntry:
     """Of a completed checkpoint, made from its metadata alone: for those that are in no history."""
     sizes = sizes_of(metadata, metadata_bytes, ())
+    uids = {operator.uid_hash: operator.uid for operator in metadata.operators}
     return HistoryEntry(
         checkpoint_id=metadata.checkpoint_id,
         token=metadata.token,
@@ -150,7 +151,9 @@ def entry_of(metadata: CheckpointMetadata, metadata_bytes: int = 0) -> HistoryEn
         in_flight_records=metadata.in_flight_records,
         output=output_of(metadata),
         operators={
-            uid: OperatorFigures(name=name, size=size) for uid, (name, size, _) in sizes.operators.items() if size
+            hash: OperatorFigures(name=f"{name} '{uids[hash]}'" if uids[hash] else name, size=size)
+            for hash, (name, size, _) in sizes.operators.items()
+            if size
         },
     )
 

@@ -19,6 +19,7 @@ from tidegate.checkpoint.lineage import Lineage
 from tidegate.checkpoint.locate import Located, locate_own
 from tidegate.checkpoint.metadata import metadata_path, read_metadata
 from tidegate.checkpoint.savepoint import Ending
+from tidegate.common.counts import count
 from tidegate.common.errors import CorruptFileError, RestoreError, StorageError
 from tidegate.common.files import Files
 from tidegate.common.options import CHECKPOINT_RETAINED, RECOVERY_PATH, RESTORE_PREVIOUS
@@ -75,7 +76,7 @@ def _refuse_if_committed(files: Files, point: RestorePoint, damage: CorruptFileE
             found = f"the job was told to end with it: its savepoint is {ending.address}"
     else:
         done = "has been committed" if entry is not None and "commit" in entry.steps_ms else "may have been committed"
-        found = f"its output ({output} committables) {done}, and would be written again"
+        found = f"its output ({count(output, 'committable')}) {done}, and would be written again"
     raise RestoreError(
         f"A damaged checkpoint is passed over ({RESTORE_PREVIOUS.key}) only if none of its output has been committed.",
         where=files.location(f"chk-{point.checkpoint_id}"),

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from tidegate.checkpoint.figures import OperatorFigures
-from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, blank_entry, entry_of, read_history
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.locate import locate_exactly
+from tidegate.checkpoint.listing import CheckpointList, ListedCheckpoint, list_checkpoints
 from tidegate.checkpoint.metadata import FILE_NAME
 from tidegate.cli.durations import duration
 from tidegate.cli.jobs import moment
 from tidegate.cli.outcome import print_json, table
-from tidegate.common.errors import RestoreError, TidegateError
+from tidegate.common.errors import RestoreError
 from tidegate.common.files import Files
 from tidegate.control.client import find
 
@@ -23,21 +19,19 @@ from tidegate.control.client import find
 def show(job: str, *, json: bool, only: int | None = None) -> None:
     """``only``: of this checkpoint, with its operators."""
     files = Files(directory_of(job))
-    kept = _kept(files)
-    entries = _with_unentered(read_history(files), kept)
+    entries = list_checkpoints(files).checkpoints
     if only is not None:
         entries = [_one(files, entries, only)]
     if json:
-        listed = [{**msgspec.to_builtins(entry), "kept": kept.get(entry.checkpoint_id)} for entry in entries]
-        return print_json({"directory": files.root, "checkpoints": listed})
+        return print_json(CheckpointList(directory=files.root, checkpoints=entries))
     if not entries:
         return print(f"no checkpoints in {files.root}")
-    print(_table([_cells(entry, kept) for entry in entries]))
+    print(_table([_cells(entry) for entry in entries]))
     if only is not None:
         print("\n" + _table([_operator_cells(figures) for figures in entries[0].operators.values()]))
 
 
-def _one(files: Files, entries: list[HistoryEntry], checkpoint_id: int) -> HistoryEntry:
+def _one(files: Files, entries: list[ListedCheckpoint], checkpoint_id: int) -> ListedCheckpoint:
     for entry in entries:
         if entry.checkpoint_id == checkpoint_id:
             return entry
@@ -69,26 +63,6 @@ def directory_of(text: str) -> str:
     )
 
 
-def _kept(files: Files) -> dict[int, str]:
-    """Address of every checkpoint that is still there."""
-    lineage = read_lineage(files)
-    points = (*lineage.retained, *lineage.protected)
-    return {p.checkpoint_id: p.directory or files.location(f"chk-{p.checkpoint_id}") for p in points}
-
-
-def _with_unentered(entries: list[HistoryEntry], kept: dict[int, str]) -> list[HistoryEntry]:
-    """The history is written last of all: a checkpoint that has just been completed, or was when the driver died, is not in it."""
-    missing = sorted(kept.keys() - {entry.checkpoint_id for entry in entries})
-    return entries + [_from_metadata(number, kept[number]) for number in missing]
-
-
-def _from_metadata(checkpoint_id: int, address: str) -> HistoryEntry:
-    try:
-        return entry_of(locate_exactly(address).metadata)
-    except TidegateError:  # it is damaged, or just being deleted
-        return blank_entry(checkpoint_id, CheckpointStatus.COMPLETED)
-
-
 # -- tables --------------------------------------------------------------------------------------------------------------
 
 Cells = dict[str, str]
@@ -102,7 +76,7 @@ def _table(rows: list[Cells]) -> str:
     return table(head, [[row[name] for name in head] for row in rows]) if rows else "nothing is known of its operators"
 
 
-def _cells(entry: HistoryEntry, kept: dict[int, str]) -> Cells:
+def _cells(entry: ListedCheckpoint) -> Cells:
     failed = f"{entry.reason}: {entry.message}".partition("\n")[0].strip(": ")
     return {
         "ID": str(entry.checkpoint_id),
@@ -115,7 +89,7 @@ def _cells(entry: HistoryEntry, kept: dict[int, str]) -> Cells:
         "NEW": _number(entry.incremental),
         "IN FLIGHT": _number(entry.in_flight_records),
         "BEHIND": "" if entry.behind is None else f"{entry.behind:,}",
-        "": kept.get(entry.checkpoint_id, "") or failed,
+        "": entry.kept or failed,
     }
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate.datastream.executor import JobHandle
+from tidegate.cli.script import run_script
+from tidegate.common.counts import count
+from tidegate.common.errors import ProgramError
+from tidegate.common.global_configuration import set_dynamic_properties
+from tidegate.datastream.executor import JobHandle, instead_of_all
 from tidegate.graph.plan import Chain, Edge, JobGraph, Operator, build
 from tidegate.graph.transformation import Program
 from tidegate.operators.rewrites.explain import explain_functions
 from tidegate.runtime.guarantee import guarantee_of
 from tidegate.runtime.settings import JobSettings
-
-TARGET = "explain"
-"""Name of the executor."""
 
 
 class Built(BaseException):
@@ -29,6 +30,19 @@ class ExplainingExecutor:
 
     def execute_async(self, program: Program) -> JobHandle:
         raise Built(program)
+
+
+def built(
+    script: str, arguments: list[str], properties: dict[str, object], *, asks: str, pyflink: bool = False
+) -> Program:
+    """The program of a file, which runs up to its first ``execute()``. ``asks``: the command that asks for it."""
+    set_dynamic_properties(properties)
+    try:
+        with instead_of_all(ExplainingExecutor):
+            run_script(script, arguments, pyflink=pyflink)
+    except Built as done:
+        return done.program
+    raise ProgramError(f"{asks} needs a program that comes to execute()", where=script, found="it ended before")
 
 
 def facts(program: Program) -> dict[str, Any]:
@@ -68,6 +82,7 @@ def _operator(o: Operator) -> dict[str, Any]:
     return {
         "id": o.id,
         "name": o.name,
+        "label": o.label,
         "uid": o.uid,
         "uid_hash": o.uid_hash,
         "parallelism": o.parallelism,
@@ -80,7 +95,8 @@ def explained(program: Program) -> Iterator[str]:
     """The lines to show."""
     settings = JobSettings.of(program.configuration)
     graph = build(program, settings.parallelism, settings.max_parallelism, {})
-    yield f"job '{graph.name}': {len(graph.operators)} operators, {len(graph.chains)} chains, {len(graph.levels)} levels"
+    numbers = {"operator": graph.operators, "chain": graph.chains, "level": graph.levels}
+    yield f"job '{graph.name}': " + ", ".join(count(len(of), what) for what, of in numbers.items())
     guarantee = guarantee_of(graph, settings.checkpoints)
     yield f"guarantee: {guarantee}"
     yield from (f"  {line}" for line in guarantee.lines())
@@ -96,7 +112,7 @@ def _levels(graph: JobGraph) -> Iterator[str]:
     for number, level in enumerate(graph.levels):
         yield f"level {number}:"
         for chain in level:
-            yield f"  {chain.name}, parallelism {chain.parallelism}"
+            yield f"  {' -> '.join(o.label for o in chain.operators)}, parallelism {chain.parallelism}"
             yield from _ids(chain)
 
 
@@ -104,4 +120,4 @@ def _ids(chain: Chain) -> Iterator[str]:
     for operator in chain.operators:
         uid = f"uid {operator.uid}" if operator.uid else f"no uid, id {operator.uid_hash} is made from its place"
         keyed = ", keyed" if operator.keyed is not None else ""
-        yield f"    {operator.name}: {uid}, maximum parallelism {operator.max_parallelism}{keyed}"
+        yield f"    {operator.label}: {uid}, maximum parallelism {operator.max_parallelism}{keyed}"

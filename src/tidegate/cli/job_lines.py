@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidegate.cli.durations import duration
+from tidegate.common.counts import count
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.view import CheckpointView, JobView, Outcome
 
@@ -40,7 +41,7 @@ def live_line(view: JobView, now_ms: int) -> str:
     totals = view.totals
     parts = [f"{_state(view)} {duration(now_ms - view.created_ms, coarse=True)}"]
     if totals.rounds:
-        did = f"{_count(totals.rounds, 'round')}, {_count(totals.records, 'record')}"
+        did = f"{count(totals.rounds, 'round')}, {count(totals.records, 'record')}"
         parts.append(f"{did}, {view.records_per_second(now_ms):,.0f}/s")
     if view.checkpoint_interval_ms is not None and totals.rounds:
         parts.append(_last_checkpoint(view, now_ms))
@@ -48,7 +49,7 @@ def live_line(view: JobView, now_ms: int) -> str:
     if copying is not None:
         parts.append(copying)
     if view.exceptions:
-        parts.append(f"{_count(len(view.exceptions), 'failure')}, the last: {_first_line(view.exceptions[-1].message)}")
+        parts.append(f"{count(len(view.exceptions), 'failure')}, the last: {_first_line(view.exceptions[-1].message)}")
     parts.append(view.name)
     if view.checkpoint_interval_ms is not None:
         parts.append(f"more in {view.directory}/history.json")
@@ -58,9 +59,9 @@ def live_line(view: JobView, now_ms: int) -> str:
 def end_line(view: JobView) -> str:
     """How it ended, and what it did."""
     totals, ended = view.totals, view.ended_ms if view.ended_ms is not None else view.created_ms
-    did = f"{_count(totals.records, 'record')} in {_count(totals.rounds, 'round')}"
+    did = f"{count(totals.records, 'record')} in {count(totals.rounds, 'round')}"
     if view.checkpoint_interval_ms is not None:
-        did += f", {_count(totals.checkpoints, 'checkpoint')}"
+        did += f", {count(totals.checkpoints, 'checkpoint')}"
     return f"job '{view.name}' {_ENDS.get(view.status, view.status.name)}: {did}, {duration(ended - view.created_ms)}"
 
 
@@ -73,31 +74,27 @@ def _state(view: JobView) -> str:
 def copying_line(checkpoints: Sequence[CheckpointView]) -> str | None:
     """Of the savepoint whose files are being copied, if there is one: how far that is."""
     for shown in checkpoints:
-        if shown.copied is not None and shown.outcome is Outcome.IN_PROGRESS:
+        if shown.copied is not None and shown.status is Outcome.IN_PROGRESS:
             copied = shown.copied
             share = f"{copied.bytes:,} of {copied.of_bytes:,} bytes"
             return (
-                f"savepoint {shown.checkpoint_id}: {copied.files} of {_count(copied.of_files, 'file')} copied, {share}"
+                f"savepoint {shown.checkpoint_id}: {copied.files} of {count(copied.of_files, 'file')} copied, {share}"
             )
     return None
 
 
 def _last_checkpoint(view: JobView, now_ms: int) -> str:
-    done = [c for c in view.checkpoints if c.outcome is Outcome.COMPLETED]
-    failed = [c for c in view.checkpoints if c.outcome is Outcome.FAILED]
+    done = [c for c in view.checkpoints if c.status is Outcome.COMPLETED]
+    failed = [c for c in view.checkpoints if c.status is Outcome.FAILED]
     if failed and (not done or failed[-1].checkpoint_id > done[-1].checkpoint_id):
-        return f"checkpoint {failed[-1].checkpoint_id} FAILED: {_first_line(failed[-1].reason or '')}"
+        return f"checkpoint {failed[-1].checkpoint_id} FAILED: {_first_line(failed[-1].message or '')}"
     return "no checkpoint yet" if not done else _completed(done[-1], now_ms)
 
 
 def _completed(checkpoint: CheckpointView, now_ms: int) -> str:
-    ago = duration(now_ms - checkpoint.steps.get(7, now_ms), coarse=True)
+    ago = duration(now_ms - checkpoint.passed_ms.get(7, now_ms), coarse=True)
     return f"checkpoint {checkpoint.checkpoint_id}, {ago} ago"
 
 
 def _first_line(text: str) -> str:
     return text.partition("\n")[0]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" + ("" if number == 1 else "s")

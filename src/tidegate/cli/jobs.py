@@ -12,9 +12,11 @@ import typer
 
 from tidegate.cli.durations import duration
 from tidegate.cli.outcome import Json, Verbose, command, print_json, table
+from tidegate.common.counts import count
 from tidegate.common.errors import JobOverError, UnreachableError
 from tidegate.control import registry
 from tidegate.control.client import DriverClient, find
+from tidegate.control.launch import log_of
 from tidegate.control.messages import Operation, OperationStatus
 from tidegate.control.registry import JobRecord, Life
 
@@ -45,7 +47,7 @@ def list_jobs(
     runs = registry.records()
     shown = [record for record in runs if every or record.life() in (Life.LIVE, Life.UNKNOWN)]
     if json:
-        return print_json([_facts(record) for record in shown])
+        return print_json([facts_of(record) for record in shown])
     if not shown:
         return typer.echo("no jobs" if every else "no running jobs; tidegate list -a shows those that have ended")
     ids = _short_ids(runs)
@@ -67,7 +69,7 @@ def info(
     record = find(job)
     details = _details(record)
     if json:
-        return print_json({**_facts(record), "details": details})
+        return print_json({**facts_of(record), "details": details})
     for line in _lines(record, details):
         typer.echo(line)
 
@@ -101,10 +103,12 @@ def shown_state(record: JobRecord) -> str:
     return f"{record.state} ?" if life is Life.UNKNOWN else record.state
 
 
-def _facts(record: JobRecord) -> dict[str, Any]:
+def facts_of(record: JobRecord) -> dict[str, Any]:
     facts: dict[str, Any] = msgspec.to_builtins(record)
     for ours in ("version", "driver", "launch"):
         del facts[ours]
+    log = log_of(record)
+    facts["log"] = None if log is None else str(log)
     return {**facts, "life": record.life().value, "state": "DIED" if record.life() is Life.DIED else record.state}
 
 
@@ -142,6 +146,8 @@ def _lines(record: JobRecord, details: JobDetails | None) -> list[str]:
     lines += [f"  savepoint   {done.result}" for done in record.operations if _made_a_savepoint(done)]
     if record.checkpoint_interval_ms is not None:
         lines.append(f"  checkpoints every {duration(record.checkpoint_interval_ms)} in {record.directory}")
+    if (log := log_of(record)) is not None:
+        lines.append(f"  log         {log}")
     if record.error is not None:
         lines.append("  error       " + record.error.replace("\n", "\n              "))
     return lines + (_live_lines(details) if details is not None else [])
@@ -158,18 +164,19 @@ def _live_lines(details: JobDetails) -> list[str]:
     lines = [
         f"  guarantee   {details.guarantee}",
         *(f"              {p['source']} -> {p['sink'] or '(no sink)'}: {p['guarantee']}" for p in details.paths),
-        f"  so far      {totals.records:,} records in {totals.rounds:,} rounds, {totals.checkpoints:,} checkpoints, "
+        f"  so far      {count(totals.records, 'record')} in {count(totals.rounds, 'round')}, "
+        f"{count(totals.checkpoints, 'checkpoint')}, "
         f"{details.records_per_second:,.0f} records/s, attempt {len(details.attempts)}, "
-        f"local state built anew {totals.rebuilds:,} times",
+        f"local state built anew {count(totals.rebuilds, 'time')}",
     ]
-    done = [c for c in details.checkpoints if 7 in c.steps]
+    done = [c for c in details.checkpoints if 7 in c.passed_ms]
     if done:
-        lines.append(f"  latest      checkpoint {done[-1].checkpoint_id}, {done[-1].size:,} bytes")
+        lines.append(f"  latest      checkpoint {done[-1].checkpoint_id}, {count(done[-1].size, 'byte')}")
     copying = copying_line(details.checkpoints)
     if copying is not None:
         lines.append(f"  under way   {copying}")
     rows = [
-        (str(o.id), o.name, o.uid or "-", str(o.parallelism), _number(o.records_in), _number(o.records_out))
+        (str(o.id), o.label, o.uid or "-", str(o.parallelism), _number(o.records_in), _number(o.records_out))
         for o in details.operators
     ]
     return [*lines, "", *table(("ID", "OPERATOR", "UID", "PARALLELISM", "IN", "OUT"), rows).splitlines()]

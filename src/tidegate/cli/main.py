@@ -12,13 +12,14 @@ import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 import tidegate
-from tidegate.cli import background, debug, dev, jobs, kafka, state, telling
+from tidegate.cli import background, debug, dev, jobs, kafka, state, telling, watching
 from tidegate.cli.ahead import spark_ahead
 from tidegate.cli.flink_options import instead_of
 from tidegate.cli.outcome import ExitCode, Json, Verbose, command, outcomes_at_the_end, print_json
+from tidegate.cli.pipes import ends_quietly
 from tidegate.cli.script import run_script
 from tidegate.cli.supervising import MOST_RESTARTS, Supervisor
-from tidegate.common.errors import ConfigurationError, ProgramError
+from tidegate.common.errors import ConfigurationError
 from tidegate.common.flink_keys import PASSED_ON
 from tidegate.common.global_configuration import set_dynamic_properties
 from tidegate.common.option_types import BOOL
@@ -32,7 +33,6 @@ from tidegate.common.options import (
     REQUIRE,
     RESTORE_PREVIOUS,
     SPELLINGS,
-    TARGET,
 )
 from tidegate.common.signals import heed_sigterm
 
@@ -174,20 +174,13 @@ def explain_program(
     script: str, arguments: list[str], properties: dict[str, object], *, pyflink: bool, json: bool
 ) -> None:
     """Run the program up to its first execute() and print what it would do."""
-    from tidegate.cli import explain as explaining
-    from tidegate.datastream.executor import register_executor
+    from tidegate.cli.explain import built, explained, facts
 
-    set_dynamic_properties({**properties, TARGET.key: explaining.TARGET})
-    register_executor(explaining.TARGET, explaining.ExplainingExecutor)
-    try:
-        run_script(script, arguments, pyflink=pyflink)
-    except explaining.Built as built:
-        if json:
-            return print_json(explaining.facts(built.program))
-        for line in explaining.explained(built.program):
-            typer.echo(line)
-    else:
-        raise ProgramError("explain needs a program that comes to execute()", where=script, found="it ended before")
+    program = built(script, arguments, properties, asks="explain", pyflink=pyflink)
+    if json:
+        return print_json(facts(program))
+    for line in explained(program):
+        typer.echo(line)
 
 
 app.command("list")(jobs.list_jobs)
@@ -197,6 +190,8 @@ app.command()(telling.checkpoint)
 app.command()(telling.savepoint)
 app.command()(telling.stop)
 app.command()(telling.cancel)
+app.command()(watching.logs)
+app.command()(watching.wait)
 app.command()(debug.debug)
 
 
@@ -245,7 +240,8 @@ def main() -> None:
     elif (answer := instead_of(sys.argv[1:])) is not None:
         typer.echo(answer, err=True)
         sys.exit(ExitCode.USAGE)
-    app(prog_name="tidegate")
+    with ends_quietly():
+        app(prog_name="tidegate")
 
 
 if __name__ == "__main__":

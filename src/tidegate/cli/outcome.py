@@ -13,6 +13,7 @@ from typing import Annotated, Any, NoReturn
 import msgspec
 import typer
 
+from tidegate.cli.pipes import ends_quietly
 from tidegate.common import errors
 from tidegate.common.errors import TidegateError
 from tidegate.common.portable_errors import RemoteTraceback, trace
@@ -43,6 +44,8 @@ class ExitCode(IntEnum):
     NOT_IN_SNAPSHOT = 15
     DAMAGED_SNAPSHOT = 16
     NEWER_FORMAT = 17
+    SUSPENDED = 18
+    TIMED_OUT = 124
     INTERRUPTED = 130
 
 
@@ -78,7 +81,8 @@ def command(act: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(act)
     def guarded(**options: Any) -> None:
         try:
-            act(**options)
+            with ends_quietly():
+                act(**options)
         except (typer.Exit, typer.BadParameter):
             raise
         except KeyboardInterrupt as interrupted:

@@ -18,6 +18,7 @@ from tidegate.checkpoint.reader import TIMERS, Count, OperatorInfo, SnapshotRead
 from tidegate.cli import state_rows
 from tidegate.cli.outcome import print_json, table
 from tidegate.common import global_configuration
+from tidegate.common.counts import count
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.options import SIGNING_KEY_FILE
 from tidegate.common.pickling import allow_stored
@@ -67,7 +68,7 @@ def _print_rows(columns: list[Column], rows: Iterator[Any], *, csv: bool, json: 
         raise ConfigurationError("Rows are shown in one way", found="--csv, --json or --parquet together")
     if parquet is not None:
         number = state_rows.write_parquet(parquet, columns, rows)
-        typer.echo(f"{number} rows in {parquet}", err=True)
+        typer.echo(f"{count(number, 'row')} in {parquet}", err=True)
     elif csv:
         state_rows.write_csv(sys.stdout, columns, rows)
     elif json:
@@ -114,11 +115,11 @@ def _operator_lines(operator: OperatorInfo, counts: dict[str, Count] | None) -> 
     keys = f", keys of type {operator.key_type}" if operator.key_type else ""
     yield f"{operator.name} (uid {operator.uid or 'none'}, {operator.uid_hash})"
     parallelism = f"parallelism {operator.parallelism} of at most {operator.max_parallelism}"
-    yield f"  {parallelism}{keys}, {operator.bytes:,} bytes in {operator.files} files"
+    yield f"  {parallelism}{keys}, {count(operator.bytes, 'byte')} in {count(operator.files, 'file')}"
     if operator.source is not None:
         yield f"  position {operator.source}"
     if operator.uncommitted:
-        yield f"  {operator.uncommitted} outputs not known to be committed"
+        yield f"  {count(operator.uncommitted, 'output')} not known to be committed"
     rows = [_state_line(state.name, *_described(state), counts) for state in operator.states]
     if counts is not None and TIMERS in counts and all(state.name != TIMERS for state in operator.states):
         rows.append([TIMERS, "", "", "", f"{counts[TIMERS].entries:,}", ""])

@@ -16,9 +16,10 @@ from contextlib import contextmanager
 import typer
 
 from tidegate.cli.background import driver_command
+from tidegate.common.counts import count
 from tidegate.common.ids import new_token
 from tidegate.common.options import JOB_ID, RESTART_COVERS_START
-from tidegate.control.launch import VARIABLE, jobs_of
+from tidegate.control.launch import VARIABLE, jobs_of, supervises
 from tidegate.control.registry import JobRecord
 
 MOST_RESTARTS = 10
@@ -41,6 +42,10 @@ class Supervisor:
 
     def run(self) -> int:
         """The exit code of the last driver."""
+        with supervises(self._launch):
+            return self._run()
+
+    def _run(self) -> int:
         job_id: list[str] = []
         starts = restarts = 0
         while True:
@@ -65,7 +70,7 @@ class Supervisor:
         if self._stopped or number in _REQUESTS:
             return "it was told to end"
         if restarts >= self._most:
-            return f"{restarts} restarts in a row did not help"
+            return f"{count(restarts, 'restart')} in a row did not help"
         if len(jobs) > 1:
             return "the program had started more than one job, and it would begin with the first"
         if jobs and jobs[0].has_ended:

@@ -170,6 +170,12 @@ class OutputLostError(CommitError):
     restart_helps = False
 
 
+class OutputClosedError(CommitError):
+    """Nobody reads the standard output or error any more on which a job prints its records."""
+
+    restart_helps = False
+
+
 class RetryableCommitError(TidegateError):
     """Raised by a committer: the outside system did not take the commit now; trying again may succeed."""
 
@@ -227,6 +233,12 @@ class JobOverError(TidegateError):
 
 class DriverDiedError(JobOverError):
     """A command for a job whose driver is gone without having told an end."""
+
+
+class NoLogError(TidegateError):
+    """The output of a job's driver is in no file that commands know."""
+
+    restart_helps = False
 
 
 class UnreachableError(TidegateError):

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Optional
 import msgspec
 
 from tidegate.common.arguments import wrong
+from tidegate.common.counts import count
 from tidegate.common.errors import ProgramError
 from tidegate.common.time import Instant
 
@@ -421,7 +422,7 @@ class RowTypeInfo(TypeInformation):
             raise ProgramError(
                 "A named row type has one name for each field",
                 where="Types.ROW_NAMED",
-                found=f"{len(field_names)} names for {len(field_types)} types",
+                found=f"{count(len(field_names), 'name')} for {count(len(field_types), 'type')}",
             )
         self._named = field_names is not None
         self._field_names = list(field_names) if field_names is not None else [f"f{n}" for n in range(len(field_types))]

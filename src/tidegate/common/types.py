@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
+from tidegate.common.counts import count
 from tidegate.common.errors import ProgramError
 
 __all__ = ["Row", "RowKind"]
@@ -96,7 +97,7 @@ class Row:
         """Take this row's values as field names for a new row (see the class)."""
         if len(args) > len(self._values):
             raise ProgramError(
-                "Not more values than field names", found=f"{len(args)} values for the names {self._values}"
+                "Not more values than field names", found=f"{count(len(args), 'value')} for the names {self._values}"
             )
         row = Row(*args)
         row._fields = self._values[: len(args)]

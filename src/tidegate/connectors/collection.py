@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from tidegate.common.counts import count
 from tidegate.common.errors import RestoreError
 from tidegate.connectors.ranges import BATCH_SIZE, RangeEnumerator
 from tidegate.operators.ownership import own
@@ -29,7 +30,7 @@ class CollectionSource(Source):
             raise RestoreError(
                 "a collection source can only continue with the collection it started with",
                 where="CollectionSource",
-                found=f"{len(self.values)} values now, {restored['bounds'][1]} in the checkpoint",
+                found=f"{count(len(self.values), 'value')} now, {restored['bounds'][1]} in the checkpoint",
                 cure="restore with the same values, or give the source another uid to start it anew",
             )
         return RangeEnumerator.restore(restored, parallelism)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate.common.arguments import wrong
+from tidegate.common.counts import count
 from tidegate.common.errors import ProgramError, RestoreError
 from tidegate.operators.source import (
     Batch,
@@ -98,7 +99,7 @@ class _OneAfterTheOther(SplitEnumerator):
             raise RestoreError(
                 "A hybrid source goes on with the source it was reading",
                 where="HybridSource",
-                found=f"{len(sources)} sources, and source {self._number + 1} was being read",
+                found=f"{count(len(sources), 'source')}, and source {self._number + 1} was being read",
                 cure="keep the sources that were there, and add others behind them",
             )
         self._current = self._create(position)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, TextIO
 
+from tidegate.common.errors import OutputClosedError
 from tidegate.common.plain_data import is_encodable
 from tidegate.connectors.once import Once
 from tidegate.operators.sink import (
@@ -77,7 +78,15 @@ class _PrintCommitter(Committer):
     def commit(self, committables: list[Any]) -> None:
         stream = sys.stderr if self._stderr else sys.stdout
         self._once.begin(committable["id"] for committable in committables)
-        for committable in committables:
-            if self._once.first(committable["id"]):
-                _write(stream, "".join(f"{line}\n" for line in committable["lines"]))
-        stream.flush()
+        try:
+            for committable in committables:
+                if self._once.first(committable["id"]):
+                    _write(stream, "".join(f"{line}\n" for line in committable["lines"]))
+            stream.flush()
+        except BrokenPipeError as error:
+            raise OutputClosedError(
+                "A job prints its records while somebody reads them",
+                where="standard error" if self._stderr else "standard output",
+                found="a pipe whose reader has ended",
+                cure="use a file or another sink for a job that runs on",
+            ) from error

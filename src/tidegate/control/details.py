@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tidegate.checkpoint.history import HistoryEntry
+from tidegate.checkpoint.listing import CheckpointList
 from tidegate.runtime.statistics import RoundStatistics
 from tidegate.runtime.view import AttemptView, CheckpointView, ExceptionView, JobView, OperatorView, Totals
 
@@ -15,7 +15,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     name: str
     state: str
-    created_ms: int
+    started_ms: int
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     name: str
     state: str
-    created_ms: int
+    started_ms: int
     ended_ms: int | None
     directory: str
     is_temporary: bool
@@ -47,7 +47,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
             job_id=view.job_id,
             name=view.name,
             state=view.status.name,
-            created_ms=view.created_ms,
+            started_ms=view.created_ms,
             ended_ms=view.ended_ms,
             directory=view.directory,
             is_temporary=view.is_temporary,
@@ -65,8 +65,8 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """``history``: as it is on storage. ``latest``: those of this run that are known in the driver, with their steps."""
+class Checkpoints(CheckpointList, frozen=True, kw_only=True):
+    """As ``tidegate checkpoints --json`` has them. ``latest``: those of this run that the driver knows, complete or not,
+    with the moments at which they passed each step."""
 
-    history: list[HistoryEntry]
     latest: tuple[CheckpointView, ...]

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tidegate.checkpoint.history import read_history
+from tidegate.checkpoint.listing import list_checkpoints
 from tidegate.common.errors import TidegateError
 from tidegate.common.files import Files
 from tidegate.control.details import Checkpoints, JobDetails, JobSummary
@@ -82,7 +82,7 @@ class Endpoint:
     async def _list(self, request: Request) -> Response:
         views = [job.handle.view() for job in self._jobs.all()]
         return _json(
-            [JobSummary(job_id=v.job_id, name=v.name, state=v.status.name, created_ms=v.created_ms) for v in views]
+            [JobSummary(job_id=v.job_id, name=v.name, state=v.status.name, started_ms=v.created_ms) for v in views]
         )
 
     async def _job(self, request: Request) -> Response:
@@ -90,8 +90,8 @@ class Endpoint:
 
     async def _checkpoints(self, request: Request) -> Response:
         view = self._find(request).handle.view()
-        history = await run_in_threadpool(read_history, Files(view.directory))
-        return _json(Checkpoints(history=history, latest=view.checkpoints))
+        listed = await run_in_threadpool(list_checkpoints, Files(view.directory))
+        return _json(Checkpoints(directory=listed.directory, checkpoints=listed.checkpoints, latest=view.checkpoints))
 
     async def _metrics(self, request: Request) -> Response:
         return Response(prometheus_text(self._find(request).handle.view()), media_type=CONTENT_TYPE)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
+from tidegate.checkpoint.owner import Owner, is_alive, this_process
 from tidegate.common.errors import ConfigurationError
 from tidegate.control import registry
 from tidegate.control.home import LOGS, folder, home, write_private
@@ -27,6 +31,35 @@ def log_file(launch: str) -> Path:
             found=f"{type(error).__name__}: {error}",
             cure="set TIDEGATE_HOME to a directory of your own",
         ) from error
+
+
+def log_of(record: JobRecord) -> Path | None:
+    """Where its driver prints to; None for one in the foreground, or if the file is gone."""
+    path = None if record.launch is None else home() / LOGS / f"{Path(record.launch).name}.log"
+    return path if path is not None and path.is_file() else None
+
+
+@contextlib.contextmanager
+def supervises(launch: str) -> Iterator[None]:
+    """This process starts drivers of the launch again: until it ends, a driver that died is not the end of its job."""
+    place = home() / LOGS / f"{Path(launch).name}.supervisor"
+    with contextlib.suppress(OSError):
+        write_private(folder(LOGS) / place.name, msgspec.json.encode(this_process()))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            place.unlink(missing_ok=True)
+
+
+def is_supervised(launch: str | None) -> bool:
+    if launch is None:
+        return False
+    try:
+        content = (home() / LOGS / f"{Path(launch).name}.supervisor").read_bytes()
+        return is_alive(msgspec.json.decode(content, type=Owner)) is not False
+    except (OSError, msgspec.MsgspecError):
+        return False
 
 
 def tell_launcher(text: str) -> None:

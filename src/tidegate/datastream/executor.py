@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.job_client import RunningJob
+from tidegate.common.library_logs import quiet_libraries
 from tidegate.common.options import TARGET
 from tidegate.graph.transformation import Program
 
@@ -22,6 +24,7 @@ log = logging.getLogger(__name__)
 def started(program: Program, *, awaited: bool) -> tuple[JobHandle, Callable[[], None]]:
     """Hand the program to its executor; faces show the job before it does anything. The function waits until they have shown its
     end."""
+    quiet_libraries()
     waits: list[Callable[[], None]] = []
     shown = replace(program, told=lambda job: waits.append(watch(job, awaited=awaited)))
     return find_executor(program.configuration[TARGET.key]).execute_async(shown), lambda: _each(waits)
@@ -84,8 +87,23 @@ def register_executor(target: str, factory: Callable[[], Executor]) -> None:
     _registered[target] = factory
 
 
+_instead: list[Callable[[], Executor]] = []
+
+
+@contextmanager
+def instead_of_all(factory: Callable[[], Executor]) -> Iterator[None]:
+    """Hand every program to this executor, whatever ``execution.target`` it sets."""
+    _instead.append(factory)
+    try:
+        yield
+    finally:
+        _instead.pop()
+
+
 def find_executor(target: str) -> Executor:
     """The executor of ``execution.target``."""
+    if _instead:
+        return _instead[-1]()
     if target in _registered:
         return _registered[target]()
     installed = {point.name: point for point in entry_points(group=GROUP)}

@@ -25,7 +25,7 @@ class OperatorSettings:
 
     def name(self, name: str) -> Self:
         """How the operator is called in logs, errors and the web page."""
-        return self._change("name", name=expect_text("name", name, 'for example "Count orders"'))
+        return self._change("name", name=expect_text("name", name, 'for example "Count orders"'), is_named=True)
 
     def uid(self, uid: str) -> Self:
         """The operator's identity over changes of the program: state is found by it. Unique in the program."""

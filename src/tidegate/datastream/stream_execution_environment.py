@@ -268,7 +268,7 @@ class StreamExecutionEnvironment(JobDependencies):
         expect_text("from_source", source_name, "give the source a name")
         if type_info is None and hasattr(source, "get_produced_type"):
             type_info = source.get_produced_type()
-        return self._source(source_name, SourceSpec(source, watermark_strategy), type_info)
+        return self._source(source_name, SourceSpec(source, watermark_strategy), type_info, is_named=True)
 
     def socket_text_stream(
         self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0, *, write_ahead: bool = False
@@ -344,8 +344,10 @@ class StreamExecutionEnvironment(JobDependencies):
         degree = self.get_parallelism()
         return build_program(self._registry, self._pending, self._configuration, degree, job_name, self._caches)
 
-    def _source(self, name: str, spec: SourceSpec, type_info: TypeInformation | None) -> DataStream:
-        operator = self._add(name, spec, (), output_type=type_info)
+    def _source(
+        self, name: str, spec: SourceSpec, type_info: TypeInformation | None, *, is_named: bool = False
+    ) -> DataStream:
+        operator = self._add(name, spec, (), output_type=type_info, is_named=is_named)
         return DataStream(self, (Input(operator.id),), type_info)
 
     def _add(self, name: str, spec: OperatorSpec, inputs: tuple[Input, ...], **fields: Any) -> Transformation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -40,6 +41,19 @@ class Operator:
     pickled_spec: bytes | None = field(default=None, repr=False, compare=False)
     place: str | None = field(default=None, repr=False, compare=False)
     """``file:line`` of the program that has added it."""
+    is_named: bool = field(default=False, repr=False, compare=False)
+
+    @property
+    def label(self) -> str:
+        """For people: ``KafkaSink 'orders-out'``. A source or a sink is its connector, with the name or the uid that the program
+        gave it, or the line that added it. Nothing is found by a label: it may change with the program."""
+        connector = self.spec.connector
+        if connector is None:
+            return self.name
+        given = self.name if self.is_named else self.uid
+        if given is None and self.place:
+            return f"{connector} at {os.path.basename(self.place)}"
+        return f"{connector} '{given or self.name}'"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A subtask gets the spec as it was when the operator was added."""
@@ -214,7 +228,18 @@ def _resolve(
         limit = t.max_parallelism or max_parallelism or restored_max.get(uid_hash) or _default_maximum(own)
         _check_parallelism(t, own, limit)
         operators[t.id] = Operator(
-            t.id, t.name, t.uid, uid_hash, t.spec, own, limit, _keyed(t), t.output_type, t.pickled_spec, t.place
+            t.id,
+            t.name,
+            t.uid,
+            uid_hash,
+            t.spec,
+            own,
+            limit,
+            _keyed(t),
+            t.output_type,
+            t.pickled_spec,
+            t.place,
+            t.is_named,
         )
     return operators
 

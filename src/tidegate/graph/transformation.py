@@ -127,6 +127,11 @@ class OperatorSpec:
     broadcast_states: tuple[Any, ...] = ()
     """Descriptors of the maps that all its subtasks hold alike."""
 
+    @property
+    def connector(self) -> str | None:
+        """Of a source or a sink: what it reads or writes with."""
+        return None
+
     # of those kinds that have them
     source: Any
     watermarks: Any
@@ -156,6 +161,10 @@ class SourceSpec(OperatorSpec):
     source: Any
     watermarks: Any = None
     """A WatermarkStrategy or None."""
+
+    @property
+    def connector(self) -> str:
+        return type(self.source).__name__
 
     @property
     def emits_tagged(self) -> bool:  # type: ignore[override]
@@ -355,6 +364,15 @@ class SinkSpec(OperatorSpec):
     type_info: Any = None
     """The declared type of the records: what does not fit never reaches the sink."""
 
+    @property
+    def connector(self) -> str:
+        """Of a sink that calls a function of the user's, that function."""
+        function = getattr(self.sink, "function", None)
+        if function is None:
+            return type(self.sink).__name__
+        name = getattr(function, "__name__", None)
+        return type(function).__name__ if name is None else "lambda" if name == "<lambda>" else f"function {name}"
+
 
 def _assigns(strategy: Any) -> bool:
     """Whether it gives timestamps; else it reads those that are there."""
@@ -377,6 +395,8 @@ class Transformation:
     """None: the environment's."""
     max_parallelism: int | None = None
     uid: str | None = None
+    is_named: bool = False
+    """Whether the program has given the name; else it is one for all operators of the kind."""
     place: str | None = field(default=None, compare=False)
     """``file:line`` of the program that has added it."""
     uid_place: str | None = field(default=None, compare=False)

@@ -340,7 +340,7 @@ class Attempt:
             sink for sink, items in self.progress.committables.items() if items
         } | self.progress.writer_states().keys()
         if dropped:
-            names = ", ".join(f"'{o.name}'" for o in self.progress.graph.sinks if o.id in dropped)
+            names = ", ".join(o.label for o in self.progress.graph.sinks if o.id in dropped)
             log.warning(
                 "%s: what %s has written since the last checkpoint is not committed, and aborted", CLOSED, names
             )

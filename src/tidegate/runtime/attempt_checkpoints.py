@@ -295,9 +295,9 @@ def _acknowledge(pending: PendingCheckpoint, ended: RoundEnded, progress: Progre
 def _figures(ack: Ack, operator: Operator, *, is_first: bool) -> OperatorFigures:
     snapshot_ms = round(ack.snapshot_seconds.get(operator.id, 0.0) * 1000, 1)
     if not is_first:
-        return OperatorFigures(name=operator.name, snapshot_ms=snapshot_ms)
+        return OperatorFigures(name=operator.label, snapshot_ms=snapshot_ms)
     return OperatorFigures(
-        name=operator.name,
+        name=operator.label,
         run_ms=round(ack.seconds * 1000, 1),
         align_ms=round(ack.align_seconds * 1000, 1),
         snapshot_ms=snapshot_ms,

@@ -9,6 +9,7 @@ from typing import Any
 
 from tidegate.common import faults
 from tidegate.common.clock import Clock
+from tidegate.common.counts import count
 from tidegate.common.errors import CommitError, RetryableCommitError
 from tidegate.graph.plan import Operator
 from tidegate.operators.committing import committer_of
@@ -41,6 +42,7 @@ class SinkCommitters:
     ) -> None:
         """``at_once``: at-least-once mode, no sink waits for a checkpoint."""
         self._names = {operator.id: operator.name for operator in sinks}
+        self._labels = {operator.id: operator.label for operator in sinks}
         self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks}
         self._committers: dict[int, Committer] = {}
         for operator in sinks:
@@ -100,15 +102,15 @@ class SinkCommitters:
             try:
                 return commit(items)
             except RetryableCommitError as error:
-                log.warning("step 8: sink '%s', attempt %d: %s", self._names[operator_id], attempt, error)
+                log.warning("step 8: sink %s, attempt %d: %s", self._labels[operator_id], attempt, error)
                 last = error
             if attempt < self._attempts:
                 self._clock.wait(_NEVER, delay / 1000)  # a cancellation waits: step 7 has promised this output
                 delay = min(delay * 2, 30_000)
         raise CommitError(
             "A sink did not take a commit that a completed checkpoint holds",
-            where=f"sink '{self._names[operator_id]}'",
-            found=f"{self._attempts} attempts, the last: {last}",
+            where=f"sink {self._labels[operator_id]}",
+            found=f"{count(self._attempts, 'attempt')}, the last: {last}",
             cure="bring the outside system back; the restarted job commits it again",
         )
 

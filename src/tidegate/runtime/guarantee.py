@@ -100,8 +100,8 @@ def guarantee_of(graph: JobGraph, policy: CheckpointPolicy | None) -> JobGuarant
     ends = any(source.spec.source.boundedness is Boundedness.BOUNDED for source in graph.sources)
     paths = tuple(
         PathGuarantee(
-            source.name,
-            None if sink is None else _sink_name(sink),
+            source.label,
+            None if sink is None else sink.label,
             WITHOUT_CHECKPOINTS if policy is None else _of_path(source, sink, policy, ends),
         )
         for source, sink in _paths(graph)
@@ -173,25 +173,25 @@ def _of_path(source: Operator, sink: Operator | None, policy: CheckpointPolicy, 
     loses, repeats = not read.can_replay, itself or (kind in _REPEATS and read.can_replay)
     # What waits for its checkpoint is never behind what a reader has seen.
     reappears = kind is SinkGuarantee.IDEMPOTENT and written is not None and not written.marks_checkpoints
-    name = "" if sink is None else _sink_name(sink)
+    name = "" if sink is None else sink.label
     if kind is SinkGuarantee.BEST_EFFORT:
         assert written is not None
-        reason = f"sink '{name}' does not wait until its output is safe"
+        reason = f"sink {name} does not wait until its output is safe"
         return Guarantee(Promise.NONE, reason, written.to_raise, True, repeats, reappears)
     if loses:
-        reason = f"source '{source.name}' cannot be read again"
+        reason = f"source {source.label} cannot be read again"
         if repeats:
-            reason += f", and sink '{name}' repeats output when a task is tried again"
+            reason += f", and sink {name} repeats output when a task is tried again"
         return Guarantee(Promise.AT_MOST_ONCE, reason, read.to_raise, loses, repeats, reappears)
     if ends and not policy.after_finish and written is not None and _waits(written, at_once):
         return Guarantee(Promise.AT_MOST_ONCE, _NO_FINAL, _FINAL, True, repeats, reappears)
     if repeats:
         assert written is not None
         by_mode = at_once and _kept(written) not in _REPEATS
-        reason = f"sink '{name}' repeats output after a failure"
+        reason = f"sink {name} repeats output after a failure"
         reason, cure = (_MODE, _OTHER_MODE) if by_mode else (reason, written.to_raise)
         return Guarantee(Promise.AT_LEAST_ONCE, reason, cure, loses, repeats, reappears)
-    seen = f"old values may reappear for a moment after a failure: sink '{name}' overwrites" if reappears else None
+    seen = f"old values may reappear for a moment after a failure: sink {name} overwrites" if reappears else None
     return Guarantee(Promise.EXACTLY_ONCE, seen, reappears=reappears)
 
 
@@ -220,7 +220,3 @@ def _kept(sink: Sink, at_once: bool = False) -> SinkGuarantee:
 def _waits(sink: Sink, at_once: bool) -> bool:
     """Whether its output becomes visible with checkpoints."""
     return not at_once and sink.publication is not Publication.ROUND
-
-
-def _sink_name(sink: Operator) -> str:
-    return sink.name.removeprefix("Sink: ")

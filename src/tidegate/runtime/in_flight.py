@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
+from tidegate.common.counts import count
 from tidegate.common.errors import RestoreError
 from tidegate.graph.plan import JobGraph
 from tidegate.runtime.settings import JobSettings
@@ -21,13 +22,13 @@ def restored(metadata: CheckpointMetadata, where: str, settings: JobSettings) ->
     if not metadata.is_unaligned:
         return metadata
     if metadata.checkpoint_id == settings.ignored_in_flight_of:
-        log.warning("%s: %d records in flight are dropped, as told", where, metadata.in_flight_records)
+        log.warning("%s: %s in flight dropped, as told", where, count(metadata.in_flight_records, "record"))
         return msgspec.structs.replace(metadata, operators=[_without(operator) for operator in metadata.operators])
     if settings.batch_mode:
         raise RestoreError(
             "A job in batch mode begins with nothing in flight.",
             where=where,
-            found=f"{metadata.in_flight_records:,} records in flight",
+            found=f"{count(metadata.in_flight_records, 'record')} in flight",
             cure="restore it in streaming mode and take a savepoint, which has none",
         )
     return metadata
@@ -62,7 +63,8 @@ def check_channels(graph: JobGraph, states: Mapping[str, OperatorState], where: 
             raise RestoreError(
                 "Records in flight are restored into a program with the same inputs.",
                 where=f"{where}, operator {names.get(uid_hash, state.name)!r}",
-                found=f"{sum(part.records for part in state.in_flight()):,} records in flight, some by an input that is gone",
+                found=f"{count(sum(part.records for part in state.in_flight()), 'record')} in flight, some by an input that "
+                "is gone",
                 cure="restore with the program as it was and take a savepoint, which has none; or set "
                 "execution.checkpointing.recover-without-channel-state.checkpoint-id to this checkpoint's id, which drops them",
             )

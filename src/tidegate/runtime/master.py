@@ -574,7 +574,7 @@ def _refuse_held_back(operator: Operator) -> None:
     if reason is not None:
         raise ConfigurationError(
             "At-least-once commits the output of a round with the round, so a sink may not hold it back",
-            where=f"sink '{operator.name}'",
+            where=f"sink {operator.label}",
             found=reason,
             cure="execution.checkpointing.mode: EXACTLY_ONCE, or a sink without it",
         )

@@ -90,8 +90,8 @@ def _operator_samples(o: OperatorView) -> Iterator[Sample]:
 
 
 def _checkpoint_samples(view: JobView) -> Iterator[Sample]:
-    done = [shown for shown in view.checkpoints if shown.outcome is Outcome.COMPLETED]
-    failed = [shown for shown in view.checkpoints if shown.outcome is Outcome.FAILED]
+    done = [shown for shown in view.checkpoints if shown.status is Outcome.COMPLETED]
+    failed = [shown for shown in view.checkpoints if shown.status is Outcome.FAILED]
     totals = view.totals
     yield "tidegate_checkpoints_completed", "gauge", "Of those that are shown.", {}, len(done)
     yield "tidegate_checkpoints_failed", "gauge", "Of those that are shown.", {}, len(failed)
@@ -100,7 +100,7 @@ def _checkpoint_samples(view: JobView) -> Iterator[Sample]:
         yield "tidegate_checkpoints_failed_total", "counter", "Failed so far, by reason.", {"reason": reason}, count
     if done:
         latest = done[-1]
-        seconds = (latest.steps[7] - latest.steps[1]) / 1000
+        seconds = (latest.passed_ms[7] - latest.passed_ms[1]) / 1000
         yield "tidegate_checkpoint_id", "gauge", "The latest complete one.", {}, latest.checkpoint_id
         yield "tidegate_checkpoint_size_bytes", "gauge", "The latest complete one.", {}, latest.size
         yield "tidegate_checkpoint_seconds", "gauge", "The latest complete one: steps 1 to 7.", {}, seconds

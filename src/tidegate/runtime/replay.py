@@ -153,7 +153,8 @@ def look_at(subtask: Subtask, error: Exception) -> Failure:
 
 
 def _operator(subtask: Subtask, where: str) -> StreamOperator:
-    named = [one for one in subtask.operators.values() if f"'{one.operator.name}'" in where]
+    ours = subtask.operators.values()
+    named = [one for one in ours if f"'{one.operator.name}'" in where or f"sink {one.operator.label}" in where]
     return named[0] if named else subtask.head
 
 

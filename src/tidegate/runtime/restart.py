@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tidegate.common import options
+from tidegate.common.counts import count
 from tidegate.common.errors import ConfigurationError, RoundError, TidegateError, UserCodeError
 from tidegate.common.portable_errors import with_causes
 from tidegate.common.user_code import users_line
@@ -71,7 +72,7 @@ class FixedDelayRestart(RestartStrategy):
         return self._delay_ms
 
     def __str__(self) -> str:
-        return f"fixed delay of {self._delay_ms} ms, {self._used} of {self._attempts} restarts used"
+        return f"fixed delay of {self._delay_ms} ms, {self._used} of {count(self._attempts, 'restart')} used"
 
 
 class ExponentialDelayRestart(RestartStrategy):
@@ -140,7 +141,7 @@ class FailureRateRestart(RestartStrategy):
 
     def __str__(self) -> str:
         seen = len(self._failures)
-        return f"failure rate, {seen} failures within {self._interval} ms, {self._maximum} tolerated"
+        return f"failure rate, {count(seen, 'failure')} within {self._interval} ms, {self._maximum} tolerated"
 
 
 class SameFailures:

@@ -161,12 +161,12 @@ class AttemptSavepoints:
             raise _refused(
                 f"the job ends already, with the savepoint {self._last.address}", "take that one, when it is there"
             )
-        fixed = [o.name for o in self._graph.sources if not o.spec.source.can_stop]
+        fixed = [o.label for o in self._graph.sources if not o.spec.source.can_stop]
         if fixed and isinstance(command, StopWithSavepoint):
             raise RefusedError(
                 "A job stops only if all its sources can.",
                 where=f"job {self._place.job_id}",
-                found=f"what {', '.join(map(repr, fixed))} has taken and not handed over would be lost",
+                found=f"what {', '.join(fixed)} has taken and not handed over would be lost",
                 cure="cancel the job, with a savepoint if its state is to be kept",
             )
 

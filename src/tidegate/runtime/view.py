@@ -26,11 +26,13 @@ _RATE_OVER_MS = 5_000
 
 @dataclass(frozen=True)
 class OperatorView:
-    """``inputs``: ids of the operators before it. Records are counted where they cross an edge: what comes into a chain counts
-    for its first operator, what leaves it for the last one with an edge; None for the others."""
+    """``label``: the name for people, of a source or sink with its connector. ``inputs``: ids of the operators before it.
+    Records are counted where they cross an edge: what comes into a chain counts for its first operator, what leaves it for the
+    last one with an edge; None for the others."""
 
     id: int
     name: str
+    label: str
     uid: str | None
     parallelism: int
     max_parallelism: int
@@ -68,17 +70,18 @@ class Outcome(Enum):
 
 @dataclass(frozen=True)
 class CheckpointView:
-    """``steps``: when (wall clock, milliseconds) it had come through the steps of the protocol: 1 triggered, 6 acknowledged,
-    7 complete, 8 committed, 9 cleaned up. ``entry``: what the history has of it, once it is complete or has failed. ``copied``: of
+    """``passed_ms``: when (wall clock, milliseconds) it had come through the steps of the protocol: 1 triggered, 6 acknowledged,
+    7 complete, 8 committed, 9 cleaned up. ``entry``: what the history has of it, once it is complete or has failed.
+    ``message``: why it failed. ``copied``: of
     a savepoint's files, while they are."""
 
     checkpoint_id: int
     kind: str
     attempt: int
-    outcome: Outcome
-    steps: Mapping[int, int]
+    status: Outcome
+    passed_ms: Mapping[int, int]
     size: int = 0
-    reason: str | None = None
+    message: str | None = None
     entry: HistoryEntry | None = None
     copied: Copied | None = None
 
@@ -191,6 +194,7 @@ class JobRecorder:
             OperatorView(
                 o.id,
                 o.name,
+                o.label,
                 o.uid,
                 o.parallelism,
                 o.max_parallelism,
@@ -273,23 +277,23 @@ class JobRecorder:
         """It has come through a step."""
         for shown in self._view.checkpoints:
             if shown.checkpoint_id == checkpoint_id:
-                done = Outcome.COMPLETED if number >= 7 else shown.outcome
-                steps = {**shown.steps, number: self._clock.now_ms()}
+                done = Outcome.COMPLETED if number >= 7 else shown.status
+                passed = {**shown.passed_ms, number: self._clock.now_ms()}
                 size = shown.size if size is None else size
-                self._replace(shown, replace(shown, outcome=done, steps=steps, size=size))
+                self._replace(shown, replace(shown, status=done, passed_ms=passed, size=size))
                 if number == 7 and shown.kind == CHECKPOINT:
                     totals = self._view.totals
                     self._view = replace(self._view, totals=replace(totals, checkpoints=totals.checkpoints + 1))
 
     def copied(self, checkpoint_id: int, copied: Copied) -> None:
         for shown in self._view.checkpoints:
-            if shown.checkpoint_id == checkpoint_id and shown.outcome is Outcome.IN_PROGRESS:
+            if shown.checkpoint_id == checkpoint_id and shown.status is Outcome.IN_PROGRESS:
                 self._replace(shown, replace(shown, copied=copied))
 
     def failed(self, checkpoint_id: int, reason: str) -> None:
         for shown in self._view.checkpoints:
-            if shown.checkpoint_id == checkpoint_id and shown.outcome is Outcome.IN_PROGRESS:
-                self._replace(shown, replace(shown, outcome=Outcome.FAILED, reason=reason))
+            if shown.checkpoint_id == checkpoint_id and shown.status is Outcome.IN_PROGRESS:
+                self._replace(shown, replace(shown, status=Outcome.FAILED, message=reason))
 
     def entered(self, entry: HistoryEntry) -> None:
         """Into the history, or changed there."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyspark import SparkFiles
 
 from tidegate.common.errors import DependencyError
+from tidegate.common.library_logs import quiet_libraries
 from tidegate.operators import distributed_cache
 from tidegate.spark.bundle import Unpacked, unpacked
 
@@ -101,6 +102,6 @@ def _log_to_stderr(level: str) -> None:
         handler.addFilter(_Placed())
         root.addHandler(handler)
     root.setLevel(_OFF if level == "OFF" else level)
-    for noisy in ("tidegate", "py4j", "pyspark"):
-        logging.getLogger(noisy).setLevel(max(root.level, logging.WARNING))
+    quiet_libraries(root.level)
+    logging.getLogger("tidegate").setLevel(max(root.level, logging.WARNING))
     logging.getLogger("tidegate.spark.bundle").setLevel(root.level)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from tidegate.common.counts import count
 from tidegate.common.errors import NewerFormatError, RestoreError
 from tidegate.common.files import FileHandle, Files, corrupt
 from tidegate.common.watermarks import MIN_WATERMARK
@@ -109,7 +110,7 @@ def redistribute(
         raise RestoreError(
             "Records in flight of forward, rescale and custom connections can only be restored with the parallelism they were sent "
             "for.",
-            found=f"{len(parts)} subtasks in the checkpoint, {parallelism} now",
+            found=f"{count(len(parts), 'subtask')} in the checkpoint, {parallelism} now",
             cure="restore with the old parallelism and take a savepoint, which has nothing in flight; or leave "
             "execution.checkpointing.unaligned.forced out",
         )

@@ -91,11 +91,11 @@ def test_how_far_the_copying_of_a_savepoint_is() -> None:
     line = "savepoint 9: 3 of 12 files copied, 1,024 of 4,096 bytes"
     assert line in live_line(view_of(checkpoints=(completed(7, STARTED), begun)), STARTED)
     assert copying_line([begun]) == line
-    assert copying_line([replace(begun, outcome=Outcome.COMPLETED)]) is None
+    assert copying_line([replace(begun, status=Outcome.COMPLETED)]) is None
 
 
 def test_a_failed_checkpoint_and_failures_are_seen() -> None:
-    failed = CheckpointView(8, "checkpoint", 1, Outcome.FAILED, {1: STARTED}, reason="disk full\nmore")
+    failed = CheckpointView(8, "checkpoint", 1, Outcome.FAILED, {1: STARTED}, message="disk full\nmore")
     met = ExceptionView(STARTED, 1, "UserCodeError", "A user function raised an exception\n  where: x")
     view = view_of(totals=Totals(1, 1), checkpoints=(completed(7, STARTED), failed), exceptions=(met,))
     line = live_line(replace(view, status=JobStatus.RESTARTING), STARTED)

@@ -100,7 +100,7 @@ def test_start_live_and_end_line_and_nothing_is_garbled(tmp_path: Path) -> None:
     )
     seen = screen(heard)
     assert seen[0] == (
-        "job 'five' (five) starts from the beginning; at-least-once (sink 'Print to Std. Out' repeats output after a "
+        "job 'five' (five) starts from the beginning; at-least-once (sink PrintSink at job.py:18 repeats output after a "
         f"failure); a checkpoint every 10 ms in {tmp_path}/ck/five"
     )
     ends = [line for line in seen if line.startswith("job 'five' has finished: 5 records in ")]

@@ -14,8 +14,12 @@ import pytest
 from drivers import Driver
 from typer.testing import CliRunner
 
+from tidegate.checkpoint.history import HistoryEntry
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
+from tidegate.control.client import DriverClient
+from tidegate.control.details import JobSummary
+from tidegate.control.openapi import description
 from waiting import eventually
 
 Start = Callable[..., Driver]
@@ -68,6 +72,40 @@ def test_the_life_of_a_job_as_its_operator_sees_it(driver: Start) -> None:
     assert again.stderr == (
         "JobOverError: A job takes commands until it has ended\n  where: job count-one ('counting')\n  found: it is CANCELED\n"
     )
+
+
+def test_the_command_line_and_the_endpoint_call_the_same_thing_the_same(driver: Start) -> None:
+    one = driver("words").running()
+    assert tidegate("checkpoint", "words").returncode == 0
+    client = DriverClient(one.record())
+    listed = parsed("checkpoints", "words")
+    answered = json.loads(client._exchange("GET", "/checkpoints", b"")[1])
+    assert answered.keys() == listed.keys() | {"latest"}
+    assert answered["directory"] == listed["directory"]
+    assert [entry.keys() for entry in answered["checkpoints"]] == [entry.keys() for entry in listed["checkpoints"]]
+    assert answered["checkpoints"][0]["kept"] == listed["checkpoints"][0]["kept"]
+    (latest,) = answered["latest"]
+    own = {"attempt", "passed_ms", "entry", "copied"}  # what only a driver knows
+    assert latest.keys() - own <= set(HistoryEntry.__struct_fields__)
+    assert latest["status"] == listed["checkpoints"][0]["status"] == "completed"
+
+    (job,) = parsed("list")
+    assert set(JobSummary.__struct_fields__) <= job.keys()
+    details = parsed("info", "words")["details"]
+    assert {name: job[name] for name in details.keys() & job.keys() if name != "state"} == {
+        name: details[name] for name in details.keys() & job.keys() if name != "state"
+    }
+    assert {
+        "started_ms",
+        "ended_ms",
+        "directory",
+        "is_temporary",
+        "checkpoint_interval_ms",
+    } <= details.keys() & job.keys()
+    schemas = description()["components"]["schemas"]
+    assert schemas["Checkpoints"]["properties"].keys() == answered.keys()
+    assert listed["checkpoints"][0].keys() <= schemas["ListedCheckpoint"]["properties"].keys()
+    assert latest.keys() == schemas["CheckpointView"]["properties"].keys()
 
 
 def test_savepoints_and_going_on_from_them(driver: Start, tmp_path: Path) -> None:

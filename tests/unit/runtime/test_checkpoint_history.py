@@ -95,12 +95,12 @@ def test_every_step_and_operator_is_measured(job: SmallJob, tmp_path: Path) -> N
     assert tuple(first.steps_ms) == tuple(last.steps_ms) == STEPS
     assert (last.steps_ms["run"], last.steps_ms["align"], last.steps_ms["snapshot"]) == (20, 2, 1)
     named = {figures.name: figures for figures in last.operators.values()}
-    assert sorted(named) == ["ledger", "numbers", "reduced"]
+    assert sorted(named) == ["LedgerSink 'ledger'", "ScriptedSource 'numbers'", "reduced"]
     assert (named["reduced"].run_ms, named["reduced"].align_ms, named["reduced"].snapshot_ms) == (8, 2, 1)
-    assert named["ledger"].run_ms == 0  # it runs in the loop of 'reduced'
+    assert named["LedgerSink 'ledger'"].run_ms == 0  # it runs in the loop of 'reduced'
     assert named["reduced"].in_flight_records == 3
     assert (last.in_flight_bytes, last.in_flight_records) == (60, 6)
-    assert named["reduced"].size > 0 == named["numbers"].size
+    assert named["reduced"].size > 0 == named["ScriptedSource 'numbers'"].size
 
 
 def test_bytes_of_all_and_of_what_is_new(job: SmallJob, tmp_path: Path) -> None:
@@ -194,7 +194,8 @@ def test_as_a_table(ended: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_one_of_them_operator_by_operator(ended: str, capsys: pytest.CaptureFixture[str]) -> None:
     show(ended, json=False, only=1)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines if line] == ["ID", "1", "OPERATOR", "numbers", "reduced", "ledger"]
+    first = [line.partition("  ")[0] for line in lines if line]
+    assert first == ["ID", "1", "OPERATOR", "ScriptedSource 'numbers'", "reduced", "LedgerSink 'ledger'"]
     with pytest.raises(RestoreError, match=r"no checkpoint 9; there are: 1 to 2"):
         show(ended, json=False, only=9)
 
@@ -204,7 +205,11 @@ def test_as_json(ended: str, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = json.loads(capsys.readouterr().out)["checkpoints"]
     assert (first["checkpoint_id"], first["kept"]) == (1, f"{ended}/chk-1")
     assert set(first["steps_ms"]) >= {"run", "align", "snapshot", "complete", "commit"}
-    assert {figures["name"] for figures in first["operators"].values()} == {"numbers", "reduced", "ledger"}
+    assert {figures["name"] for figures in first["operators"].values()} == {
+        "ScriptedSource 'numbers'",
+        "reduced",
+        "LedgerSink 'ledger'",
+    }
     assert (second["reason"], second["kept"]) == ("STORAGE_FAILED", None)
 
 

@@ -57,7 +57,7 @@ def test_a_sink_that_hands_over_other_than_plain_data_is_named(tmp_path: Path, p
     with pytest.raises(ArgumentTypeError) as caught:
         run(SmallJob(tmp_path, sink=Handing(prepared)))
     assert caught.value.rule.startswith("prepare_commit returns a Prepared with two lists of plain data")
-    assert caught.value.where == "sink 'ledger', subtask 0"
+    assert caught.value.where == "sink Handing 'ledger', subtask 0"
     assert caught.value.found == found
     assert "in prepare_commit, and back in the committer" in str(caught.value.cure)
     assert not caught.value.restart_helps

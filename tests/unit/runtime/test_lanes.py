@@ -195,9 +195,9 @@ def test_a_checkpoint_under_way_when_the_attempt_fails_is_shown_as_failed(tmp_pa
     site.at["K3.ledger.before-commit"] = refuse
     site.run(**RESTARTS, **{"execution.checkpointing.max-concurrent-checkpoints": 2})
     shown = site.master.view().checkpoints
-    assert [c.outcome for c in shown[:2]] == [Outcome.COMPLETED, Outcome.FAILED]
-    assert shown[1].reason == "the attempt has ended"
-    assert {c.outcome for c in shown[2:]} == {Outcome.COMPLETED}
+    assert [c.status for c in shown[:2]] == [Outcome.COMPLETED, Outcome.FAILED]
+    assert shown[1].message == "the attempt has ended"
+    assert {c.status for c in shown[2:]} == {Outcome.COMPLETED}
 
 
 def test_cancelling_waits_for_the_commit_that_has_begun(tmp_path: Path) -> None:

@@ -60,11 +60,11 @@ def test_of_a_job_that_has_finished(tmp_path: Path) -> None:
     assert view.attempts[0].ended_ms is not None
     assert [r.records_in for r in view.rounds] == [3, 3, 3, 1]
     assert [round(r.records_per_second) for r in view.rounds] == [150, 150, 150, 50]
-    assert [c.outcome for c in view.checkpoints] == [Outcome.COMPLETED] * len(view.checkpoints)
+    assert [c.status for c in view.checkpoints] == [Outcome.COMPLETED] * len(view.checkpoints)
     assert [c.checkpoint_id for c in view.checkpoints] == list(range(1, len(view.checkpoints) + 1))
     for checkpoint in view.checkpoints:
-        assert list(checkpoint.steps) == [1, 6, 7, 8, 9]
-        assert list(checkpoint.steps.values()) == sorted(checkpoint.steps.values())
+        assert list(checkpoint.passed_ms) == [1, 6, 7, 8, 9]
+        assert list(checkpoint.passed_ms.values()) == sorted(checkpoint.passed_ms.values())
         assert checkpoint.size > 0
 
 
@@ -85,7 +85,7 @@ def test_it_is_seen_while_the_job_runs_and_never_changes(tmp_path: Path) -> None
     faults.install(None)
     first = views[0]
     assert first.status is JobStatus.RUNNING
-    assert [c.outcome for c in first.checkpoints] == [Outcome.IN_PROGRESS]
+    assert [c.status for c in first.checkpoints] == [Outcome.IN_PROGRESS]
     with pytest.raises(dataclasses.FrozenInstanceError):
         first.status = JobStatus.FAILED  # type: ignore[misc]
     assert views[-1].rounds[: len(first.rounds)] == first.rounds
@@ -131,7 +131,7 @@ def test_a_failed_checkpoint_says_why(tmp_path: Path) -> None:
     master.run()
     faults.install(None)
     first, *rest = master.view().checkpoints
-    assert first.outcome is Outcome.FAILED
-    assert "ENOSPC" in str(first.reason)
-    assert list(first.steps) == [1, 6]
-    assert {c.outcome for c in rest} == {Outcome.COMPLETED}
+    assert first.status is Outcome.FAILED
+    assert "ENOSPC" in str(first.message)
+    assert list(first.passed_ms) == [1, 6]
+    assert {c.status for c in rest} == {Outcome.COMPLETED}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.common.counts import count
 from tidegate.connectors.kafka.cluster import TopicPartition
 from tidegate.connectors.kafka.transactions import Producer
 
@@ -52,4 +53,4 @@ class KafkaCommittable:
 
     def __str__(self) -> str:
         places = ", ".join(f"{place} from offset {first}" for place, first in self.firsts.items())
-        return f"transaction {self.name} with {self.records} records ({places})"
+        return f"transaction {self.name} with {count(self.records, 'record')} ({places})"

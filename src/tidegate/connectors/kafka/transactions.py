@@ -29,6 +29,7 @@ from kafka.protocol.producer import (
 )
 
 from kafka import TopicPartition as ClientPartition
+from tidegate.common.counts import count
 from tidegate.common.errors import ProgramError
 from tidegate.connectors.kafka.cluster import (
     EARLIEST,
@@ -229,7 +230,7 @@ def _too_large(place: TopicPartition, data: bytes) -> ProgramError:
     return ProgramError(
         "A record must be within the size that the broker takes",
         where=f"topic {place.topic}, partition {place.partition}",
-        found=f"a batch of {len(data):,} bytes with {count_of(data)} record(s)",
+        found=f"a batch of {len(data):,} bytes with {count(count_of(data), 'record')}",
         cure="raise the topic's 'max.message.bytes', or lower the sink's 'batch.size' if the records themselves are small",
     )
 
@@ -240,7 +241,7 @@ def _wrong_time(place: TopicPartition, data: bytes) -> ProgramError:
     return ProgramError(
         "The event time of a record must be within what the broker takes",
         where=f"topic {place.topic}, partition {place.partition}",
-        found=f"a timestamp of up to {moment} ms ({shown}) among {count_of(data)} record(s)",
+        found=f"a timestamp of up to {moment} ms ({shown}) among {count(count_of(data), 'record')}",
         cure="check the timestamp assigner (milliseconds?); or change the topic's 'message.timestamp.after.max.ms' and "
         "'message.timestamp.before.max.ms', or its 'message.timestamp.type' to LogAppendTime",
     )

@@ -13,6 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from tidegate.checkpoint.lease_records import Claim, claim_path, read_undamaged
+from tidegate.common.counts import count
 from tidegate.common.errors import StorageError
 from tidegate.common.files import Files
 from tidegate.common.ids import new_token
@@ -40,7 +41,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     staged: list[str]
 
     def __str__(self) -> str:
-        return f"transaction {self.name} of {self.rows} rows"
+        return f"transaction {self.name} of {count(self.rows, 'row')}"
 
 
 def new_name(base: str, context: WriterContext) -> str:

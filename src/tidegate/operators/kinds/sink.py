@@ -97,7 +97,7 @@ class SinkOperator(CollectingOperator):
             raise ArgumentTypeError(
                 "prepare_commit returns a Prepared with two lists of plain data "
                 "(None, bool, int of 64 bits, float, str without lone surrogates, bytes, list, dict).",
-                where=f"sink '{self.operator.name}', subtask {self._context.subtask}",
+                where=f"sink {self.operator.label}, subtask {self._context.subtask}",
                 found=problem,
                 cure="turn what commit needs into plain data in prepare_commit, and back in the committer",
             )
@@ -121,14 +121,14 @@ class SinkOperator(CollectingOperator):
             raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error.__cause__
         except Exception as error:
             line = user_line(error)
-            place = f"sink '{self.operator.name}'" + (f", {line}" if line else "")
+            place = f"sink {self.operator.label}" + (f", {line}" if line else "")
             if isinstance(error, UnicodeEncodeError):  # of one record, which would fail every round that has it
                 raise not_encodable(error, place, self.values) from error
             if is_for_good(error):
                 raise error.located(place) from error.__cause__
             self.declined = f"{place}: {type(error).__name__}: {error}{_cure_of(error)}"
         except BaseException as error:  # sys.exit and the like: trying again would not help
-            raise user_error(error, f"sink '{self.operator.name}'", None) from error
+            raise user_error(error, f"sink {self.operator.label}", None) from error
 
     def parts(self) -> dict[str, Part]:
         state = self._prepared.state
@@ -142,7 +142,7 @@ class SinkOperator(CollectingOperator):
             try:
                 step()
             except Exception as error:
-                log.warning("sink '%s': %s after the round failed: %s", self.operator.name, step.__name__, error)
+                log.warning("sink %s: %s after the round failed: %s", self.operator.label, step.__name__, error)
 
 
 def _cure_of(error: Exception) -> str:

@@ -75,7 +75,7 @@ def _explained(chain: Chain, place: Place, known: list[tuple[Rewrite, Prepared]]
             how = rewrite.name
             break
         reasons.append(f"not {rewrite.name}: {refusal}")
-    operator = place.node.operator.name
+    operator = place.node.operator.label
     name = getattr(place.function, "__qualname__", None) or type(place.function).__name__
     return Explained(f"key of '{operator}'" if place.edge else operator, name, how, "; ".join(reasons))
 

@@ -1,0 +1,165 @@
+"""Commands that follow a job from another shell: ``logs`` and ``wait``. Neither changes anything."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from tidegate.checkpoint.owner import is_alive
+from tidegate.cli.durations import duration
+from tidegate.cli.jobs import JobArgument, facts_of, shown_state
+from tidegate.cli.outcome import ExitCode, Json, Verbose, command, print_json
+from tidegate.cli.screen import Terminal
+from tidegate.common.errors import NoLogError
+from tidegate.common.job_status import JobStatus
+from tidegate.control import registry
+from tidegate.control.client import find
+from tidegate.control.launch import is_supervised, jobs_of, log_of
+from tidegate.control.registry import JobRecord, Life
+
+_LOOK_S = 0.2
+_PART = 1 << 16
+_CODES = {
+    JobStatus.FINISHED.name: ExitCode.OK,
+    JobStatus.FAILED.name: ExitCode.FAILED,
+    JobStatus.CANCELED.name: ExitCode.CANCELLED,
+    JobStatus.SUSPENDED.name: ExitCode.SUSPENDED,
+}
+
+
+@command
+def logs(
+    job: JobArgument,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the driver has ended.")] = False,
+    lines: Annotated[
+        int | None, typer.Option("-n", "--lines", min=0, help="Begin with the last so many lines.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Print what the driver of a job in the background (run -d) has printed: the program's output, logs and errors."""
+    record = find(job)
+    path = log_of(record)
+    if path is None:
+        raise _no_log(record)
+    with open(path, "rb") as log:
+        _print_from(log, lines)
+        while follow:
+            over = _driver_is_over(record)  # looked at first: what it has written by then is all there will be
+            _print_rest(log)
+            if over:
+                return
+            time.sleep(_LOOK_S)
+
+
+@command
+def wait(
+    job: JobArgument,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Wait at most so long.")
+    ] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Wait until a job has ended. The exit code says how: 0 finished, 1 failed, 14 cancelled, 18 suspended, 11 its driver died."""
+    record = find(job)
+    ended = _awaited(record, timeout)
+    if json:
+        print_json(facts_of(ended))
+    else:
+        typer.echo(f"job '{ended.name}' ({ended.job_id}) is {shown_state(ended)}")
+        if ended.error is not None and ended.state == JobStatus.FAILED.name:
+            typer.echo(ended.error, err=True)
+    life = ended.life()
+    if life is Life.DIED:
+        sys.exit(ExitCode.DIED)
+    sys.exit(_CODES[ended.state] if life is Life.ENDED else ExitCode.TIMED_OUT)
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def _awaited(record: JobRecord, timeout: float | None) -> JobRecord:
+    """The run as it is when it is over, or when the time is."""
+    terminal, began = Terminal.of(os.environ), time.monotonic()
+    try:
+        while True:
+            record = _latest(record)
+            seconds = time.monotonic() - began
+            if _is_over(record) or (timeout is not None and seconds >= timeout):
+                return record
+            if terminal is not None:
+                passed = duration(round(seconds * 1000), coarse=True)
+                terminal.show(f"waiting for job '{record.name}' ({record.job_id}), {shown_state(record)}: {passed}")
+            time.sleep(_LOOK_S if timeout is None else min(_LOOK_S, timeout - seconds))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"job '{record.name}' ({record.job_id}) continues; nobody waits for it") from None
+    finally:
+        if terminal is not None:
+            terminal.close()
+
+
+def _latest(record: JobRecord) -> JobRecord:
+    """A supervisor starts a driver that died again, as another run of the job."""
+    known = registry.read(record.run) or record
+    if known.life() is Life.DIED and known.launch is not None:
+        again = [run for run in jobs_of(known.launch) if run.job_id == known.job_id]
+        return again[-1] if again else known
+    return known
+
+
+def _is_over(record: JobRecord) -> bool:
+    life = record.life()
+    return life is Life.ENDED or (life is Life.DIED and not is_supervised(record.launch))
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+def _driver_is_over(record: JobRecord) -> bool:
+    """A program may have something to say after its job: why it failed, for example."""
+    latest = _latest(record)
+    if is_supervised(latest.launch):
+        return False
+    alive = is_alive(latest.owner)
+    return not alive if alive is not None else latest.has_ended
+
+
+def _print_from(log: BinaryIO, lines: int | None) -> None:
+    if lines is None:
+        return _print_rest(log)
+    for line in deque(log, maxlen=lines):
+        _write(line)
+    sys.stdout.flush()
+
+
+def _print_rest(log: BinaryIO) -> None:
+    while part := log.read(_PART):
+        _write(part)
+    sys.stdout.flush()
+
+
+def _write(part: bytes) -> None:
+    """As it was printed; a stream that has no bytes below (a test's) gets text."""
+    below: Callable[[bytes], object] | None = getattr(getattr(sys.stdout, "buffer", None), "write", None)
+    if below is None:
+        sys.stdout.write(part.decode(errors="replace"))
+    else:
+        below(part)
+
+
+def _no_log(record: JobRecord) -> NoLogError:
+    return NoLogError(
+        "Only a driver in the background has a log file of its own",
+        where=f"job {record.job_id} ('{record.name}'), {record.owner}",
+        found="it was started in the foreground: what it prints went to its terminal or service"
+        if record.launch is None
+        else f"its log is gone from {Path(registry.home()) / 'logs'}, or its supervisor ran in the foreground",
+        cure="start it with tidegate run -d; for a service, ask the service's log (journalctl, kubectl logs)",
+    )
