@@ -1,5 +1,5 @@
-"""What programs take from PyFlink's ``table`` package for the DataStream API: the types of columns of files."""
+"""What programs take from PyFlink's ``table`` package for the DataStream API: the types of columns. The Table API is not here."""
 
-from tidegate.common.data_types import DataTypes
+from tidegate.table.types import DataTypes, Row, RowKind
 
-__all__ = ["DataTypes"]
+__all__ = ["DataTypes", "Row", "RowKind"]
