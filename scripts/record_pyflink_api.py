@@ -1,4 +1,5 @@
-"""Writes tests/compat/pyflink_values.json: constants, members of enums, properties and defaults of real PyFlink's API.
+"""Writes what real PyFlink's API holds into tests/compat: pyflink_values.json has constants, members of enums, properties and
+defaults; pyflink_modules.json has the public names of each module at run time, with the modules that define them.
 
 ``.venv-pyflink/bin/python scripts/record_pyflink_api.py [--check]``: run it with an interpreter that has PyFlink 2.3
 (scripts/pyflink_venv.sh). It also tells which recorded names PyFlink does not have: pyflink_api.json is then of another version.
@@ -15,8 +16,9 @@ from typing import Any
 COMPAT = Path(__file__).parents[1] / "tests" / "compat"
 sys.path.insert(0, str(COMPAT))
 from api_values import values_of  # noqa: E402
+from module_names import names_by_module  # noqa: E402
 
-API, VALUES = COMPAT / "pyflink_api.json", COMPAT / "pyflink_values.json"
+API, VALUES, MODULES = (COMPAT / f"pyflink_{name}.json" for name in ("api", "values", "modules"))
 
 
 def recorded() -> dict[str, dict[str, str]]:
@@ -38,12 +40,15 @@ def unknown() -> list[str]:
 
 
 def main() -> int:
-    text = json.dumps(recorded(), indent=1) + "\n"
+    texts = {
+        path: json.dumps(found, indent=1) + "\n" for path, found in ((VALUES, recorded()), (MODULES, names_by_module()))
+    }
     for name in unknown():
         print(f"recorded, and not in this PyFlink: {name}")
     if "--check" in sys.argv:
-        return 0 if text == VALUES.read_text() else 1
-    VALUES.write_text(text)
+        return 0 if all(text == path.read_text() for path, text in texts.items()) else 1
+    for path, text in texts.items():
+        path.write_text(text)
     return 0
 
 

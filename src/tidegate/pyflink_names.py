@@ -1,7 +1,8 @@
-"""Names of PyFlink's API that are not here: whoever asks for one is told so, and where to read on.
+"""Names of PyFlink's API that a module of ours does not have itself. It answers with what another module has under the name: one
+that PyFlink's module imports from there, or one of a former PyFlink. For what is not here at all it says so, and where to read on.
 
-``pyflink_names.json`` lists all of PyFlink's modules, classes and methods. It is looked at only when a name has not been found,
-so it need not be changed when one comes to be: what exists is never reported.
+``pyflink_names.json`` lists all of PyFlink's modules, classes and methods, and what its modules import from each other. It is
+looked at only when a name has not been found, so it need not be changed when one comes to be: what exists is never reported.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ import json
 import pkgutil
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import Enum
 from functools import cache
+from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, NoReturn
+
+from tidegate.former_names import FORMER
 
 _ROOT = "tidegate."
 _PAGE = "docs/features.md lists what is there, and why the rest is not"
@@ -41,6 +46,12 @@ def _names() -> dict[str, dict[str, list[str]]]:
     """Module -> class -> methods, under our names."""
     names: dict[str, dict[str, list[str]]] = _listed()["names"]
     return names
+
+
+def _homes() -> dict[str, dict[str, str]]:
+    """Module -> name -> the module that it is imported from, under our names."""
+    homes: dict[str, dict[str, str]] = _listed()["homes"]
+    return homes
 
 
 def _told(name: str) -> str:
@@ -93,8 +104,7 @@ def _mark(module: ModuleType) -> None:
             for method in (*methods, *nested):
                 if not (method.startswith("_") or hasattr(found, method)):
                     setattr(found, method, _Missing(f"{name}.{method}"))
-    if not hasattr(module, "__getattr__"):
-        module.__getattr__ = _answering(module.__name__, {*classes, *classes.get("<functions>", ())})  # type: ignore[method-assign]
+    module.__getattr__ = _answering(module, {*classes, *classes.get("<functions>", ())})  # type: ignore[method-assign]
 
 
 class _Missing:
@@ -109,15 +119,47 @@ class _Missing:
         )
 
 
-def _answering(module: str, known: set[str]) -> Callable[[str], NoReturn]:
-    def __getattr__(name: str) -> NoReturn:
+def _answering(module: ModuleType, known: set[str]) -> Callable[[str], Any]:
+    """The module's ``__getattr__``: behind its own, if it has one."""
+    own = vars(module).get("__getattr__")
+    homes = _homes().get(module.__name__, {})
+
+    def __getattr__(name: str) -> Any:
+        if own is not None:
+            with suppress(AttributeError):
+                return own(name)
+        found = _former(module.__name__, name) or (name in homes and _held(homes[name], name))
+        if found:
+            return found
         if name not in known:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name, obj=sys.modules[module])
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
         if _is_import(sys._getframe(1)):  # which would turn an AttributeError into its own words
-            raise ImportError(_told(f"{module}.{name}"), name=module)
-        raise AttributeError(_told(f"{module}.{name}"), name=name, obj=sys.modules[module])
+            raise ImportError(_told(f"{module.__name__}.{name}"), name=module.__name__)
+        raise AttributeError(_told(f"{module.__name__}.{name}"), name=name, obj=module)
 
     return __getattr__
+
+
+def _held(home: str, name: str) -> Any:
+    """The module itself if the name is its own, else what the module has under the name; None if one of them is not here."""
+    try:
+        module = import_module(home)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("tidegate", "pyflink"):
+            return None
+        raise
+    return module if home.endswith(f".{name}") else getattr(module, name, None)
+
+
+def _former(module: str, name: str) -> Any:
+    """A name that PyFlink's module had in a former version, with a notice; None if it had none."""
+    home, ours, instead = FORMER.get(f"{module.removeprefix(_ROOT)}.{name}", (None, "", ""))
+    if home is None:
+        return None
+    from tidegate.common.configuration import former  # not earlier: this module comes before all others
+
+    former(f"{module}.{name}", instead)
+    return getattr(import_module(_ROOT + home), ours)
 
 
 def _is_import(frame: Any) -> bool:

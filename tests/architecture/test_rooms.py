@@ -17,6 +17,8 @@ MIDDLE = STATE
 ALLOWED = {
     "common": BASE,
     "metrics": BASE | {"metrics"},
+    "table": BASE | {"table"},
+    "util": BASE | {"util"},
     "state": STATE,
     "graph": MIDDLE | {"graph"},
     "operators": MIDDLE | {"graph", "operators"},

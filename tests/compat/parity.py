@@ -17,10 +17,12 @@ from typing import Any
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 from api_values import values_of  # noqa: E402
+from module_names import PACKAGES, has  # noqa: E402
 
 API = HERE / "pyflink_api.json"
 VALUES = HERE / "pyflink_values.json"
-"""By scripts/record_pyflink_api.py."""
+MODULES = HERE / "pyflink_modules.json"
+"""The last two by scripts/record_pyflink_api.py."""
 MISSING = HERE / "missing.json"
 
 
@@ -28,7 +30,7 @@ def compare() -> tuple[set[str], set[str]]:
     """Ids of what we have and of what we lack: ``module``, ``module:Class``, ``module:Class.method``,
     ``module:Class.method(parameter)``, and with the value that PyFlink has ``module:Class.CONSTANT=1``,
     ``module:Enum.MEMBER=member 0``, ``module:Class.method(parameter)=None``. Parts of a thing that is missing as a whole are
-    not counted."""
+    not counted. ``module:name`` is also every name that PyFlink's module has at run time, wherever it is defined."""
     present: set[str] = set()
     missing: set[str] = set()
     values = json.loads(VALUES.read_text())
@@ -40,7 +42,22 @@ def compare() -> tuple[set[str], set[str]]:
                 _compare_class(module, module_name, class_name, methods, present, missing)
             ours = values_of(module.__name__, classes)
             _compare_values(module_name, values[module_name], ours, present, missing)
+    for module_name, homes in json.loads(MODULES.read_text()).items():
+        module = _module(module_name)
+        (missing if module is None else present).add(module_name)
+        if module is not None:
+            for name, home in homes.items():
+                if has(module, name):
+                    present.add(f"{module_name}:{name}")
+                elif home == module_name or _has_home(home, name):
+                    missing.add(f"{module_name}:{name}")
     return present, missing
+
+
+def _has_home(home: str, name: str) -> bool:
+    """Whether we have what another module of PyFlink's defines; if not, it is missing there and nowhere else."""
+    module = _module(home) if home.startswith(PACKAGES) else None
+    return module is not None and (home.endswith(f".{name}") or has(module, name))
 
 
 def _compare_values(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from types import GenericAlias
-from typing import Any
+from typing import Any, TypeVar
 
 from tidegate.common.option_types import BOOL, FLOAT, INT, TEXT, OptionType
 from tidegate.common.options import Option
 
 __all__ = ["ConfigOption", "ConfigOptions"]
+
+T = TypeVar("T")
 
 
 class ConfigOption:

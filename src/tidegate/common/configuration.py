@@ -34,7 +34,7 @@ from tidegate.common.options import (
     Option,
 )
 
-__all__ = ["Configuration", "effective", "meaning", "notice"]
+__all__ = ["Configuration", "effective", "former", "meaning", "notice"]
 
 log = logging.getLogger("tidegate.configuration")
 
@@ -46,8 +46,13 @@ class Configuration:
     (``StreamExecutionEnvironment``), and there unknown ones are refused.
     """
 
-    def __init__(self, other: Configuration | None = None) -> None:
-        self._values: dict[str, Any] = dict(other._values) if other is not None else {}
+    def __init__(self, other: Configuration | None = None, j_configuration: Configuration | None = None) -> None:
+        """A copy of ``other``. ``j_configuration``: a second name for that configuration; what is set in one shows in both
+        (PyFlink programs wrap what ``get_j_env_configuration`` gives)."""
+        if j_configuration is not None:
+            self._values: dict[str, Any] = j_configuration._values
+        else:
+            self._values = dict(other._values) if other is not None else {}
 
     @staticmethod
     def from_dict(map: dict[str, Any]) -> Configuration:
@@ -219,6 +224,13 @@ def notice(key: str, text: str) -> None:
     if key not in _noticed:
         _noticed.add(key)
         log.warning("'%s' is accepted and has no effect: %s", key, text)
+
+
+def former(name: str, instead: str) -> None:
+    """Tell the user that a name of a former PyFlink is deprecated; once in the life of the process."""
+    if name not in _noticed:
+        _noticed.add(name)
+        log.warning("'%s' is deprecated, PyFlink 2 does not have it: %s", name, instead)
 
 
 def meaning(key: str) -> Option | None:

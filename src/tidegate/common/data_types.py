@@ -5,13 +5,14 @@ A format takes ``DataTypes.ROW([DataTypes.FIELD("id", DataTypes.INT()), ...])`` 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.common.arguments import wrong
 from tidegate.common.typeinfo import DecimalTypeInfo, LocalTimeTypeInfo, RowTypeInfo, TypeInformation, Types
 
-__all__ = ["DataType", "DataTypes", "RowField"]
+__all__ = ["DataType", "DataTypes", "RowField", "RowType"]
 
 MOST_DIGITS = 38
 """Of a decimal, as in Flink and Spark."""
@@ -37,6 +38,46 @@ class RowField:
     name: str
     data_type: DataType
     description: str | None = None
+
+
+class RowType(DataType):
+    """Fields with names. ``RowType([...])``, ``RowType().add("id", DataTypes.INT())`` and ``DataTypes.ROW([...])`` are the same."""
+
+    fields: list[RowField]
+
+    def __init__(self, fields: list[RowField] | None = None, nullable: bool = True) -> None:
+        given = list(fields or [])
+        for field in given:
+            if not isinstance(field, RowField):
+                raise wrong("RowType", "a list of fields", field, 'DataTypes.FIELD("id", DataTypes.INT())')
+        info = RowTypeInfo([field.data_type.info for field in given], [field.name for field in given])
+        super().__init__(f"ROW<{', '.join(f'`{f.name}` {f.data_type}' for f in given)}>", info, nullable)
+        self.__dict__["fields"] = given
+
+    @property
+    def names(self) -> list[str]:
+        """Of the fields, in order."""
+        return [field.name for field in self.fields]
+
+    def add(self, field: RowField | str, data_type: DataType | None = None) -> RowType:
+        """This type with one more field: a ``RowField``, or a name and a type."""
+        if isinstance(field, str):
+            if not isinstance(data_type, DataType):
+                raise wrong("RowType.add", "a type for the name", data_type, 'add("id", DataTypes.INT())')
+            field = RowField(field, data_type)
+        self.__dict__.update(
+            RowType([*self.fields, field], self.nullable).__dict__
+        )  # as in PyFlink: the type itself grows
+        return self
+
+    def not_null(self) -> RowType:
+        return RowType(self.fields, False)
+
+    def __iter__(self) -> Iterator[RowField]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
 
 
 class DataTypes:
@@ -90,6 +131,14 @@ class DataTypes:
         return DataType(f"DECIMAL({precision}, {scale})", DecimalTypeInfo(precision, scale), nullable)
 
     @staticmethod
+    def BINARY(length: int, nullable: bool = True) -> DataType:
+        return DataType(f"BINARY({length})", Types.PRIMITIVE_ARRAY(Types.BYTE()), nullable)
+
+    @staticmethod
+    def VARBINARY(length: int, nullable: bool = True) -> DataType:
+        return DataType(f"VARBINARY({length})", Types.PRIMITIVE_ARRAY(Types.BYTE()), nullable)
+
+    @staticmethod
     def BYTES(nullable: bool = True) -> DataType:
         return DataType("BYTES", Types.PRIMITIVE_ARRAY(Types.BYTE()), nullable)
 
@@ -120,10 +169,8 @@ class DataTypes:
         return RowField(name, data_type, description)
 
     @staticmethod
-    def ROW(row_fields: list[RowField] | None = None, nullable: bool = True) -> DataType:
-        fields = row_fields or []
-        info = RowTypeInfo([f.data_type.info for f in fields], [f.name for f in fields])
-        return DataType(f"ROW<{', '.join(f'`{f.name}` {f.data_type}' for f in fields)}>", info, nullable)
+    def ROW(row_fields: list[RowField] | None = None, nullable: bool = True) -> RowType:
+        return RowType(row_fields, nullable)
 
 
 def info_of(method: str, declared: Any) -> TypeInformation:

@@ -16,8 +16,8 @@ _EXECUTION = """
     execution.submit-failed- execution.checkpointing.cleaner. execution.checkpointing.create-subdir
     execution.checkpointing.data-inline- execution.checkpointing.file-merging. execution.checkpointing.local-
     execution.checkpointing.write- execution.state-recovery.from-local
-    pipeline.classpaths pipeline.closure-cleaner pipeline.default-kryo- pipeline.force-
-    pipeline.generic-types pipeline.jars pipeline.jobvertex- pipeline.registered- pipeline.serialization-config
+    pipeline.closure-cleaner pipeline.default-kryo- pipeline.force-
+    pipeline.generic-types pipeline.jobvertex- pipeline.registered- pipeline.serialization-config
     pipeline.vertex- pipeline.watermark-alignment.
 """
 _STATE = """

@@ -757,6 +757,14 @@ CACHED_FILES = _option(
     "Files that functions find by name: `name:a,path:/x;name:b,path:/y,executable:true`.",
 )
 
+JARS = _option(
+    "pipeline.jars",
+    LIST,
+    None,
+    "Jars of a PyFlink program. Accepted without effect, since no Java code is run; a notice names what is built in instead.",
+)
+CLASSPATHS = _option("pipeline.classpaths", LIST, None, "As pipeline.jars.")
+
 SPELLINGS: dict[str, Option] = {
     spelling: option for option in REGISTRY.values() for spelling in (option.key, *option.aliases)
 }

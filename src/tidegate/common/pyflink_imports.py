@@ -18,15 +18,43 @@ from types import ModuleType
 from tidegate.common.errors import NotInTidegateError, ProgramError
 
 THEIRS, OURS = "pyflink", "tidegate"
-SHARED = ("common", "datastream", "metrics")
+SHARED = ("common", "datastream", "metrics", "table", "util")
 """Packages right below ``pyflink`` that Tidegate has; another one of the same name here has nothing to do with it."""
+_SOURCE = "a SourceFunction wraps Java code, which is not run; write a Source (docs/sources-and-sinks.md)"
+FORMER_MODULES = {"datastream.time_characteristic": "datastream.former"}
+"""Modules of former PyFlink versions -> where their names are."""
+_OWN = (
+    "there is no connector for {}; read it with a Python DataSource (from_data_source, docs/spark.md), write to it with a sink of "
+    "your own (docs/own-sinks.md)"
+)
 ELSEWHERE = {
-    "table": "the Table API is not part of Tidegate; Spark's own DataFrames and SQL do its work",
+    "table": (
+        "write the step with the DataStream API (map, key_by, window, process; KafkaSource, FileSource, FileSink), or use tables "
+        "and SQL of Spark: env.from_dataframe(...) and stream.for_each_checkpoint(...), see docs/spark.md. Of pyflink.table only "
+        "the types of columns are here: DataTypes, RowType"
+    ),
     "ml": "Flink ML is not part of Tidegate; Spark has MLlib",
+    "dataset": "the DataSet API was removed from Flink; use the DataStream API with RuntimeExecutionMode.BATCH",
+    "connector": "PyFlink has no such package; connectors are in pyflink.datastream.connectors",
+    "testing": "these are the tools of PyFlink's own tests; Tidegate's are in tidegate.testing",
     "java_gateway": "there is no Java gateway: nothing of a program runs in a JVM",
     "util": "these are PyFlink's own tools for Java objects, and there are none",
     "fn_execution": "this is the inside of PyFlink's workers; Spark's workers run the functions here",
+    "datastream.SourceFunction": _SOURCE,
+    "datastream.functions.SourceFunction": _SOURCE,
+    "datastream.connectors.dynamic_kafka": "use one KafkaSource for each cluster, and union the streams",
+    **{
+        f"datastream.connectors.{module}": _OWN.format(system)
+        for module, system in (
+            ("cassandra", "Cassandra"),
+            ("elasticsearch", "Elasticsearch"),
+            ("kinesis", "Kinesis"),
+            ("pulsar", "Pulsar"),
+            ("rabbitmq", "RabbitMQ"),
+        )
+    },
 }
+"""What to use instead of modules and names that are not here; a longer name counts more."""
 
 
 def install() -> bool:
@@ -83,6 +111,7 @@ def _by_their_name(fullname: str) -> str:
 
 
 def _ours(rest: str) -> str:
+    rest = FORMER_MODULES.get(rest, rest)
     name = f"{OURS}.{rest}" if rest else OURS
     if rest and (rest.partition(".")[0] not in SHARED or not _is_there(name)):
         raise _not_here(rest)
@@ -98,13 +127,22 @@ def _is_there(name: str) -> bool:
 
 def _not_here(rest: str) -> NotInTidegateError:
     parent, _, last = rest.rpartition(".")
-    cure = ELSEWHERE.get(rest.partition(".")[0]) or _nearest(parent, last)
+    cure = _elsewhere(rest) or _nearest(parent, last)
+    tables = rest.partition(".")[0] == "table"
     return NotInTidegateError(
-        "What PyFlink has and Tidegate has not cannot be imported",
+        "PyFlink's Table API is not part of Tidegate"
+        if tables
+        else "The program imports a name that Tidegate does not have",
         found=f"{THEIRS}.{rest}",
         cure=cure or "docs/features.md lists what is there, and why the rest is not",
         name=f"{THEIRS}.{rest}",
     )
+
+
+def _elsewhere(rest: str) -> str | None:
+    while rest and rest not in ELSEWHERE:
+        rest = rest.rpartition(".")[0]
+    return ELSEWHERE.get(rest)
 
 
 def _nearest(parent: str, name: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tidegate.common.arguments import expect_int, wrong
+from tidegate.common.arguments import expect_int, made_by, wrong
 from tidegate.common.configuration import notice
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError
 from tidegate.common.files import Files
@@ -74,6 +74,7 @@ class OutputFileConfig:
             return OutputFileConfig(self._prefix, self._suffix)
 
 
+@made_by("FileSink.for_row_format(...) or FileSink.for_bulk_format(...), then build()", FileSinkSettings)
 class FileSink(Sink):
     """Exactly-once files. Records go to hidden files; a finished one is renamed when its checkpoint completes.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate.common.arguments import expect_int, wrong
+from tidegate.common.arguments import expect_int, made_by, wrong
 from tidegate.common.configuration import notice
 from tidegate.common.errors import ConfigurationError, ProgramError
 from tidegate.common.files import Files
@@ -48,6 +48,7 @@ class FileSplitAssignerProvider:
         return FileSplitAssignerProvider()
 
 
+@made_by("FileSource.for_record_stream_format(...) or FileSource.for_bulk_file_format(...), then build()", tuple)
 class FileSource(Source):
     """Records of files and directories (read recursively; names starting with ``.`` or ``_`` below them are
     ignored).

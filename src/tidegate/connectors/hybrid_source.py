@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tidegate.common.arguments import wrong
+from tidegate.common.arguments import made_by, wrong
 from tidegate.common.counts import count
 from tidegate.common.errors import ProgramError, RestoreError
 from tidegate.operators.source import (
@@ -21,6 +21,7 @@ from tidegate.operators.source import (
 )
 
 
+@made_by("HybridSource.builder(first), then add_source(...) and build()", tuple)
 class HybridSource(Source):
     """Reads a bounded source to its end, then the next one; the last may be unbounded. A source begins when its turn comes: what it
     finds then, and where it starts, is its own affair.

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from tidegate.common import faults
-from tidegate.common.arguments import wrong
+from tidegate.common.arguments import made_by, wrong
 from tidegate.common.errors import (
     ArgumentTypeError,
     CommitError,
@@ -94,6 +94,7 @@ class RedisKind(Enum):
     INCREMENTS = "increments"
 
 
+@made_by("RedisSink.keys(...), RedisSink.hashes(...) or RedisSink.increments(...)")
 class RedisSink(Sink):
     """See ``keys``, ``hashes`` and ``increments``.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from tidegate.common.errors import ProgramError
 from tidegate.datastream.async_functions import AsyncRetryPredicate, AsyncRetryStrategy
@@ -16,6 +16,7 @@ __all__ = [
     "RetryPredicate",
 ]
 
+OUT = TypeVar("OUT")
 ResultPredicate = Callable[[list[Any]], bool] | None
 ExceptionPredicate = Callable[[Exception], bool] | None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.common.arguments import expect_int, wrong
-from tidegate.common.configuration import Configuration, meaning
+from tidegate.common.configuration import Configuration, former, meaning
 from tidegate.common.options import (
     ALIGNED_TIMEOUT,
     CHECKPOINT_CONCURRENT,
@@ -125,6 +125,21 @@ class CheckpointConfig:
                 "ExternalizedCheckpointRetention.RETAIN_ON_CANCELLATION keeps checkpoints",
             )
         return self._set(CHECKPOINT_RETENTION, retention_mode.name)
+
+    def enable_externalized_checkpoints(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
+        """The name of ``set_externalized_checkpoint_retention`` in PyFlink 1.x."""
+        former("CheckpointConfig.enable_externalized_checkpoints", "use set_externalized_checkpoint_retention")
+        return self.set_externalized_checkpoint_retention(cleanup_mode)
+
+    def set_externalized_checkpoint_cleanup(self, cleanup_mode: ExternalizedCheckpointRetention) -> CheckpointConfig:
+        """The name of ``set_externalized_checkpoint_retention`` in PyFlink 1.x."""
+        former("CheckpointConfig.set_externalized_checkpoint_cleanup", "use set_externalized_checkpoint_retention")
+        return self.set_externalized_checkpoint_retention(cleanup_mode)
+
+    def get_externalized_checkpoint_cleanup(self) -> ExternalizedCheckpointRetention:
+        """The name of ``get_externalized_checkpoint_retention`` in PyFlink 1.x."""
+        former("CheckpointConfig.get_externalized_checkpoint_cleanup", "use get_externalized_checkpoint_retention")
+        return self.get_externalized_checkpoint_retention()
 
     def is_externalized_checkpoints_enabled(self) -> bool:
         """Whether checkpoints outlive the cancellation of the job."""

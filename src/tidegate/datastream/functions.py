@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from types import GenericAlias
-from typing import Any
+from typing import Any, TypeVar
 
 from tidegate.common.metrics import MetricGroup
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
@@ -82,6 +82,15 @@ __all__ = [
     "TwoPhaseCommitSinkFunction",
     "WindowFunction",
 ]
+
+# For the brackets of generic functions, ``ProcessWindowFunction[IN, OUT, KEY, W]``: PyFlink programs import these from here.
+IN = TypeVar("IN")
+IN1 = TypeVar("IN1")
+IN2 = TypeVar("IN2")
+OUT = TypeVar("OUT")
+KEY = TypeVar("KEY")
+W = TypeVar("W")
+W2 = TypeVar("W2")
 
 
 class KeyedStateStore(ABC):

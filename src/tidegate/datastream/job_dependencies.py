@@ -10,6 +10,8 @@ from tidegate.common.dependencies import PART, SEPARATOR, CachedFile
 from tidegate.common.errors import ProgramError
 from tidegate.common.options import (
     CACHED_FILES,
+    CLASSPATHS,
+    JARS,
     PYTHON_ARCHIVES,
     PYTHON_EXECUTABLE,
     PYTHON_FILES,
@@ -65,6 +67,19 @@ class JobDependencies:
             raise ProgramError("A cached file is registered once", found=f"a second '{name}'", cure="another name")
         files.append(CachedFile(name, _path("register_cached_file", file_path), executable))
         self._configuration.write(CACHED_FILES, [str(file) for file in files])
+
+    def add_jars(self, *jars_path: str) -> None:
+        """Accepted for PyFlink programs, and kept as ``pipeline.jars``. No Java code runs: when the program is executed, a notice
+        says for each jar which part of Tidegate does its work."""
+        self._add_java(JARS, "add_jars", jars_path)
+
+    def add_classpaths(self, *classpaths: str) -> None:
+        """As ``add_jars``, for ``pipeline.classpaths``."""
+        self._add_java(CLASSPATHS, "add_classpaths", classpaths)
+
+    def _add_java(self, option: Option, method: str, places: tuple[str, ...]) -> None:
+        added = [expect_text(method, place, "file:///opt/flink-sql-connector-kafka.jar") for place in places]
+        self._configuration.write(option, [*(self._configuration.read(option) or ()), *added])
 
     def _append(self, option: Option, text: str, *, first: bool) -> None:
         before = self._configuration.read(option)

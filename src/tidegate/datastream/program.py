@@ -8,7 +8,17 @@ from types import MappingProxyType
 from tidegate.common.configuration import Configuration, effective
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.errors import ProgramError
-from tidegate.common.options import AUTO_UIDS, CHAINING, JOB_NAME, MAX_PARALLELISM, PARALLELISM, RUNTIME_MODE
+from tidegate.common.jars import notice_of_jars
+from tidegate.common.options import (
+    AUTO_UIDS,
+    CHAINING,
+    CLASSPATHS,
+    JARS,
+    JOB_NAME,
+    MAX_PARALLELISM,
+    PARALLELISM,
+    RUNTIME_MODE,
+)
 from tidegate.common.pickling import dumps, why_not
 from tidegate.datastream.batch import resolve_mode, with_batch_semantics
 from tidegate.datastream.cached_stream import cache_writers, with_caches
@@ -37,6 +47,7 @@ def build_program(
             cure="add a source and a sink before calling execute()",
         )
     settings = effective(configuration)
+    notice_of_jars([*(settings[JARS.key] or ()), *(settings[CLASSPATHS.key] or ())])
     settings[PARALLELISM.key] = parallelism
     settings[RUNTIME_MODE.key] = resolve_mode(settings[RUNTIME_MODE.key], transformations)
     transformations += cache_writers(transformations, caches, settings[RUNTIME_MODE.key], len(registry) + 1)

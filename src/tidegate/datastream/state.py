@@ -1,5 +1,7 @@
 """State descriptors and states, by PyFlink's module path."""
 
+from typing import TypeVar
+
 from tidegate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -43,3 +45,9 @@ __all__ = [
     "ValueState",
     "ValueStateDescriptor",
 ]
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")

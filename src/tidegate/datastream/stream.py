@@ -71,10 +71,20 @@ class DataStream(StreamOperatorSettings):
     """The records of one operator, of a side output, or of several united; maybe with a partitioning for what reads them."""
 
     def __init__(
-        self, env: StreamExecutionEnvironment, inputs: tuple[Input, ...], type_info: TypeInformation | None = None
+        self,
+        env: StreamExecutionEnvironment | DataStream,
+        inputs: tuple[Input, ...] = (),
+        type_info: TypeInformation | None = None,
     ) -> None:
-        self._env, self._inputs = env, inputs
-        self._type = type_info or Types.PICKLED_BYTE_ARRAY()
+        """Streams come from the environment and from other streams. ``DataStream(stream)`` is that stream again: PyFlink programs
+        wrap what Java's methods give."""
+        self._env: StreamExecutionEnvironment
+        self._inputs: tuple[Input, ...]
+        self._type: TypeInformation
+        if isinstance(env, DataStream):
+            self._env, self._inputs, self._type = env._env, env._inputs, env._type
+        else:
+            self._env, self._inputs, self._type = env, inputs, type_info or Types.PICKLED_BYTE_ARRAY()
 
     # -- what it is
 

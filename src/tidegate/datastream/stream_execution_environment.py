@@ -41,6 +41,7 @@ from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
 from tidegate.datastream.execution_plan import execution_plan
 from tidegate.datastream.executor import JobHandle, started
+from tidegate.datastream.former import FormerEnvironment
 from tidegate.datastream.freezing import pickled
 from tidegate.datastream.interruption import Interruption
 from tidegate.datastream.job_dependencies import JobDependencies
@@ -56,7 +57,7 @@ __all__ = ["StreamExecutionEnvironment"]
 DEFAULT_CHECKPOINT_INTERVAL = 500
 
 
-class StreamExecutionEnvironment(JobDependencies):
+class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
     """Holds the operators of a program as frozen data, and its configuration. Nothing runs before ``execute``.
 
     Use ``get_execution_environment``: it starts from the configuration file and the command line, and what the program sets

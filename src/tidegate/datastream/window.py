@@ -1,5 +1,8 @@
 """Windows, assigners, triggers, evictors, by PyFlink's module path. Evictors and two triggers are Java's, in PyFlink's spelling."""
 
+from typing import TypeVar
+
+from tidegate.common.time import Time as Time
 from tidegate.common.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.operators.windows.assigner import MergingWindowAssigner, WindowAssigner
 from tidegate.operators.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
@@ -40,6 +43,12 @@ from tidegate.operators.windows.window import (
     Window,
 )
 
+T = TypeVar("T")
+W = TypeVar("W")
+W2 = TypeVar("W2")
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
+KEY = TypeVar("KEY")
 MAX_LONG_VALUE, MIN_LONG_VALUE = MAX_WATERMARK, MIN_WATERMARK
 
 __all__ = [

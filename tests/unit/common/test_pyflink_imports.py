@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 from tidegate.common import pyflink_imports
+from tidegate.common.data_types import DataTypes, RowType
 from tidegate.common.errors import NotInTidegateError, ProgramError
+from tidegate.common.types import Row
+from tidegate.datastream.former import TimeCharacteristic
 
 
 @pytest.fixture
@@ -80,9 +83,19 @@ class TestMapped:
                 "there is pyflink.datastream.MapFunction;",
             ),
             (
-                "from pyflink.table import TableEnvironment",
-                "table",
-                "the Table API is not part of Tidegate; Spark's own",
+                "import pyflink.dataset",
+                "dataset",
+                "the DataSet API was removed from Flink; use the DataStream API with",
+            ),
+            (
+                "from pyflink.datastream.connectors.kinesis import FlinkKinesisConsumer",
+                "datastream.connectors.kinesis",
+                "there is no connector for Kinesis; read it with a Python DataSource (from_data_source, docs/spark.md), write",
+            ),
+            (
+                "from pyflink.datastream.functions import SourceFunction",
+                "datastream.functions.SourceFunction",
+                "a SourceFunction wraps Java code, which is not run; write a Source (docs/sources-and-sinks.md)",
             ),
             ("import pyflink.java_gateway", "java_gateway", "there is no Java gateway"),
             ("import pyflink.runtime", "runtime", "docs/features.md"),
@@ -95,14 +108,49 @@ class TestMapped:
         error = raised.value
         assert isinstance(error, NotInTidegateError) and error.name == f"pyflink.{name}"
         assert str(error).startswith(
-            f"What PyFlink has and Tidegate has not cannot be imported\n  found: pyflink.{name}\n  cure: {cure}"
+            f"The program imports a name that Tidegate does not have\n  found: pyflink.{name}\n  cure: {cure}"
         )
         assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+    @pytest.mark.parametrize(
+        ("statement", "name"),
+        [
+            ("from pyflink.table import StreamTableEnvironment", "table.StreamTableEnvironment"),
+            ("from pyflink.table import DataTypes, EnvironmentSettings", "table.EnvironmentSettings"),
+            ("from pyflink.table.expressions import col", "table.expressions"),
+            ("from pyflink.table import expressions as E", "table.expressions"),
+            ("import pyflink.table.udf", "table.udf"),
+            ("from pyflink.table.types import VarCharType", "table.types.VarCharType"),
+        ],
+    )
+    def test_an_import_of_the_table_api_says_what_can_be_done_instead(self, statement: str, name: str) -> None:
+        with pytest.raises(NotInTidegateError) as raised:
+            imported(statement)
+        assert str(raised.value) == (
+            f"PyFlink's Table API is not part of Tidegate\n  found: pyflink.{name}\n  cure: write the step with the DataStream "
+            "API (map, key_by, window, process; KafkaSource, FileSource, FileSink), or use tables and SQL of Spark: "
+            "env.from_dataframe(...) and stream.for_each_checkpoint(...), see docs/spark.md. Of pyflink.table only the types of "
+            "columns are here: DataTypes, RowType"
+        )
+
+    def test_types_of_columns_are_found_in_the_table_package(self) -> None:
+        found = imported(
+            "from pyflink.table import DataTypes, Row\nfrom pyflink.table.types import DataTypes as D, RowType"
+        )
+        assert found["DataTypes"] is found["D"] is DataTypes and found["RowType"] is RowType and found["Row"] is Row
+
+    def test_a_module_of_a_former_pyflink_is_found(self) -> None:
+        found = imported("from pyflink.datastream.time_characteristic import TimeCharacteristic")
+        assert found["TimeCharacteristic"] is TimeCharacteristic
 
     def test_looking_for_a_name_is_no_error(self) -> None:
         functions = imported("import pyflink.datastream.functions as f")["f"]
         assert not hasattr(functions, "Nothing")
         assert getattr(functions, "Nothing", 7) == 7
+        table = imported("import pyflink.table as t")["t"]
+        assert not hasattr(table, "StreamTableEnvironment")
+        connectors = imported("import pyflink.datastream.connectors as c")["c"]
+        assert not hasattr(connectors, "PulsarSource")
 
     def test_installing_again_changes_nothing(self) -> None:
         finders = list(sys.meta_path)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tidegate.common import Duration, Instant, Row, RowKind, Time, TypeInformation, Types
 from tidegate.common.conversion import converter
+from tidegate.common.data_types import DataTypes, RowType
 from tidegate.common.errors import ArgumentTypeError, ProgramError
 from tidegate.common.time import millis_of
 from tidegate.common.typeinfo import RowTypeInfo
@@ -288,3 +289,17 @@ def test_declared_floats_are_floats(info: Any, value: Any, converted: str) -> No
     convert = converter(info)
     assert convert is not None
     assert repr(convert(value)) == converted
+
+
+def test_a_row_type_is_the_same_however_it_is_made() -> None:
+    fields = [DataTypes.FIELD("id", DataTypes.INT()), DataTypes.FIELD("name", DataTypes.STRING().not_null())]
+    grown = RowType().add("id", DataTypes.INT()).add(fields[1])
+    assert grown == RowType(fields) == DataTypes.ROW(fields)
+    assert str(grown) == "ROW<`id` INT, `name` STRING NOT NULL>"
+    assert grown.names == ["id", "name"] and list(grown) == fields and len(grown) == 2
+    assert grown.info == Types.ROW_NAMED(["id", "name"], [Types.INT(), Types.STRING()])
+    assert grown.not_null() != grown and pickle.loads(pickle.dumps(grown)) == grown
+    with pytest.raises(ArgumentTypeError, match=r"RowType.add takes a type for the name"):
+        RowType().add("id")
+    with pytest.raises(ArgumentTypeError, match="RowType takes a list of fields"):
+        RowType(["id"])  # type: ignore[list-item]

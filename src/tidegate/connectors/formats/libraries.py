@@ -1,4 +1,4 @@
-"""The libraries of the formats, imported when a format is first used: they are an extra of the package."""
+"""Libraries that an extra of the package brings, imported when a format or a connector is first used."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from tidegate.common.errors import ConfigurationError
 
 
-def library(name: str, wanted_by: str) -> Any:
-    """The module ``name`` of pyarrow or fastavro."""
+def library(name: str, wanted_by: str, extra: str = "formats") -> Any:
+    """The module ``name`` of a library that the extra brings."""
     try:
         return import_module(name)
     except ImportError as error:
@@ -17,5 +17,5 @@ def library(name: str, wanted_by: str) -> Any:
         raise ConfigurationError(
             f"{wanted_by} needs the package {package}",
             found=f"it cannot be imported: {error}",
-            cure="pip install 'tidegate[formats]', in the environment of the workers too",
+            cure=f"pip install 'tidegate[{extra}]', in the environment of the workers too",
         ) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tidegate.common.arguments import wrong
+from tidegate.common.arguments import made_by, wrong
 from tidegate.common.errors import ConfigurationError, ProgramError
 from tidegate.common.files import Files
 from tidegate.connectors.delivery import DeliveryGuarantee
@@ -50,6 +50,7 @@ _GUARANTEES = {
 }
 
 
+@made_by("KafkaSink.builder(), then build()", ClientProperties)
 class KafkaSink(Sink):
     """See ``builder``. EXACTLY_ONCE: readers with ``read_committed`` see whole checkpoints only."""
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.common.arguments import wrong
+from tidegate.common.arguments import made_by, wrong
 from tidegate.common.errors import ConfigurationError, ProgramError
 from tidegate.common.serialization import DeserializationSchema
 from tidegate.connectors.kafka.cluster import READ_COMMITTED, READ_UNCOMMITTED
@@ -30,6 +30,7 @@ _USED = {
 }
 
 
+@made_by("KafkaSource.builder(), then build()", ClientProperties)
 class KafkaSource(Source):
     """The records of topics. Offsets live in the checkpoint; with a group id they are also committed to the group when a
     checkpoint is complete, for monitoring only. The unit is the record."""

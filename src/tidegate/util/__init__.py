@@ -1,0 +1,1 @@
+"""PyFlink's tools, as far as programs use them."""

@@ -1,0 +1,96 @@
+"""Every connector has one import path; one whose library is missing says which extra to install, when its name is imported."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import tidegate.datastream.connectors as connectors
+from tidegate.common.errors import ArgumentTypeError, ConfigurationError
+from tidegate.operators.sink import Sink
+from tidegate.operators.source import Source
+
+SOURCES = [
+    *("DataFrameSource", "DataGeneratorSource", "FileSource", "HybridSource", "KafkaSource", "NumberSequenceSource"),
+    *("SocketSource", "StreamReaderSource"),
+]
+SINKS = [
+    *(
+        "DeltaSink",
+        "FileSink",
+        "ForEachCheckpointSink",
+        "GenericWriteAheadSink",
+        "IcebergSink",
+        "KafkaSink",
+        "MySqlSink",
+    ),
+    *("PostgreSqlSink", "RedisSink", "StreamingFileSink", "UpsertSink"),
+]
+
+
+@pytest.mark.parametrize(("names", "kind"), [(SOURCES, Source), (SINKS, Sink)])
+def test_every_connector_has_one_import_path(names: list[str], kind: type) -> None:
+    for name in names:
+        found: dict[str, type] = {}
+        exec(f"from tidegate.datastream.connectors import {name}", found)
+        assert issubclass(found[name], kind)
+        assert name in dir(connectors)
+
+
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [
+        ("KafkaSource", "aiokafka", "kafka"),
+        ("PostgreSqlSink", "psycopg", "postgresql"),
+        ("MySqlSink", "pymysql", "mysql"),
+        ("RedisSink", "redis", "redis"),
+        ("DeltaSink", "deltalake", "delta"),
+        ("IcebergSink", "pyiceberg", "iceberg"),
+    ],
+)
+def test_the_import_of_a_connector_whose_library_is_missing_names_the_extra(
+    name: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigurationError) as raised:
+        exec(f"from tidegate.datastream.connectors import {name}", {})
+    assert str(raised.value).startswith(f"{name} needs the package {package}\n  found: it cannot be imported: ")
+    assert str(raised.value).endswith(
+        f"\n  cure: pip install 'tidegate[{extra}]', in the environment of the workers too"
+    )
+    exec("from tidegate.datastream.connectors import FileSink", {})
+
+
+def test_a_name_that_no_connector_has_is_an_error_as_ever() -> None:
+    with pytest.raises(ImportError, match="cannot import name 'FileSing'"):
+        exec("from tidegate.datastream.connectors import FileSing", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "found", "maker"),
+    [
+        (
+            "RedisSink",
+            ("redis://:secret@host",),
+            "str",
+            "RedisSink.keys(...), RedisSink.hashes(...) or RedisSink.increments(...)",
+        ),
+        (
+            "FileSource",
+            ("/in",),
+            "str",
+            "FileSource.for_record_stream_format(...) or FileSource.for_bulk_file_format(...), then build()",
+        ),
+        ("FileSink", ("/out",), "str", "FileSink.for_row_format(...) or FileSink.for_bulk_format(...), then build()"),
+        ("HybridSource", (1,), "int", "HybridSource.builder(first), then add_source(...) and build()"),
+        ("KafkaSource", (), "", "KafkaSource.builder(), then build()"),
+        ("KafkaSink", ({}, 1), "dict, int", "KafkaSink.builder(), then build()"),
+    ],
+)
+def test_a_constructor_that_users_cannot_call_names_the_builder(
+    name: str, arguments: tuple[object, ...], found: str, maker: str
+) -> None:
+    with pytest.raises(ArgumentTypeError) as raised:
+        getattr(connectors, name)(*arguments)
+    assert str(raised.value) == f"{name} is not made by its constructor\n  found: {name}({found})\n  cure: use {maker}"
