@@ -128,6 +128,7 @@ class OperatorSpec:
     # of those kinds that have them
     source: Any
     watermarks: Any
+    declared: Any
     sink: Any
     function: Any
     value_type: Any
@@ -154,6 +155,8 @@ class SourceSpec(OperatorSpec):
     source: Any
     watermarks: Any = None
     """A WatermarkStrategy or None."""
+    declared: Any = None
+    """The type that records are converted to; None: the source gives records of the stream's type itself."""
 
     @property
     def emits_tagged(self) -> bool:  # type: ignore[override]
