@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -26,6 +27,8 @@ class Settings:
     job_id: str
     root: str
     local_root: str
+    more_roots: tuple[str, ...] = ()
+    """Further directories for stores of keyed state, over which the subtasks of an operator are spread."""
     spool: str | None = None
     """Where state files wait for their checkpoint, on the host that tasks and driver share; None: they are stored with their
     round."""
@@ -55,6 +58,15 @@ class Settings:
     replays: bool = False
     """A round is run again to be looked at (``runtime/replay.py``): no sink is touched."""
     now_ms: Callable[[], int] = _system_now_ms
+
+    @property
+    def local_roots(self) -> tuple[str, ...]:
+        return self.local_root, *self.more_roots
+
+    def store_root(self, operator: str, subtask: int) -> str:
+        """The directory for the store of a subtask, in every round the same; those of an operator are on different ones."""
+        roots = self.local_roots
+        return roots[(zlib.crc32(operator.encode()) + subtask) % len(roots)]
 
     def state_files(self) -> Files:
         """Where tasks write and read state files."""
