@@ -64,7 +64,7 @@ def converter(info: Any) -> Conversion | None:
 
 def collection_converter(info: Any) -> Conversion | None:
     """What the values of a collection go through: integers wrap around at the width of their type."""
-    return None if _takes_anything(info) else Conversion(info, wrap=True)
+    return None if takes_anything(info) else Conversion(info, wrap=True)
 
 
 def changes(info: TypeInformation) -> bool:
@@ -77,20 +77,24 @@ def changes(info: TypeInformation) -> bool:
         return changes(info.elem_type)
     if isinstance(info, MapTypeInfo):
         return changes(info.key_type) or changes(info.value_type)
-    return not _takes_anything(info)
+    return not takes_anything(info)
 
 
-def _takes_anything(info: Any) -> bool:
+def takes_anything(info: Any) -> bool:
+    """Whether the type says nothing about its values: any object is one."""
     return not isinstance(info, TypeInformation) or isinstance(info, PickledBytesTypeInfo)
 
 
 def boundary(info: Any) -> BatchConverter | None:
     """What a batch goes through where it leaves a chain; None if its records have been converted one by one already."""
-    return None if _takes_anything(info) or changes(info) else Boundary(info)
+    return None if takes_anything(info) or changes(info) else Boundary(info)
 
 
 class Boundary:
-    """Looks at the classes of a whole batch; only one with a value of another class, or a tree, is gone through one by one."""
+    """Looks at the classes of a whole batch; only one with a value of another class, or a tree, is gone through one by one.
+
+    ``convert`` is the function for one value.
+    """
 
     def __init__(self, info: TypeInformation) -> None:
         described = info.describe()
@@ -99,26 +103,27 @@ class Boundary:
         fields = [Boundary(field) for field in info.get_field_types()] if isinstance(info, TupleTypeInfo) else []
         # Of a tuple with a field whose class does not tell, every record is gone through: looking at the others is in vain.
         self._fields: list[Boundary] | None = fields if fields and all(f._kind or f._fields for f in fields) else None
-        self._convert = Conversion(info).call
+        self.convert = Conversion(info).call
 
     def __call__(self, values: list[Any]) -> list[Any]:
-        return values if self._is_declared(values) else [self._convert(value) for value in values]
+        return values if self.is_declared(values) else [self.convert(value) for value in values]
 
-    def _is_declared(self, values: Collection[Any]) -> bool:
+    def is_declared(self, values: Collection[Any]) -> bool:
         """Whether all are just as declared, so that converting them would change nothing. Tuples are looked at field by field."""
-        kinds = set(map(type, values))
+        kinds = {int} if isinstance(values, range) and values else set(map(type, values))
         if self._fields is None:
             return kinds == {self._kind} and self._holds(values)
         if kinds != {tuple} or set(map(len, values)) != {len(self._fields)}:
             return False
-        return all(f._is_declared(column) for f, column in zip(self._fields, zip(*values, strict=True), strict=True))
+        return all(f.is_declared(column) for f, column in zip(self._fields, zip(*values, strict=True), strict=True))
 
     def _holds(self, values: Collection[Any]) -> bool:
         limit = self._limit
-        return limit is None or (-limit <= min(values) and max(values) < limit)
+        ends = (values[0], values[-1]) if isinstance(values, range) else values
+        return limit is None or (-limit <= min(ends) and max(ends) < limit)
 
 
-_KINDS: dict[str, type] = {"STRING": str, "BOOLEAN": bool}
+_KINDS: dict[str, type] = {"STRING": str, "BOOLEAN": bool, "DOUBLE": float, "BIG_INT": int}
 
 
 # -- the compiler

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
 from typing import Any
+from urllib.parse import urlsplit
 
 from tidegate.common.time import Duration, Time, millis_of
 
@@ -111,6 +112,22 @@ def parse_list(raw: Any) -> list[str]:
     return [part.strip().strip("'\"") for part in parts if part.strip()]
 
 
+def parse_paths(raw: Any) -> list[str]:
+    """Directories of this host, as Flink takes them: ``/a,/b`` or ``/a:/b``, a YAML list, or addresses ``file:///a``."""
+    parts = raw if isinstance(raw, list | tuple) else _BETWEEN_PATHS.split(str(raw))
+    return [_local_path(str(part).strip()) for part in parts if str(part).strip()]
+
+
+_BETWEEN_PATHS = re.compile(r"[,;]|(?<!\bfile):")
+
+
+def _local_path(text: str) -> str:
+    address = urlsplit(text)
+    if address.scheme not in ("", "file"):
+        raise ValueError(f"{text!r} is not a directory of this host")
+    return address.path.rstrip("/") or "/" if address.scheme else text
+
+
 def parse_map(raw: Any) -> dict[str, str]:
     """``k:v,k:v`` or a YAML mapping."""
     if isinstance(raw, dict):
@@ -142,6 +159,7 @@ INT = OptionType("a whole number", parse_int, "4")
 FLOAT = OptionType("a number", parse_float, "1.5")
 TEXT = OptionType("a text", parse_text, "name")
 LIST = OptionType("a list", parse_list, "a;b")
+PATHS = OptionType("directories of the host", parse_paths, "/mnt/ssd1,/mnt/ssd2")
 PORTS = OptionType("a port or a range of ports", parse_ports, "9249-9260")
 MAP = OptionType("a map", parse_map, "k1:v1,k2:v2")
 

@@ -16,6 +16,7 @@ from tidegate.common.option_types import (
     LIST,
     MAP,
     MEMORY,
+    PATHS,
     PORTS,
     TEXT,
     OptionType,
@@ -354,10 +355,10 @@ STATE_BACKEND = _option(
 
 ROCKSDB_DIR = _option(
     "state.backend.rocksdb.localdir",
-    TEXT,
+    PATHS,
     None,
-    "Where the rocksdb backend keeps its files; tidegate.state.local-dir, io.tmp.dirs or the system's directory for temporary "
-    "files if not set.",
+    "Where the rocksdb backend keeps its files; subtasks are spread over several directories, separated by commas. "
+    "tidegate.state.local-dir, io.tmp.dirs or the system's directory for temporary files if not set.",
 )
 ROCKSDB_MANAGED = _option(
     "state.backend.rocksdb.memory.managed",

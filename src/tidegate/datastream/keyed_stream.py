@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tidegate.common.arguments import wrong
 from tidegate.common.errors import ProgramError
-from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation
+from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation, Types
 from tidegate.common.types import Row
 from tidegate.datastream.aggregations import (
     Field,
@@ -21,11 +21,11 @@ from tidegate.datastream.aggregations import (
     expect_field,
 )
 from tidegate.datastream.closeable_iterator import CloseableIterator
-from tidegate.datastream.functions import KeyedProcessFunction, KeySelector, ReduceFunction
+from tidegate.datastream.functions import KeyedProcessFunction, KeySelector, MapFunction, ReduceFunction
 from tidegate.datastream.stream import DataStream, expect_function
-from tidegate.datastream.typed_functions import TypedProcess, TypedReduce, typed
+from tidegate.datastream.typed_functions import TypedMap, TypedProcess, TypedReduce, typed
 from tidegate.datastream.windowed_stream import WindowedStream
-from tidegate.graph.transformation import Input, Partitioning, ProcessSpec, ReduceSpec, Ship, Transformation
+from tidegate.graph.transformation import Input, MapSpec, Partitioning, ProcessSpec, ReduceSpec, Ship, Transformation
 from tidegate.operators.windows.assigner import WindowAssigner
 from tidegate.operators.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 
@@ -106,8 +106,20 @@ class KeyedStream(DataStream):
     def execute_and_collect(
         self, job_execution_name: str | None = None, limit: int | None = None
     ) -> CloseableIterator | list[Any]:
-        """As of any stream; each record comes as a ``Row`` of its key and itself, as in PyFlink."""
-        return self.process(_WithKey()).execute_and_collect(job_execution_name, limit)
+        """As of any stream; each record comes as a ``Row`` of its key, ``f0``, and itself, ``f1``, as in PyFlink.
+
+        Nothing is sent by key for that: records of one subtask stay in their order.
+        """
+        origin, (keyed, *_) = self._origin_stream, self._inputs
+        assert keyed.partitioning is not None
+        info = Types.ROW([keyed.partitioning.key_type or Types.PICKLED_BYTE_ARRAY(), self._type])
+        function = typed(TypedMap, _WithKey(keyed.partitioning.selector), info)
+        pairs = origin._then("Key", MapSpec(function), info)
+        if len(origin._inputs) == 1:
+            parallelism = self._env._transformation(origin._inputs[0].upstream).parallelism
+            if parallelism is not None:
+                pairs.set_parallelism(parallelism)
+        return pairs.execute_and_collect(job_execution_name, limit)
 
     def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
         """Pairs of records of two keyed streams, with the same key, whose times lie close to each other (Java's API)."""
@@ -148,9 +160,12 @@ class KeyedStream(DataStream):
         )
 
 
-class _WithKey(KeyedProcessFunction):
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> Iterator[Row]:
-        yield Row(ctx.get_current_key(), value)
+class _WithKey(MapFunction):
+    def __init__(self, selector: Any) -> None:
+        self._selector = selector
+
+    def map(self, value: Any) -> Row:
+        return Row(self._selector(value), value)
 
 
 _FUNCTIONS: dict[KeyedStream.AccumulateType, Callable[[Field], Any]] = {

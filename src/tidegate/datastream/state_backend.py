@@ -70,10 +70,10 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         return INCREMENTAL.default if self._incremental is None else self._incremental
 
     def set_db_storage_paths(self, *paths: str) -> None:
-        """The directory of the local stores; nothing: back to the default. Only one is used."""
-        if len(paths) > 1 or not all(isinstance(path, str) and path for path in paths):
-            raise wrong("set_db_storage_paths", "one path, or none", paths, "set_db_storage_paths('/mnt/ssd')")
-        self._paths = list(paths)
+        """The directories of the local stores, over which subtasks are spread; nothing: back to the default."""
+        if not all(isinstance(path, str) and path for path in paths):
+            raise wrong("set_db_storage_paths", "paths, or nothing", paths, "set_db_storage_paths('/mnt/ssd')")
+        self._paths = list(ROCKSDB_DIR.parse(list(paths)))
 
     def get_db_storage_paths(self) -> list[str]:
         """What ``set_db_storage_paths`` was told."""
@@ -109,5 +109,5 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         if self._incremental is not None:
             chosen[INCREMENTAL] = self._incremental
         if self._paths:
-            chosen[ROCKSDB_DIR] = self._paths[0]
+            chosen[ROCKSDB_DIR] = self._paths
         return chosen

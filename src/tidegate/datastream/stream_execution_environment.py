@@ -11,7 +11,7 @@ from typing import Any
 from tidegate.common import global_configuration
 from tidegate.common.arguments import expect_int, expect_text, wrong
 from tidegate.common.configuration import Configuration
-from tidegate.common.conversion import collection_converter
+from tidegate.common.conversion import collection_converter, takes_anything
 from tidegate.common.errors import ProgramError
 from tidegate.common.execution_config import ExecutionConfig
 from tidegate.common.job_client import JobClient
@@ -261,15 +261,19 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         source_name: str,
         type_info: TypeInformation | None = None,
     ) -> DataStream:
-        """The records of a source, with timestamps and watermarks by the strategy, for each of its splits."""
+        """The records of a source, with timestamps and watermarks by the strategy, for each of its splits.
+
+        Records become values of ``type_info`` before the strategy sees them: rows get its names, numbers its class. A record that
+        does not fit fails the job. Without ``type_info`` records stay as the source gives them.
+        """
         if not isinstance(source, Source):
             raise wrong("from_source", "a Source", source, "for a list use from_collection")
         expect_strategy("from_source", watermark_strategy)
         expect_type("from_source", type_info)
         expect_text("from_source", source_name, "give the source a name")
-        if type_info is None and hasattr(source, "get_produced_type"):
-            type_info = source.get_produced_type()
-        return self._source(source_name, SourceSpec(source, watermark_strategy), type_info, is_named=True)
+        produced = source.get_produced_type() if hasattr(source, "get_produced_type") else None
+        spec = SourceSpec(source, watermark_strategy, _to_convert(type_info, produced))
+        return self._source(source_name, spec, produced if type_info is None else type_info, is_named=True)
 
     def socket_text_stream(
         self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0, *, write_ahead: bool = False
@@ -286,13 +290,15 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         """The rows of a Spark DataFrame, as ``Row`` records; bounded. Spark computes it once, when the job starts for the first
         time, and its rows are kept with the checkpoints: a failure reads the same ones again."""
         expect_type("from_dataframe", type_info)
-        return self._source("DataFrame", SourceSpec(DataFrameSource(frame)), type_info)
+        spec = SourceSpec(DataFrameSource(frame), declared=_to_convert(type_info))
+        return self._source("DataFrame", spec, type_info)
 
     def from_data_source(self, data_source: Any, type_info: TypeInformation | None = None) -> DataStream:
         """The rows of a Python ``DataSource`` (``pyspark.sql.datasource``) with a stream reader, as ``Row`` records. Its offsets
         are in the checkpoint."""
         expect_type("from_data_source", type_info)
-        return self._source(type(data_source).__name__, SourceSpec(StreamReaderSource(data_source)), type_info)
+        spec = SourceSpec(StreamReaderSource(data_source), declared=_to_convert(type_info))
+        return self._source(type(data_source).__name__, spec, type_info)
 
     def create_input(self, input_format: Any, type_info: TypeInformation | None = None) -> DataStream:
         """The records of an ``AvroInputFormat``; other sources go through ``from_source``."""
@@ -374,3 +380,9 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
 
     def _replace(self, operator_id: int, **fields: Any) -> None:
         self._registry[operator_id] = dataclasses.replace(self._registry[operator_id], **fields)
+
+
+def _to_convert(type_info: TypeInformation | None, produced: TypeInformation | None = None) -> TypeInformation | None:
+    """The type that records of a source have to be converted to; None: it takes any object, or is what the source gives."""
+    same = type_info is not None and produced is not None and type_info.describe() == produced.describe()
+    return None if same or takes_anything(type_info) else type_info

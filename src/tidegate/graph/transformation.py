@@ -135,6 +135,7 @@ class OperatorSpec:
     # of those kinds that have them
     source: Any
     watermarks: Any
+    declared: Any
     sink: Any
     function: Any
     value_type: Any
@@ -161,6 +162,8 @@ class SourceSpec(OperatorSpec):
     source: Any
     watermarks: Any = None
     """A WatermarkStrategy or None."""
+    declared: Any = None
+    """The type that records are converted to; None: the source gives records of the stream's type itself."""
 
     @property
     def connector(self) -> str:

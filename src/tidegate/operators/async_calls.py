@@ -211,8 +211,10 @@ class AsyncCalls:
 
 
 def _no_list(results: Any) -> UserCodeError:
+    # the first words are PyFlink's: programs and people look for them
+    wrong = "cannot be none" if results is None else "should be of list type"
     return UserCodeError(
-        "async_invoke and timeout of an AsyncFunction return a list of results",
+        f"The result of AsyncFunction {wrong}: async_invoke and timeout return a list of results",
         found=f"{reprlib_repr(results)} of type {type(results).__name__}",
         cure="return [result], or [] if there is none",
     )

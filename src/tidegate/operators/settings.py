@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ class Settings:
     job_id: str
     root: str
     local_root: str
+    more_roots: tuple[str, ...] = ()
+    """Further directories for stores of keyed state, over which the subtasks of an operator are spread."""
     spool: str | None = None
     """Where state files wait for their checkpoint, on the host that tasks and driver share; None: they are stored with their
     round."""
@@ -65,6 +68,15 @@ class Settings:
     def local_name(self) -> str:
         """The name of the job on a host."""
         return local_name(self.job_id, self.root)
+
+    @property
+    def local_roots(self) -> tuple[str, ...]:
+        return self.local_root, *self.more_roots
+
+    def store_root(self, operator: str, subtask: int) -> str:
+        """The directory for the store of a subtask, in every round the same; those of an operator are on different ones."""
+        roots = self.local_roots
+        return roots[(zlib.crc32(operator.encode()) + subtask) % len(roots)]
 
     def state_files(self) -> Files:
         """Where tasks write and read state files."""

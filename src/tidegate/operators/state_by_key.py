@@ -28,7 +28,9 @@ class StateByKey:
             groups=self._groups,
             max_parallelism=operator.max_parallelism,
             key_type=operator.keyed.key_type,
-            local_path=store_path(settings.local_root, settings.local_name, operator.uid_hash, site.index),
+            local_path=store_path(
+                settings.store_root(operator.uid_hash, site.index), settings.local_name, operator.uid_hash, site.index
+            ),
             files=settings.state_files(),
             open_store=opener(settings.state_backend, settings.stores),
             cache_bytes=settings.cache_bytes,

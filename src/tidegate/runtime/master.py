@@ -104,6 +104,7 @@ class JobMaster:
             run_id=run_id,
             files=files,
             local_root=local_root,
+            more_roots=tuple(map(choose_root, settings.more_local_dirs)),
             clock=self._clock,
             liveness=liveness,
         )
@@ -497,6 +498,7 @@ class JobMaster:
             job_id=self._job.run_id,
             root=self._job.files.root,
             local_root=self._job.local_root,
+            more_roots=self._job.more_roots,
             spool=self._spool,
             chunk_records=settings.chunk_records,
             state_backend=settings.state_backend,

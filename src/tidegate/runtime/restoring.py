@@ -54,6 +54,7 @@ class Submission:
     local_root: str
     clock: Clock
     liveness: Liveness
+    more_roots: tuple[str, ...] = ()
     claims: set[str] = field(default_factory=set)
 
     @property
@@ -223,7 +224,7 @@ class Restoring:
         if savepoint is not None:
             savepoint.settle()
             claimed.lease.ends_with(savepoint.address)
-            remove_job(self._job.local_root, self._job.local_name)  # no engine runs that would
+            self._remove_stores()  # no engine runs that would
         self._clear_unfinished(claimed.lease, recovery)
         return Restored(
             claimed=claimed,
@@ -279,7 +280,11 @@ class Restoring:
             CompletedCheckpoints(self._job.files, lease, 1).discard_all(AttemptStatus.FINISHED, abort_output)
         finally:
             committers.close()
-        remove_job(self._job.local_root, self._job.local_name)  # other hosts' stores go with their next boot
+        self._remove_stores()  # other hosts' stores go with their next boot
+
+    def _remove_stores(self) -> None:
+        for root in (self._job.local_root, *self._job.more_roots):
+            remove_job(root, self._job.local_name)
 
     # -- what an attempt holds -------------------------------------------------------------------------------------------
 

@@ -56,6 +56,7 @@ class JobSettings:
     poll_ms: int
     """How often a source that cannot say when it has more is asked, at least: a record waits no longer for its round."""
     local_dir: str | None
+    more_local_dirs: tuple[str, ...]
     state_backend: str
     stores: StoreOptions
     merges: MergePolicy
@@ -92,7 +93,7 @@ class JobSettings:
 
         batch_mode = get(options.RUNTIME_MODE) == "BATCH"
         policy = None if batch_mode else CheckpointPolicy.from_configuration(configuration)
-        ports = get(options.METRICS_PORT)
+        ports, local_dirs = get(options.METRICS_PORT), _local_dirs(get)
         if policy is not None and get(options.JOB_ID) is not None and not get(options.CHECKPOINT_DIR):
             raise ConfigurationError(
                 "A job with a fixed id is found again by its directory",
@@ -134,7 +135,8 @@ class JobSettings:
             round_target_ms=_round_target(get(options.ROUND_TARGET), policy),
             round_max_records=get(options.ROUND_MAX_RECORDS),
             poll_ms=_poll(get(options.BUFFER_TIMEOUT) if get(options.BUFFER_TIMEOUT_ENABLED) else None),
-            local_dir=_local_dir(get),
+            local_dir=local_dirs[0] if local_dirs else None,
+            more_local_dirs=tuple(local_dirs[1:]),
             state_backend=get(options.STATE_BACKEND),
             merges=MergePolicy.of(get),
             stores=StoreOptions(get(options.MAP_SIZE), RocksdbOptions.of(get)),
@@ -155,13 +157,13 @@ class JobSettings:
         )
 
 
-def _local_dir(get: Callable[[Option], Any]) -> str | None:
-    """Where local stores are to be; None: wherever there is space. The files of rocksdb are not put into memory."""
+def _local_dirs(get: Callable[[Option], Any]) -> list[str]:
+    """Where local stores are to be; empty: wherever there is space. The files of rocksdb are not put into memory."""
     tmp_dirs = get(options.TMP_DIRS)
     configured: str | None = get(options.LOCAL_DIR) or (tmp_dirs[0] if tmp_dirs else None)
     if get(options.STATE_BACKEND) != "rocksdb":
-        return configured
-    return get(options.ROCKSDB_DIR) or configured or tempfile.gettempdir()
+        return [configured] if configured else []
+    return list(get(options.ROCKSDB_DIR) or ()) or [configured or tempfile.gettempdir()]
 
 
 def _round_target(target_ms: int, policy: CheckpointPolicy | None) -> int:

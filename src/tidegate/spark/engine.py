@@ -203,7 +203,7 @@ class SparkEngine:
         spec = self._spec
         if self._context is None or spec is None or self._is_lost():
             return  # a context that is gone has taken its broadcasts with it
-        forget = ForgetJob(spec.settings.local_root, spec.settings.local_name)
+        forget = ForgetJob(spec.settings)
         hosts = max(1, self._sc.defaultParallelism)
         self._sc.setJobGroup(f"{self._group}-end", "release local state", interruptOnCancel=False)
         self._sc.parallelize(range(hosts), hosts).mapPartitions(forget).count()

@@ -12,6 +12,7 @@ from pyspark import TaskContext
 
 from tidegate.operators.level import Job, JobSpec, close_job, job_in_this_worker
 from tidegate.operators.rows import FIRST_RUN, RoundContext, TaskPlan, TaskRun
+from tidegate.operators.settings import Settings
 from tidegate.spark import garbage
 from tidegate.spark.worker_setup import WorkerSetup, at
 from tidegate.state.local_dir import remove_job
@@ -86,14 +87,15 @@ def _this_run() -> TaskRun:
 class ForgetJob:
     """Run on every host when a job ends: its functions are closed in the workers this reaches, its local state goes."""
 
-    def __init__(self, local_root: str, local_name: str) -> None:
-        self.local_root, self.local_name = local_root, local_name
+    def __init__(self, settings: Settings) -> None:
+        self.local_roots, self.local_name = settings.local_roots, settings.local_name
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[int]:
         for _ in rows:
             pass
         close_job(self.local_name)
-        remove_job(self.local_root, self.local_name)
+        for root in self.local_roots:
+            remove_job(root, self.local_name)
         close_removed_stores()
         garbage.take_back()  # with what the job had cached
         yield 0

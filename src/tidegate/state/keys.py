@@ -1,7 +1,8 @@
 """The identity of keys: one rule for routers, caches, stores and timers. **The bytes of a key decide**, as in PyFlink.
 
 The bytes are those of the declared key type, where there is one (``key_types.py``), else those of the key's own serialized form.
-So without a type ``1``, ``1.0`` and ``True`` are three keys, ``0.0`` and ``-0.0`` are two and ``nan`` is one, whatever ``==`` says.
+So without a type ``1``, ``1.0`` and ``True`` are three keys, ``0.0`` and ``-0.0`` are two and ``nan`` is one, whatever ``==`` says
+and whatever the bits of the ``nan`` are, as in Java.
 
 Inside the engine a key is a value whose ``==`` and ``hash`` *are* those of its bytes, so that every dict is right by construction:
 
@@ -15,8 +16,11 @@ What a user function sees again is ``visible(key)``.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import pickle
+import pickletools
+import struct
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -30,6 +34,10 @@ SIMPLE_TYPES: frozenset[type] = frozenset({int, str, bytes, float, bool, type(No
 """What msgpack gives back exactly as it was; exact types only, for a subclass would lose its class."""
 PLAIN_TYPES: frozenset[type] = frozenset({int, str, type(None)})
 """Keys of these classes stand for themselves."""
+
+_SAME_BYTES = SIMPLE_TYPES - {float}
+"""Equal values of these classes have equal bytes. Of a nan there are many."""
+_NAN = float("nan")
 
 _PICKLED = b"\xc1"  # msgpack never begins a value with it, so the encodings cannot be confused
 _WIDE = b"\xc8"  # nor, here, with this: plain keys that msgpack cannot hold, pickled
@@ -68,19 +76,22 @@ def encode_key(key: Any) -> bytes:
     if kind is EncodedKey:
         encoded: bytes = key
         return encoded
-    if kind in SIMPLE_TYPES or (kind is tuple and _consists_of(SIMPLE_TYPES, key)):
+    if kind in _SAME_BYTES or (kind is tuple and _consists_of(_SAME_BYTES, key)):
         try:
             return _pack(key)
         except (OverflowError, UnicodeError):  # ints beyond 64 bits, lone surrogates
             if kind in PLAIN_TYPES or (kind is tuple and _consists_of(PLAIN_TYPES, key)):
                 return _WIDE + _pickled(key)
+    elif kind is float or (kind is tuple and _consists_of(SIMPLE_TYPES, key)):
+        with contextlib.suppress(OverflowError, UnicodeError):
+            return _pack(_with_one_nan(key))
     return _PICKLED + _pickled(key)
 
 
 def encode_keys(keys: Collection[Any]) -> list[bytes]:
     """``encode_key`` of many, without a call of Python for each where their types allow."""
     kinds = set(map(type, keys))
-    if kinds <= SIMPLE_TYPES:
+    if kinds <= _SAME_BYTES:
         try:
             return pack_all(keys)
         except (OverflowError, UnicodeError):
@@ -144,6 +155,13 @@ def _consists_of(kinds: frozenset[type], key: tuple[Any, ...]) -> bool:
     return True
 
 
+def _with_one_nan(key: Any) -> Any:
+    """The key with each nan in it, whatever its bits, as Java's canonical one."""
+    if type(key) is tuple:
+        return tuple(map(_with_one_nan, key))
+    return _NAN if type(key) is float and key != key else key
+
+
 def _tuples(value: list[Any]) -> tuple[Any, ...]:
     return tuple(_tuples(part) if type(part) is list else part for part in value)
 
@@ -152,10 +170,14 @@ def _tuples(value: list[Any]) -> tuple[Any, ...]:
 
 
 class _KeyPickler(pickle.Pickler):
-    """Finds sets, however deep: their order of iteration, and so their bytes, depends on the process."""
+    """Finds sets, however deep: their order of iteration, and so their bytes, depends on the process. Also a nan."""
+
+    has_nan = False
 
     def persistent_id(self, value: Any) -> None:
-        if isinstance(value, set | frozenset):
+        if value.__class__ is float:
+            self.has_nan = self.has_nan or value != value
+        elif isinstance(value, set | frozenset):
             raise _bad_key(value, "a set has no stable order", "use tuple(sorted(...)) in the key selector")
 
 
@@ -174,7 +196,16 @@ def _pickled(key: Any) -> bytes:
         raise
     except Exception as error:
         raise _bad_key(key, f"it cannot be pickled: {error}", "use a text, number or tuple as key") from error
-    return buffer.getvalue()
+    return _with_one_nan_in(buffer.getvalue()) if pickler.has_nan else buffer.getvalue()
+
+
+def _with_one_nan_in(pickled: bytes) -> bytes:
+    """The pickle with the bits of Java's canonical nan in the place of each other nan."""
+    made = bytearray(pickled)
+    for opcode, value, position in pickletools.genops(pickled):
+        if opcode.name == "BINFLOAT" and value != value and position is not None:
+            made[position + 1 : position + 9] = struct.pack(">d", _NAN)
+    return bytes(made)
 
 
 def _refuse_identity(key: Any) -> None:

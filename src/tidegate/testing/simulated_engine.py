@@ -187,7 +187,8 @@ class SimulatedEngine:
         assert self._spec is not None
         self._workers = [None] * len(self._workers)
         settings = self._spec.settings
-        remove_job(settings.local_root, settings.local_name)
+        for root in settings.local_roots:
+            remove_job(root, settings.local_name)
 
     @contextmanager
     def _as(self, inside: Inside) -> Iterator[None]:

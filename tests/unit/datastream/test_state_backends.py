@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tidegate.common import Configuration
 from tidegate.common.configuration import meaning
-from tidegate.common.errors import ArgumentTypeError
-from tidegate.common.options import TRANSFER_THREADS
+from tidegate.common.errors import ArgumentTypeError, ConfigurationError
+from tidegate.common.options import ROCKSDB_DIR, TRANSFER_THREADS
 from tidegate.datastream import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,
     PredefinedOptions,
     StreamExecutionEnvironment,
+    executor,
 )
+from tidegate.operators import state_by_key
+from tidegate.state.local_dir import store_path
 from tidegate.state.rocksdb_options import RocksdbOptions
+from tidegate.testing.simulated_executor import SimulatedExecutor
 
 
 def settings(env: StreamExecutionEnvironment) -> dict[str, str]:
@@ -35,6 +41,48 @@ def test_a_backend_is_a_way_to_write_keys() -> None:
     assert backend.get_db_storage_paths() == ["/mnt/ssd"]
     env.set_state_backend(HashMapStateBackend())
     assert settings(env)["state.backend.type"] == "hashmap"
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("/mnt/a", ["/mnt/a"]),
+        ("/mnt/a,/mnt/b", ["/mnt/a", "/mnt/b"]),
+        ("/mnt/a:/mnt/b", ["/mnt/a", "/mnt/b"]),
+        ("file:///mnt/a/,file:/mnt/b:file:///c", ["/mnt/a", "/mnt/b", "/c"]),
+    ],
+)
+def test_several_directories_are_taken_as_flink_takes_them(text: str, paths: list[str]) -> None:
+    assert ROCKSDB_DIR.parse(text) == paths
+    backend = EmbeddedRocksDBStateBackend()
+    backend.set_db_storage_paths(*paths)
+    assert backend.get_db_storage_paths() == paths
+    env = StreamExecutionEnvironment(Configuration())
+    env.set_state_backend(backend)
+    assert Configuration.from_dict(env._configuration.to_dict()).read(ROCKSDB_DIR) == paths
+
+
+def test_directory_that_is_not_on_this_host_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="'s3://bucket/a' is not a directory of this host"):
+        EmbeddedRocksDBStateBackend().set_db_storage_paths("s3://bucket/a")
+
+
+def test_stores_of_subtasks_are_spread_over_the_directories_and_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=3))
+    keys = {"execution.target": "simulated", "execution.checkpointing.dir": str(tmp_path / "checkpoints")}
+    env = StreamExecutionEnvironment(Configuration.from_dict({**keys, "parallelism.default": 4}))
+    backend = EmbeddedRocksDBStateBackend()
+    roots = [tmp_path / name for name in "abc"]
+    backend.set_db_storage_paths(*map(str, roots))
+    env.set_state_backend(backend)
+    used: set[str] = set()
+    monkeypatch.setattr(state_by_key, "store_path", lambda *path: used.add(path[0]) or store_path(*path))
+    keyed = env.from_collection(range(100)).key_by(lambda n: n % 16)
+    assert len(list(keyed.reduce(lambda a, b: a + b).execute_and_collect())) == 100
+    assert used == set(map(str, roots))
+    assert [path for root in roots for path in root.rglob("*") if path.is_file()] == []
 
 
 def test_predefined_options_count_where_no_key_of_its_own_is_set() -> None:
@@ -66,7 +114,7 @@ def test_wrong_arguments_are_told() -> None:
     with pytest.raises(ArgumentTypeError, match="set_predefined_options"):
         EmbeddedRocksDBStateBackend().set_predefined_options("FLASH_SSD_OPTIMIZED")  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="set_db_storage_paths"):
-        EmbeddedRocksDBStateBackend().set_db_storage_paths("/a", "/b")
+        EmbeddedRocksDBStateBackend().set_db_storage_paths("/a", "")
     with pytest.raises(ArgumentTypeError, match="EmbeddedRocksDBStateBackend"):
         EmbeddedRocksDBStateBackend("yes")  # type: ignore[arg-type]
 

@@ -363,8 +363,11 @@ class FailsToOpen(AsyncFunction):
             Raises(),
             ["ZeroDivisionError", "record 3", "operator 'async wait operator'", f"{__file__}:", "in async_invoke"],
         ),
-        (ReturnsNone(), ["return a list of results", "None of type NoneType", "operator 'async wait operator'"]),
-        (ReturnsText(), ["return a list of results", "'results' of type str"]),
+        (
+            ReturnsNone(),
+            ["The result of AsyncFunction cannot be none", "None of type NoneType", "operator 'async wait operator'"],
+        ),
+        (ReturnsText(), ["The result of AsyncFunction should be of list type", "'results' of type str"]),
         (TimesOut(), ["TimeoutError: Async function call has timed out for input: 0", "record 0"]),
         (FailsToOpen(), ["OSError: no network", "open() of operator 'async wait operator'"]),
     ],

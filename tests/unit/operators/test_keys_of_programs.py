@@ -12,6 +12,7 @@ import pytest
 
 from tidegate.common import Configuration, Row, Types
 from tidegate.common.errors import JobFailedError
+from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.testing.simulated_executor import SimulatedExecutor
@@ -132,3 +133,19 @@ def test_a_record_on_its_way_that_is_not_of_its_type_fails_and_says_so(tmp_path:
         list(pairs.key_by(lambda pair: pair[0]).map(repr).execute_and_collect())
     assert "sent to operator 'Map'" in str(caught.value)
     assert "picklable" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key_type", [None, Types.LONG()])
+def test_collected_keyed_stream_gives_named_rows_in_the_order_of_the_stream(
+    tmp_path: Path, key_type: TypeInformation | None
+) -> None:
+    pairs = [(n % 7, f"text {n}") for n in range(200)]
+    stream = environment(tmp_path).from_collection(pairs, Types.TUPLE([Types.LONG(), Types.STRING()]))
+    found = list(stream.key_by(lambda pair: pair[0], key_type).execute_and_collect())
+    assert found == [Row(f0=pair[0], f1=pair) for pair in pairs]
+
+
+def test_collected_keyed_stream_gives_keys_of_the_declared_type(tmp_path: Path) -> None:
+    stream = environment(tmp_path).from_collection([1.5, True])
+    first, second = stream.key_by(lambda key: key, Types.LONG()).execute_and_collect()
+    assert (repr(first), repr(second)) == ("Row(f0=1, f1=1.5)", "Row(f0=1, f1=True)")

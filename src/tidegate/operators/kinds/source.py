@@ -2,27 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from tidegate.common.errors import CorruptFileError
+from tidegate.common.conversion import Boundary, Converter
+from tidegate.common.errors import ArgumentTypeError, CorruptFileError
+from tidegate.common.typeinfo import TypeInformation
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.operators import watermarks
-from tidegate.operators.blame import record_in, user_error
+from tidegate.operators.blame import record_in, reprlib_repr, user_error
+from tidegate.operators.column_batch import ColumnBatch, Values
 from tidegate.operators.generators import strategy_of
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
+from tidegate.operators.packing import Packer
 from tidegate.operators.rows import MIN_WATERMARK
 from tidegate.operators.source import Batch, SplitInterval, SplitReader, TimedBatch
 from tidegate.operators.watermarks import SplitWatermarks
 from tidegate.state.snapshot import SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
 
 
+def _is_tagged(value: Any) -> bool:
+    return value.__class__ is tuple and len(value) > 0 and value[0].__class__ is OutputTag
+
+
 def _time_of_record(extract: Callable[[Any, int], int], value: Any, timestamp: int) -> int:
     """What goes to a side output has no time of its own: that of its message may be far ahead of what others are made of."""
-    tagged = value.__class__ is tuple and value and value[0].__class__ is OutputTag
-    return MIN_WATERMARK if tagged else extract(value, timestamp)
+    return MIN_WATERMARK if _is_tagged(value) else extract(value, timestamp)
+
+
+def _untagged(convert: Converter, value: Any) -> Any:
+    return value if _is_tagged(value) else convert(value)
+
+
+class _Declared:
+    """Makes the records of a batch values of the declared type. A batch that is as declared stays as it is, columns too."""
+
+    def __init__(self, declared: TypeInformation, node: ChainNode) -> None:
+        self._declared, self._node = declared, node
+        self._packer, self._boundary = Packer(declared), Boundary(declared)
+        convert = self._boundary.convert
+        self._convert: Converter = partial(_untagged, convert) if node.operator.spec.emits_tagged else convert
+
+    def __call__(self, values: Values) -> Values:
+        if isinstance(values, ColumnBatch):
+            if self._packer.carries(values.schema, values.width) and self._packer.holds(values):
+                return values
+            values = values.rows()
+        elif self._boundary.is_declared(values):
+            return values
+        try:
+            return [self._convert(value) for value in values]
+        except ArgumentTypeError:
+            raise self._refused(values) from None
+
+    def _refused(self, values: Sequence[Any]) -> ArgumentTypeError:
+        for value in values:
+            try:
+                self._convert(value)
+            except ArgumentTypeError as error:
+                return ArgumentTypeError(
+                    error.rule,
+                    where=f"{self._node.place}, type_info {self._declared}",
+                    found=f"{error.found}; record {reprlib_repr(value)}",
+                    cure="declare the type of the records that the source gives, or declare none and convert in a map",
+                )
+        raise AssertionError("a record was refused and then taken")
 
 
 class SourceOperator(StreamOperator):
@@ -34,6 +80,8 @@ class SourceOperator(StreamOperator):
         super().__init__(node, site)
         self._strategy = strategy_of(self.operator.spec.watermarks, site, self.operator.name)
         self._reader: SplitReader | None = None
+        declared = self.operator.spec.declared
+        self._convert = None if declared is None else _Declared(declared, node)
         self.cuts_batches = self._strategy.cuts_batches
         if self.operator.spec.emits_tagged and self._strategy.extract is not None:
             self._strategy.extract = partial(_time_of_record, self._strategy.extract)
@@ -74,8 +122,11 @@ class SourceOperator(StreamOperator):
         self._marks.waiting = splits
 
     def read(self, interval: SplitInterval) -> Iterator[TimedBatch]:
-        """The batches of an interval, with the timestamps of the assigner, if there is one."""
+        """The batches of an interval as records of the declared type, with the timestamps of the assigner, which sees those."""
+        convert = self._convert
         for values, given in self._batches(interval):
+            if convert is not None:
+                values = convert(values)
             try:
                 timestamps = self._strategy.timestamps(values, given)
             except BaseException as error:
