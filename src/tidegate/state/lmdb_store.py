@@ -248,7 +248,7 @@ def _mapped(path: str, size: int) -> Iterator[None]:
             "The map of a local store must fit in the address space of the worker.",
             where=path,
             found=f"{error}: {MAP_SIZE.key} is {size >> 20} mb, and of address space {bound}",
-            cure=f"raise the limit (ulimit -v unlimited), or set {MAP_SIZE.key} so that the maps of all keyed operators fit in it, or "
+            cure=f"raise the limit (ulimit -v unlimited), or set {MAP_SIZE.key} so that all keyed operators of a worker fit, or "
             "use state.backend.type: rocksdb",
         ) from error
 
