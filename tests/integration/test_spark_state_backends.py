@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
-from job_tools import committed_lines, hidden_files
+import pytest
+from job_tools import Count, committed_lines, file_sink, hidden_files
 from test_spark_restore import KEYS, expected
 from test_spark_savepoints import EVERY, counting, wait_for
+
+from tidegate.common import Types, WatermarkStrategy
+from tidegate.testing.sources import ScriptedSource
 
 BACKENDS = [
     {"state.backend.type": "hashmap"},
@@ -33,3 +40,41 @@ def test_savepoints_carry_a_job_from_one_backend_to_the_other_and_back(make_env:
     assert sorted(committed_lines(out)) == expected(3)
     assert hidden_files(out) == []
     assert not list(local.rglob("CURRENT"))
+
+
+class ForkingCount(Count):
+    """Each worker starts a child with its first record, which outlives the round."""
+
+    def __init__(self, children: str) -> None:
+        self._children, self._child = children, None
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        if self._child is None:
+            self._child = multiprocessing.get_context("fork").Process(target=signal.pause)
+            self._child.start()
+            Path(self._children, str(self._child.pid)).touch()
+        yield from super().process_element(value, ctx)
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_children_of_functions_that_outlive_rounds_cost_no_rebuild(make_env: Any, tmp_path: Path, backend: str) -> None:
+    """Nor has the daemon that forks Spark's workers ever opened a store: a worker would be refused."""
+    (tmp_path / "children").mkdir()
+    source = ScriptedSource([key for _ in range(3) for key in KEYS])
+    source.initial_limit = source.maximum_limit = 4
+    keys = {**EVERY, "state.backend.type": backend, "tidegate.state.cache-size": "0 b"}
+    env = make_env({**keys, "tidegate.state.local-dir": str(tmp_path / "local")}).set_parallelism(2)
+    records = env.from_source(source, WatermarkStrategy.no_watermarks(), "keys")
+    records.key_by(lambda v: v, Types.INT()).process(ForkingCount(str(tmp_path / "children"))).sink_to(
+        file_sink(tmp_path / "out")
+    )
+    try:
+        job = env._start("forks")
+        job.result()
+        children = os.listdir(tmp_path / "children")
+        assert children and all(Path("/proc", child).exists() for child in children)
+        assert sorted(committed_lines(tmp_path / "out")) == expected(3)
+        assert (job.view().totals.rounds > 5, job.view().totals.rebuilds) == (True, 0)
+    finally:
+        for child in os.listdir(tmp_path / "children"):
+            os.kill(int(child), signal.SIGKILL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import lmdb
 import xxhash
 
-from tidegate.common.errors import StorageError
+from tidegate.common.errors import ConfigurationError, StorageError
 from tidegate.common.options import MAP_SIZE
 from tidegate.state.forked import used_in_child
 from tidegate.state.layout import GROUP_BYTES, STATE, read_varint, timer_to_local, varint
@@ -31,11 +32,12 @@ class LmdbStore:
     def __init__(self, path: str, map_size: int | None = None) -> None:
         self.path = path
         os.makedirs(path, exist_ok=True)
-        with _store_errors(path):
+        size = map_size or DEFAULT_MAP_SIZE
+        with _store_errors(path), _mapped(path, size):
             # writemap would save about 0.05 us a written entry, but a full disk would then kill the process (SIGBUS)
             self._env = lmdb.open(
                 path,
-                map_size=map_size or DEFAULT_MAP_SIZE,
+                map_size=size,
                 max_dbs=4,
                 max_readers=512,
                 sync=False,
@@ -232,6 +234,23 @@ def _with_key(key: bytes, value: bytes) -> bytes:
 def _without_key(data: bytes) -> tuple[bytes, bytes]:
     length, start = read_varint(data, 0)
     return data[start : start + length], data[start + length :]
+
+
+@contextlib.contextmanager
+def _mapped(path: str, size: int) -> Iterator[None]:
+    """A map takes address space, whatever is in it, and a process may be given little of that. A restart would find the same."""
+    try:
+        yield
+    except lmdb.MemoryError as error:
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        bound = "no limit is set" if limit == resource.RLIM_INFINITY else f"{limit >> 20} mb is the limit (ulimit -v)"
+        raise ConfigurationError(
+            "The map of a local store must fit in the address space of the worker.",
+            where=path,
+            found=f"{error}: {MAP_SIZE.key} is {size >> 20} mb, and of address space {bound}",
+            cure=f"raise the limit (ulimit -v unlimited), or set {MAP_SIZE.key} so that all keyed operators of a worker fit, or "
+            "use state.backend.type: rocksdb",
+        ) from error
 
 
 @contextlib.contextmanager

@@ -70,17 +70,16 @@ def test_processes_that_do_not_see_each_other_share_no_store(tmp_path: Path, mon
     assert ours != theirs and os.path.exists(theirs)
 
 
-@pytest.mark.parametrize("mark", [None, "", "of something else", "a link"])
-def test_what_does_not_carry_the_mark_is_not_removed(tmp_path: Path, mark: str | None) -> None:
+@pytest.mark.parametrize("mark", ["none", "a file", "a link"])
+def test_what_does_not_carry_the_mark_is_not_removed(tmp_path: Path, mark: str) -> None:
     """Whatever its name says."""
     place = Path(local_dir.host_dir(str(tmp_path)))
     old = place.parent / f"{local_dir.host_id()}.old-boot.1"
     old.mkdir()
     if mark == "a link":
-        (tmp_path / "mark").write_text(old.name)
-        (old / local_dir._MARK).symlink_to(tmp_path / "mark")
-    elif mark is not None:
-        (old / local_dir._MARK).write_text(mark)
+        (old / local_dir._MARK).symlink_to(tmp_path)
+    elif mark == "a file":
+        (old / local_dir._MARK).write_text("")
     (place.parent / "what a user has put here").mkdir()
     local_dir.host_dir(str(tmp_path))
     assert sorted(os.listdir(place.parent)) == sorted([place.name, old.name, "what a user has put here"])

@@ -93,6 +93,27 @@ def test_a_forked_child_does_not_open_it_and_leaves_its_readers_alone(tmp_path: 
     assert (snapshot.tag, len(read_all(snapshot, b""))) == ("one", 1)
 
 
+LIMITED = """
+import resource, sys
+from tidegate.common.errors import ConfigurationError
+from tidegate.state.lmdb_store import LmdbStore
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+LmdbStore(sys.argv[1] + "/small", 1 << 20)
+try:
+    LmdbStore(sys.argv[1] + "/large")
+except ConfigurationError as error:
+    print(error)
+"""
+
+
+def test_a_map_beyond_the_limit_of_address_space_names_the_limit_and_the_cure(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path)], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[0] == "The map of a local store must fit in the address space of the worker."
+    assert "tidegate.state.map-size is 65536 mb, and of address space 8192 mb is the limit (ulimit -v)" in done.stdout
+    assert "cure: raise the limit (ulimit -v unlimited), or set tidegate.state.map-size" in done.stdout
+    assert "free space" not in done.stdout
+
+
 KILLED = """
 import os, signal, sys
 from tidegate.state.lmdb_store import LmdbStore
