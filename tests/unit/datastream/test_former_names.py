@@ -16,15 +16,18 @@ from tidegate.datastream import (
     DataStream,
     ExternalizedCheckpointRetention,
     StreamExecutionEnvironment,
+    executor,
 )
 from tidegate.datastream.former import FsStateBackend, MemoryStateBackend, RocksDBStateBackend, TimeCharacteristic
+from tidegate.testing.simulated_executor import SimulatedExecutor
 from tidegate.util.java_utils import get_j_env_configuration
 
 
 @pytest.fixture
-def env() -> StreamExecutionEnvironment:
+def env(monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
     notices._noticed.clear()
-    return StreamExecutionEnvironment.get_execution_environment()
+    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
+    return StreamExecutionEnvironment(Configuration.from_dict({"execution.target": "simulated"}))
 
 
 @pytest.fixture
