@@ -76,6 +76,11 @@ def test_read_text_file_gives_the_lines_of_a_file_as_a_bounded_stream(
     ]
 
 
+def test_read_text_file_of_an_empty_path_is_refused(env: StreamExecutionEnvironment) -> None:
+    with pytest.raises(ArgumentTypeError, match="read_text_file takes a non-empty text"):
+        env.read_text_file("")
+
+
 @pytest.mark.parametrize("method", ["enable_externalized_checkpoints", "set_externalized_checkpoint_cleanup"])
 @pytest.mark.parametrize("mode", ExternalizedCheckpointRetention)
 def test_externalized_checkpoint_cleanup_is_the_retention(
