@@ -6,7 +6,7 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tidegate.common.arguments import wrong
+from tidegate.common.arguments import expect_text, wrong
 from tidegate.common.configuration import Configuration, former
 from tidegate.common.options import (
     AUTO_WATERMARK_INTERVAL,
@@ -141,7 +141,8 @@ class FormerEnvironment:
             "StreamExecutionEnvironment.read_text_file",
             "use from_source(FileSource.for_record_stream_format(StreamFormat.text_line_format(), path).build(), ...)",
         )
-        lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), file_path).build()
+        path = expect_text("read_text_file", file_path, "the path of a file or directory")
+        lines = FileSource.for_record_stream_format(StreamFormat.text_line_format(charset_name), path).build()
         return self.from_source(lines, WatermarkStrategy.no_watermarks(), "Text File", Types.STRING())
 
     @property

@@ -16,15 +16,18 @@ from tidegate.datastream import (
     DataStream,
     ExternalizedCheckpointRetention,
     StreamExecutionEnvironment,
+    executor,
 )
 from tidegate.datastream.former import FsStateBackend, MemoryStateBackend, RocksDBStateBackend, TimeCharacteristic
+from tidegate.testing.simulated_executor import SimulatedExecutor
 from tidegate.util.java_utils import get_j_env_configuration
 
 
 @pytest.fixture
-def env() -> StreamExecutionEnvironment:
+def env(monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
     notices._noticed.clear()
-    return StreamExecutionEnvironment.get_execution_environment()
+    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
+    return StreamExecutionEnvironment(Configuration.from_dict({"execution.target": "simulated"}))
 
 
 @pytest.fixture
@@ -71,6 +74,11 @@ def test_read_text_file_gives_the_lines_of_a_file_as_a_bounded_stream(
     assert [text.partition(":")[0] for text in told.messages] == [
         "'StreamExecutionEnvironment.read_text_file' is deprecated, PyFlink 2 does not have it"
     ]
+
+
+def test_read_text_file_of_an_empty_path_is_refused(env: StreamExecutionEnvironment) -> None:
+    with pytest.raises(ArgumentTypeError, match="read_text_file takes a non-empty text"):
+        env.read_text_file("")
 
 
 @pytest.mark.parametrize("method", ["enable_externalized_checkpoints", "set_externalized_checkpoint_cleanup"])
