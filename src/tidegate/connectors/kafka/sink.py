@@ -18,7 +18,7 @@ from tidegate.connectors.kafka.prefix_hold import PrefixHold
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.records import CODECS
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
-from tidegate.connectors.kafka.sink_record import SinkRecord, base_of
+from tidegate.connectors.kafka.sink_record import SinkRecord, base_of, legal_name
 from tidegate.connectors.kafka.writer import KafkaWriter
 from tidegate.operators.sink import (
     Committer,
@@ -150,7 +150,7 @@ class KafkaSink(Sink):
 
     def _record(self, context: CommitterContext) -> SinkRecord:
         mark = sink_record.mark_for(context)
-        job, sink = re.sub(r"[^a-zA-Z0-9._-]", "_", context.job_id), context.sink_id[:12]
+        job, sink = legal_name(context.job_id), context.sink_id[:12]
         prefix = self.prefix or job
         return SinkRecord(
             mark=mark,
