@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from pyflink_place import pyflink_python
 
 from tidegate.connectors.kafka.dev_broker import DevBroker
@@ -66,9 +68,16 @@ def test_an_example_writes_its_topic_and_reads_it_again(
     assert sorted(found) == expected, errors.read_text()[-3000:]
 
 
-def test_the_example_of_row_fields_writes_and_ends(examples: Path, broker: DevBroker, tmp_path: Path) -> None:
+def test_the_example_of_row_fields_writes_keys_and_values(examples: Path, broker: DevBroker, tmp_path: Path) -> None:
     errors = tmp_path / "errors"
     running = started(examples / "kafka_row_field_extractor_example.py", errors)
-    printed, _ = running.communicate()
+    running.communicate()
     assert running.returncode == 0, errors.read_text()[-3000:]
-    assert printed.count("Sending: User=") == 4
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "test", "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition("row-extractor-example", 0, OFFSET_BEGINNING)])
+    found = [message for message in consumer.consume(4, timeout=30) if message.error() is None]
+    consumer.close()
+    assert [message.key() for message in found] == [b"user-001", b"user-002", b"user-001", b"user-003"]
+    assert json.loads(found[0].value() or b"")["item"] == "laptop"

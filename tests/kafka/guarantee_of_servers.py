@@ -163,7 +163,7 @@ def jdbc_sink(target: Target, table: str) -> Sink:
         def create_writer(self, context: Any, state: list[Any]) -> Any:
             writer = super().create_writer(context, state)
             written = writer.write_batch
-            writer.write_batch = lambda values, times: written([(int(n),) for n in values], times)  # type: ignore[method-assign]
+            writer.write_batch = lambda values, timestamps: written([(int(n),) for n in values], timestamps)  # type: ignore[method-assign]
             return writer
 
     made = JdbcSink.sink(f"INSERT INTO {table} VALUES (?)", Types.ROW([Types.LONG()]), options.build())
