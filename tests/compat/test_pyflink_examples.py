@@ -25,11 +25,11 @@ ELSEWHERE = {
     "streaming_word_count": "reads a table, random words without an end",
     "asyncio/remote_model_inference": "reads a table, random texts without an end",
     "connectors/elasticsearch": "needs Elasticsearch",
-    "connectors/kafka_avro_format": "needs Kafka",
-    "connectors/kafka_bytearray_format": "needs Kafka",
-    "connectors/kafka_csv_format": "needs Kafka",
-    "connectors/kafka_json_format": "needs Kafka",
-    "connectors/kafka_row_field_extractor_example": "needs Kafka",
+    "connectors/kafka_avro_format": "in test_pyflink_kafka_examples.py",
+    "connectors/kafka_bytearray_format": "in test_pyflink_kafka_examples.py",
+    "connectors/kafka_csv_format": "in test_pyflink_kafka_examples.py",
+    "connectors/kafka_json_format": "in test_pyflink_kafka_examples.py",
+    "connectors/kafka_row_field_extractor_example": "in test_pyflink_kafka_examples.py",
     "connectors/pulsar": "needs Pulsar",
 }
 """Those of pyflink/examples/datastream that are not run here."""

@@ -36,9 +36,11 @@ from redis_servers import client_of, redis_server, url_of  # noqa: E402
 from server import Server  # noqa: E402
 from sql_cases import Target  # noqa: E402
 
-from tidegate.common import SimpleStringSchema  # noqa: E402
+from tidegate.common import SimpleStringSchema, Types  # noqa: E402
 from tidegate.common.types import Row  # noqa: E402
 from tidegate.connectors.delivery import DeliveryGuarantee  # noqa: E402
+from tidegate.connectors.jdbc.options import JdbcConnectionOptions  # noqa: E402
+from tidegate.connectors.jdbc.sink import JdbcSink  # noqa: E402
 from tidegate.connectors.kafka.dev_broker import free_port  # noqa: E402
 from tidegate.connectors.kafka.offsets import KafkaOffsetsInitializer  # noqa: E402
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema  # noqa: E402
@@ -148,6 +150,24 @@ def sql_sinks(name: str, target: Target) -> Iterator[tuple[str, SinkKind]]:
     yield f"{name}, EXACTLY_ONCE", SinkKind(lambda d: rows(d, exactly), read(plain))
     yield f"{name}, AT_LEAST_ONCE, no key", SinkKind(lambda d: rows(d, at_least), read(plain))
     yield f"{name}, AT_LEAST_ONCE, keys", SinkKind(upserts, read(unique), upserts=True, latest=latest)
+    yield f"{name}, JdbcSink", SinkKind(lambda d: jdbc_sink(target, plain(d)), read(plain))
+
+
+def jdbc_sink(target: Target, table: str) -> Sink:
+    kind, database = ("postgresql", "postgres") if target.is_postgresql else ("mariadb", "tests")
+    options = JdbcConnectionOptions.JdbcConnectionOptionsBuilder()
+    options.with_url(f"jdbc:{kind}://127.0.0.1:{target.server.port}/{database}")
+    options.with_user_name("tide").with_password(databases.PASSWORD)
+
+    class OfNumbers(JdbcSink):
+        def create_writer(self, context: Any, state: list[Any]) -> Any:
+            writer = super().create_writer(context, state)
+            written = writer.write_batch
+            writer.write_batch = lambda values, timestamps: written([(int(n),) for n in values], timestamps)  # type: ignore[method-assign]
+            return writer
+
+    made = JdbcSink.sink(f"INSERT INTO {table} VALUES (?)", Types.ROW([Types.LONG()]), options.build())
+    return OfNumbers(**vars(made))
 
 
 # -- Redis ---------------------------------------------------------------------------------------------------------------
@@ -197,7 +217,6 @@ class Numbers:
 
 def table_sinks() -> Iterator[tuple[str, SinkKind]]:
     """An interpreter that has used deltalake was once seen to abort at its exit: not where other tests run."""
-    from tidegate.common import Types
     from tidegate.connectors.delta_sink import DeltaSink
     from tidegate.connectors.iceberg_sink import IcebergSink
 

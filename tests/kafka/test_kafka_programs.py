@@ -221,8 +221,6 @@ def test_builders_say_what_is_missing_and_wrong() -> None:
         ).build()
     with pytest.raises(ProgramError, match="neither"):
         KafkaRecordSerializationSchema.builder().build()
-    with pytest.raises(ConfigurationError, match=r"must be known(.|\n)*isolation.levle"):
-        source("b", "t").set_property("isolation.levle", "x").build()
     with pytest.raises(ConfigurationError, match="read_uncommitted, read_committed"):
         source("b", "t").set_property("isolation.level", "x").build()
 

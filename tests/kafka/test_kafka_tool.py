@@ -34,15 +34,20 @@ def die_once(name: str, where: dict[str, Any]) -> None:
         raise Crash(name)
 
 
+def numbers_to(broker: Broker, topic: str, settings: dict[str, str]) -> StreamExecutionEnvironment:
+    """A program that writes numbers to the topic, exactly once."""
+    own = {"execution.checkpointing.interval": "10 ms", "execution.target": "simulated", **settings}
+    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(own)).set_parallelism(1)
+    numbers = env.from_source(NumberSequenceSource(1, 10), WatermarkStrategy.no_watermarks(), "numbers")
+    numbers.map(str).sink_to(make_sink(broker.bootstrap_servers, topic)).uid("sink")
+    return env
+
+
 @pytest.fixture
 def crashed(broker: Broker, topics: Topics, tmp_path: Path, simulated: None) -> tuple[str, Path]:
     """A job that died behind step 7 of its first checkpoint: its topic, its directory. A stray transaction is there too."""
     topic = topics.new(1)
-    settings = {"execution.checkpointing.dir": str(tmp_path), "execution.checkpointing.interval": "10 ms"}
-    settings |= {"execution.target": "simulated", "tidegate.job-id": "numbers"}
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings)).set_parallelism(1)
-    numbers = env.from_source(NumberSequenceSource(1, 10), WatermarkStrategy.no_watermarks(), "numbers")
-    numbers.map(str).sink_to(make_sink(broker.bootstrap_servers, topic)).uid("sink")
+    env = numbers_to(broker, topic, {"execution.checkpointing.dir": str(tmp_path), "tidegate.job-id": "numbers"})
     faults.install(die_once)
     with pytest.raises(JobFailedError):
         env.execute()
@@ -102,6 +107,54 @@ def test_commit_and_abort(crashed: tuple[str, Path], topics: Topics, monkeypatch
     assert sorted(map(int, topics.read(topic))) == list(range(1, 11))
     assert call(directory, "--commit").exit_code == 0
     assert len(topics.read(topic)) == 10
+
+
+def test_a_job_that_has_ended_has_nothing_open(
+    broker: Broker, topics: Topics, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its id, and by its directory."""
+    monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path / "home"))
+    settings = {"execution.checkpointing.dir": str(tmp_path), "tidegate.job-id": "ended"}
+    numbers_to(broker, topics.new(1), settings).execute()
+    for job in ("ended", tmp_path / "ended"):
+        shown = call(job)
+        assert (shown.exit_code, shown.output) == (0, "nothing is open, and no checkpoint holds anything\n")
+
+
+def test_a_job_whose_directory_is_gone_says_how_to_name_its_transactions(
+    broker: Broker, topics: Topics, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path / "home"))
+    job = numbers_to(broker, topics.new(1), {}).execute()
+    refused = call(job.get_job_id())
+    assert refused.exit_code == ExitCode.BAD_SNAPSHOT
+    assert "no such directory" in refused.output
+    assert "--prefix PREFIX --bootstrap-servers HOST:PORT" in refused.output
+
+
+def test_transactions_are_found_and_aborted_by_their_prefix(crashed: tuple[str, Path], broker: Broker) -> None:
+    topic, _ = crashed
+    servers = ["--bootstrap-servers", broker.bootstrap_servers]
+    shown = json.loads(call("--prefix", topic, *servers, "--json").output)
+    assert [each["state"] for each in shown] == ["open", "open"]
+    assert json.loads(call("numbers", "--prefix", topic, *servers, "--json").output) != []
+    assert json.loads(call("others", "--prefix", topic, *servers, "--json").output) == []
+    assert json.loads(call("--prefix", topic, *servers, "--abort", "--force", "--json").output) == []
+    assert open_transactions(Cluster.of({"bootstrap.servers": broker.bootstrap_servers}), topic) == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        ([], "neither a job nor --prefix"),
+        (["--prefix", "p"], "no --bootstrap-servers"),
+        (["--prefix", "p", "--bootstrap-servers", "b", "--commit"], "--commit"),
+        (["--prefix", "p", "--bootstrap-servers", "b", "--abort"], "--abort without --force"),
+    ],
+)
+def test_what_is_missing_to_name_transactions_is_said(arguments: list[str], found: str) -> None:
+    refused = call(*arguments)
+    assert refused.exit_code == ExitCode.BAD_PROGRAM and f"found: {found}" in refused.output
 
 
 def test_a_directory_without_a_kafka_sink(tmp_path: Path) -> None:

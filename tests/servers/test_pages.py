@@ -7,6 +7,7 @@ from pathlib import Path
 
 import databases
 import pytest
+from server import Server
 from sql_cases import Target
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -49,3 +50,22 @@ def test_the_programs_of_a_page(
     finally:
         for name in tables:
             target.ask(f"DROP TABLE IF EXISTS {name}")
+
+
+def test_the_program_of_the_page_on_jdbc(
+    postgresql: Server, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, page = Target(postgresql), (DOCS / "jdbc.md").read_text()
+    (tmp_path / "config.yaml").write_text(
+        f"execution.target: simulated\nexecution.checkpointing.dir: {tmp_path}/checkpoints\n"
+    )
+    monkeypatch.setenv("TIDEGATE_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("SHOP_PASSWORD", databases.PASSWORD)
+    [program] = blocks(page, "py")
+    own = program.replace("db.example:5432/shop", f"127.0.0.1:{postgresql.port}/postgres").replace('"shop")', '"tide")')
+    try:
+        target.ask("".join(blocks(page, "sql")))
+        exec(compile(own, "jdbc.md", "exec"), {"__name__": "__main__"})
+        assert target.rows("visits") == [("home", 2), ("shop", 1)]
+    finally:
+        target.ask("DROP TABLE IF EXISTS visits")

@@ -105,6 +105,25 @@ class TestIncrementsFromFiles(TestIncrements):
         monkeypatch.setattr(redis_sink, "_PART", 2)
 
 
+def test_an_empty_field_is_a_field_of_the_hash(server: Server, client: Any, tmp_path: Path) -> None:
+    names = ["", "a"]
+    sink = RedisSink.increments(url_of(server), lambda n: "clicks", field=lambda n: names[n % 2])
+    SinkRun(sink, str(tmp_path / "s"), lambda n: n, 1).step(10, checkpoint=True)
+    assert client.hgetall("clicks") == {b"": b"5", b"a": b"5"}
+
+
+def test_a_checkpoint_of_a_former_version_with_increments_of_fields_is_committed(
+    server: Server, client: Any, tmp_path: Path
+) -> None:
+    sink = RedisSink.increments(url_of(server), lambda n: "clicks", field=lambda n: f"f{n}")
+    run = SinkRun(sink, str(tmp_path / "s"), lambda n: n, 1)
+    run.accept(run.attempt(2, checkpoint=True), 2)
+    run.complete()
+    former = [{**each, "kind": "increments"} for each in run.pending]
+    run.committer.commit(former)
+    assert client.hgetall("clicks") == {b"f0": b"1", b"f1": b"1"}
+
+
 def counting(server: Server, tmp_path: Path) -> SinkRun:
     return SinkRun(RedisSink.increments(url_of(server), lambda n: f"c{n % 3}"), str(tmp_path / "s"), lambda n: n)
 

@@ -17,6 +17,7 @@ from tidegate.common.errors import TidegateError
 from tidegate.connectors.iceberg_sink import IcebergSink
 from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.connectors.redis_sink import RedisSink
+from tidegate.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcSink
 from tidegate.datastream.connectors.postgresql import Table
 from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
 from tidegate.operators.sink import Sink
@@ -66,6 +67,23 @@ def test_databases(target: Target, tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert bool(message) == fails and (not fails or "does not fit" in message)
     assert found_in(tmp_path) == [] and databases.PASSWORD not in message + caplog.text
     target.end_prepared()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_jdbc(target: Target, tmp_path: Path, caplog: pytest.LogCaptureFixture, fails: bool) -> None:
+    caplog.set_level(logging.DEBUG)
+    table = target.new_table("id bigint, label varchar(3)")
+    kind, database = ("postgresql", "postgres") if target.is_postgresql else ("mysql", "tests")
+    url = f"jdbc:{kind}://127.0.0.1:{target.server.port}/{database}?user=tide&password={databases.PASSWORD}"
+    options = JdbcConnectionOptions.JdbcConnectionOptionsBuilder().with_url(url).build()
+    row_type = Types.ROW([Types.LONG(), Types.STRING()])
+    message = run_job(
+        tmp_path,
+        JdbcSink.sink(f"INSERT INTO {table} VALUES (?, ?)", row_type, options),
+        label=lambda n: "too long" if fails and n == 37 else str(n),
+    )
+    assert bool(message) == fails and (not fails or "row (37, 'too long')" in message)
+    assert found_in(tmp_path) == [] and databases.PASSWORD not in message + caplog.text + repr(options)
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -30,13 +30,20 @@ def _root() -> None:
 @command
 def transactions(
     job: Annotated[
-        str, typer.Argument(metavar="JOB|PATH", help="A job's id, or its directory.", autocompletion=job_ids)
-    ],
+        str | None, typer.Argument(metavar="JOB|PATH", help="A job's id, or its directory.", autocompletion=job_ids)
+    ] = None,
     commit: Annotated[
         bool, typer.Option("--commit", help="Commit what the latest checkpoint holds, as a restart would.")
     ] = False,
     abort: Annotated[bool, typer.Option("--abort", help="Abort what is open and in no checkpoint.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Act though the job lives.")] = False,
+    prefix: Annotated[
+        str | None,
+        typer.Option("--prefix", help="Without the job's directory: the transactional id prefix of its sink."),
+    ] = None,
+    servers: Annotated[
+        str | None, typer.Option("--bootstrap-servers", help="Where the brokers are; with --prefix.")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="Client properties (security), lines of key=value.")
     ] = None,
@@ -47,14 +54,44 @@ def transactions(
     from tidegate.cli.checkpoint_list import directory_of
     from tidegate.connectors.kafka.inspection import JobTransactions
 
-    found = JobTransactions(directory_of(job), _properties(config), SystemClock())
-    if commit or abort:
-        _act(found, commit=commit, abort=abort, force=force)
-    seen = found.look()
+    properties = _properties(config) | ({"bootstrap.servers": servers} if servers else {})
+    seen: list[Seen]
+    if prefix is not None:
+        seen = _below(prefix, job, properties, commit=commit, abort=abort, force=force)
+    elif job is not None:
+        found = JobTransactions(directory_of(job), properties, SystemClock())
+        if commit or abort:
+            _act(found, commit=commit, abort=abort, force=force)
+        seen = found.look()
+    else:
+        raise ConfigurationError(
+            "Transactions are those of a job, or of a transactional id prefix",
+            found="neither a job nor --prefix",
+            cure="give the job's id or directory; or --prefix PREFIX --bootstrap-servers HOST:PORT",
+        )
     if json:
         print_json([each.plain() for each in seen])
     else:
         typer.echo(table(_HEAD, list(map(_row, seen))) if seen else "nothing is open, and no checkpoint holds anything")
+
+
+def _below(
+    prefix: str, job: str | None, properties: dict[str, str], *, commit: bool, abort: bool, force: bool
+) -> list[Seen]:
+    from tidegate.connectors.kafka.inspection import PrefixTransactions
+
+    if "bootstrap.servers" not in properties or commit or (abort and not force):
+        missing = "bootstrap.servers" not in properties
+        raise ConfigurationError(
+            "--prefix shows what is open on the brokers, and aborts with --force: no checkpoint says what to commit, and no "
+            "lease whether the job lives",
+            found="no --bootstrap-servers" if missing else "--commit" if commit else "--abort without --force",
+            cure="--bootstrap-servers HOST:PORT" if missing else "give the job's directory, or --abort --force",
+        )
+    found = PrefixTransactions(properties, prefix, job, SystemClock())
+    if abort:
+        found.abort()
+    return found.look()
 
 
 def _act(found: JobTransactions, *, commit: bool, abort: bool, force: bool) -> None:

@@ -122,7 +122,8 @@ class ByteArraySchema(SerializationSchema, DeserializationSchema):
 
 
 class RowFieldExtractorSchema(SerializationSchema):
-    """One field of a row, which holds bytes already: the key or the value of a Kafka record."""
+    """One field of a row, which holds bytes already: the key or the value of a Kafka record. A null row and a null field are
+    empty bytes, as in PyFlink."""
 
     def __init__(self, field_index: int) -> None:
         if expect_int("RowFieldExtractorSchema", field_index, "a position from 0") < 0:
@@ -130,10 +131,14 @@ class RowFieldExtractorSchema(SerializationSchema):
         self.field_index = field_index
 
     def serialize(self, value: Any) -> bytes:
+        if value is None:
+            return b""
         if not isinstance(value, Row | tuple) or len(value) <= self.field_index:
             wanted = f"a row with a field {self.field_index}"
             raise wrong("RowFieldExtractorSchema", wanted, value, "map the records to rows of bytes first")
         field = value[self.field_index]
+        if field is None:
+            return b""
         if not isinstance(field, bytes | bytearray):
             raise ArgumentTypeError(
                 f"Field {self.field_index} must be of type bytes",

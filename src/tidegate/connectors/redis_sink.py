@@ -64,7 +64,7 @@ elseif kind == 'hashes' then
 else
   for i = 5, #ARGV, 3 do
     local found
-    if ARGV[i + 1] == '' then found = redis.pcall('GET', ARGV[i])
+    if kind == 'increments' and ARGV[i + 1] == '' then found = redis.pcall('GET', ARGV[i])
     else found = redis.pcall('HGET', ARGV[i], ARGV[i + 1]) end
     if type(found) == 'table' then return redis.error_reply('key ' .. ARGV[i] .. ': ' .. found.err) end
     if found and not string.match(found, '^-?%d+$') then
@@ -75,7 +75,7 @@ else
     end
   end
   for i = 5, #ARGV, 3 do
-    if ARGV[i + 1] == '' then redis.call('INCRBY', ARGV[i], ARGV[i + 2])
+    if kind == 'increments' and ARGV[i + 1] == '' then redis.call('INCRBY', ARGV[i], ARGV[i + 2])
     else redis.call('HINCRBY', ARGV[i], ARGV[i + 1], ARGV[i + 2]) end
   end
 end
@@ -85,13 +85,17 @@ return 1
 """The version guard: rows and the version that has written them, in one step. A part that was written, or is older than one
 that was, changes nothing. The parts of a committable are sent in one go, so one may be refused (a key of another type, no room)
 and the next be taken: that must not happen, for its version would then say that both were written. So a part names the one before
-it. Redis does not undo a script that fails half-way: counters are looked at before one is changed."""
+it. Redis does not undo a script that fails half-way: counters are looked at before one is changed.
+
+A row of 'increments' with an empty field has no field. In rows of 'field-increments' the empty text is a field like any other;
+checkpoints of former versions hold increments of fields as 'increments'."""
 
 
 class RedisKind(Enum):
     KEYS = "keys"
     HASHES = "hashes"
     INCREMENTS = "increments"
+    FIELD_INCREMENTS = "field-increments"
 
 
 @made_by("RedisSink.keys(...), RedisSink.hashes(...) or RedisSink.increments(...)")
@@ -107,7 +111,7 @@ class RedisSink(Sink):
     def __init__(self, url: str, kind: RedisKind, row: Callable[[Any], tuple[Any, Any, Any]], *, at_once: bool) -> None:
         self.server, self.kind, self.row, self.at_once = RedisServer(url), kind, row, at_once
         self.guarantee = SinkGuarantee.IDEMPOTENT if at_once else SinkGuarantee.TWO_PHASE_COMMIT
-        if at_once and kind is RedisKind.INCREMENTS:
+        if at_once and kind in (RedisKind.INCREMENTS, RedisKind.FIELD_INCREMENTS):
             raise ProgramError(
                 "Increments are written with their checkpoint: written at once, a failure would count them twice",
                 where="RedisSink.increments",
@@ -135,9 +139,10 @@ class RedisSink(Sink):
         field: Callable[[Any], Any] | None = None,
     ) -> RedisSink:
         """``INCRBY key by`` for each record, or ``HINCRBY key field by``; each record counts once, whatever fails."""
-        named = field or (lambda record: b"")
+        if field is None:
+            return RedisSink(url, RedisKind.INCREMENTS, lambda record: (key(record), b"", by(record)), at_once=False)
         return RedisSink(
-            url, RedisKind.INCREMENTS, lambda record: (key(record), named(record), by(record)), at_once=False
+            url, RedisKind.FIELD_INCREMENTS, lambda record: (key(record), field(record), by(record)), at_once=False
         )
 
     def validate(self) -> None:

@@ -6,10 +6,11 @@ from typing import Any, Self
 
 from tidegate.common.serialization import BulkWriterFactory
 from tidegate.connectors.file_sink import FileSink
+from tidegate.connectors.former import AddedSink
 from tidegate.connectors.rolling import RollingPolicy
 
 
-class StreamingFileSink(FileSink):
+class StreamingFileSink(FileSink, AddedSink):
     """A FileSink, for ``add_sink``."""
 
     @staticmethod

@@ -17,9 +17,9 @@ from tidegate.common.user_code import calling_line
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.collect import CollectSink, collected
 from tidegate.connectors.for_each_checkpoint import for_each_checkpoint
+from tidegate.connectors.former import AddedSink
 from tidegate.connectors.function_sink import FunctionSink
 from tidegate.connectors.print import PrintSink
-from tidegate.connectors.streaming_file_sink import StreamingFileSink
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.base import SupportsPreprocessing
@@ -298,10 +298,11 @@ class DataStream(StreamOperatorSettings):
         return stream._sink("Writer", as_written_by_flink(sink, stream._type))
 
     def add_sink(
-        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | StreamingFileSink | Callable[[Any], Any]
+        self, sink_func: SinkFunction | TwoPhaseCommitSinkFunction | AddedSink | Callable[[Any], Any]
     ) -> DataStreamSink:
-        """A SinkFunction, a TwoPhaseCommitSinkFunction, a StreamingFileSink, or a callable that takes a record."""
-        if isinstance(sink_func, StreamingFileSink):
+        """A SinkFunction, a TwoPhaseCommitSinkFunction, a sink that PyFlink has as a SinkFunction (StreamingFileSink, JdbcSink,
+        FlinkKafkaProducer), or a callable that takes a record."""
+        if isinstance(sink_func, AddedSink):
             return self._sink("Unnamed", sink_func)
         if isinstance(sink_func, TwoPhaseCommitSinkFunction):
             return self._sink("Unnamed", TwoPhaseCommitSink(sink_func))

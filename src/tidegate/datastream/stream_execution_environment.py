@@ -34,6 +34,7 @@ from tidegate.connectors.cache import drop
 from tidegate.connectors.collection import CollectionSource
 from tidegate.connectors.dataframe_source import DataFrameSource
 from tidegate.connectors.formats.avro_files import AvroInputFormat
+from tidegate.connectors.former import AddedSource
 from tidegate.connectors.socket_source import SocketSource
 from tidegate.connectors.stream_reader_source import StreamReaderSource
 from tidegate.datastream.checkpoint_config import CheckpointConfig
@@ -274,6 +275,14 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
         produced = source.get_produced_type() if hasattr(source, "get_produced_type") else None
         spec = SourceSpec(source, watermark_strategy, _to_convert(type_info, produced))
         return self._source(source_name, spec, produced if type_info is None else type_info, is_named=True)
+
+    def add_source(
+        self, source_func: AddedSource, source_name: str = "Custom Source", type_info: TypeInformation | None = None
+    ) -> DataStream:
+        """The records of a source in the form of former Flink versions: a FlinkKafkaConsumer. Deprecated: use ``from_source``."""
+        if not isinstance(source_func, AddedSource):
+            raise wrong("add_source", "a FlinkKafkaConsumer", source_func, "for a Source use from_source")
+        return self.from_source(source_func, source_func.watermark_strategy, source_name, type_info)
 
     def socket_text_stream(
         self, hostname: str, port: int, delimiter: str = "\n", max_retry: int = 0, *, write_ahead: bool = False

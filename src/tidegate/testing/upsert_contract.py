@@ -1,4 +1,6 @@
-"""The contract of ``UpsertSink`` as a suite: the last record of a key is what counts. Say how to make the sink, and how to read.
+"""The contract of sinks that overwrite by key (``UpsertSink``, upserts by ``JdbcSink``) as a suite: the last record counts.
+
+Say how to make the sink, and how to read.
 
 class TestMySink(UpsertContract): def make_sink(self, directory): return MySink(...)
 
@@ -16,8 +18,7 @@ from typing import Any
 
 import cloudpickle
 
-from tidegate.connectors.upsert import UpsertSink
-from tidegate.operators.sink import WriterContext
+from tidegate.operators.sink import Sink, WriterContext
 from tidegate.testing.sink_run import START_MS
 
 _KEYS = 4
@@ -30,7 +31,7 @@ class UpsertContract:
     """False: the target cannot compare versions, so that a task which was taken for dead may bring an old value back."""
     seeds = 10
 
-    def make_sink(self, directory: Path) -> UpsertSink:
+    def make_sink(self, directory: Path) -> Sink:
         raise NotImplementedError
 
     def value(self, key: int, number: int) -> Any:
@@ -41,7 +42,7 @@ class UpsertContract:
 
     def _write(self, directory: Path, version: tuple[int, int], *entries: tuple[int, int], fails: bool = False) -> None:
         """One attempt of a round, in batches of two, by a copy of the sink as in another process."""
-        sink: UpsertSink = cloudpickle.loads(cloudpickle.dumps(self.make_sink(directory)))
+        sink: Sink = cloudpickle.loads(cloudpickle.dumps(self.make_sink(directory)))
         lease, round = version
         context = WriterContext("job", "sink", 0, 1, round, None, "attempt", START_MS, str(directory), lease=lease)
         writer = sink.create_writer(context, [])

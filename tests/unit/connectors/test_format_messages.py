@@ -269,6 +269,10 @@ def test_a_field_of_a_row() -> None:
         RowFieldExtractorSchema(-1)
 
 
+def test_a_null_row_and_a_null_field_are_empty_bytes_as_in_pyflink() -> None:
+    assert RowFieldExtractorSchema(0).serialize_batch([None, Row(None, b"x"), Row(b"k")]) == [b"", b"", b"k"]
+
+
 class Reversed(SerializationSchema, DeserializationSchema):
     def serialize(self, value: Any) -> bytes:
         return bytes(reversed(value))

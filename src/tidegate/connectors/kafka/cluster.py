@@ -39,6 +39,9 @@ DEFAULT_TIMEOUT_MS = 30_000
 _BACKOFF_MS = 1_000
 """As in Kafka's own client. This one's 30 s are as long as a request is tried: behind an outage it would fail once more."""
 
+_CREATION_S = 10.0
+"""How long a broker may take to create a topic."""
+
 _PASSING = (errors.RetriableError, errors.UnknownBrokerIdError, errors.BrokerNotAvailableError)
 """What may be over in a moment: brokers restart, leaders and coordinators move."""
 _REFUSED = (errors.SaslAuthenticationFailedError, errors.AuthorizationError)
@@ -227,12 +230,13 @@ class Cluster:
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
-    def metadata(self, topics: Iterable[str] | None) -> dict[str, list[TopicPartition]]:
-        """The partitions of topics, of all if None; topics that do not exist are missing. Learns the leaders."""
+    def metadata(self, topics: Iterable[str] | None, *, create: bool = False) -> dict[str, list[TopicPartition]]:
+        """The partitions of topics, of all if None; topics that do not exist are missing. Learns the leaders. ``create``: the
+        brokers may create them."""
         wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
 
         def ask() -> dict[str, list[TopicPartition]]:
-            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
             found: dict[str, list[TopicPartition]] = {}
             for topic in self.send(request).topics:
                 if topic.error_code == errors.UnknownTopicOrPartitionError.errno:
@@ -242,6 +246,15 @@ class Cluster:
             return found
 
         return self.retried("metadata of topics", ask)
+
+    def created(self, topic: str) -> list[TopicPartition] | None:
+        """The partitions of a topic that the brokers create because a client asks for it; None: they do not."""
+        deadline = time.monotonic() + _CREATION_S
+        while True:  # the answer to the first question comes before the topic
+            found = self.metadata([topic], create=True)
+            if topic in found or time.monotonic() > deadline:
+                return found.get(topic)
+            time.sleep(0.05)
 
     def _learn(self, topic: Any) -> list[TopicPartition]:
         partitions = []

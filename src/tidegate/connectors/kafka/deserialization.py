@@ -7,6 +7,7 @@ from typing import Any
 
 from tidegate.common.arguments import wrong
 from tidegate.common.serialization import DeserializationSchema, for_many
+from tidegate.common.typeinfo import TypeInformation
 from tidegate.connectors.kafka.cluster import TopicPartition
 from tidegate.connectors.kafka.records import ConsumerRecord
 from tidegate.operators.source import Batch
@@ -27,6 +28,10 @@ class KafkaRecordDeserializationSchema(ABC):
     @abstractmethod
     def deserialize(self, record: ConsumerRecord) -> Any:
         """The value of the record; None: it has none, and is left out."""
+
+    def get_produced_type(self) -> TypeInformation | None:
+        """The type of the values; None: not known."""
+        return None
 
     @staticmethod
     def value_only(deserialization_schema: DeserializationSchema) -> KafkaRecordDeserializationSchema:
@@ -53,6 +58,10 @@ class ValueOnly(KafkaRecordDeserializationSchema):
         if not hasattr(schema, "deserialize"):
             raise wrong("a Kafka source", "a DeserializationSchema", schema, "for example SimpleStringSchema()")
         self._schema = schema
+
+    def get_produced_type(self) -> TypeInformation | None:
+        schema_type = getattr(self._schema, "get_produced_type", None)
+        return None if schema_type is None else schema_type()
 
     def deserialize(self, record: ConsumerRecord) -> Any:
         return None if record.value is None else self._schema.deserialize(record.value)

@@ -24,12 +24,14 @@ from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committable import KafkaCommittable
 from tidegate.connectors.kafka.committer import KafkaCommitter, open_transactions
 from tidegate.connectors.kafka.properties import ClientProperties
-from tidegate.connectors.kafka.sink_record import SinkRecord
-from tidegate.connectors.kafka.transactions import Producer, ended
+from tidegate.connectors.kafka.sink_record import SinkRecord, legal_name
+from tidegate.connectors.kafka.transactions import Producer, ended, init_producer
 from tidegate.operators.sink import CommitterContext
 
 Committables = dict[str, dict[int, list[Any]]]
 """By sink and checkpoint."""
+_ABORTING_MS = 60_000
+"""Of the empty transaction that takes the place of an aborted one; nothing is written into it."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,14 @@ class JobTransactions:
         found = {name: sink_record.read(Files(self._files.location(f"{TASK_OWNED}/{name}"))) for name in names}
         sinks = {name: record for name, record in found.items() if record is not None}
         if not sinks:
+            there = self._files.list_names()
+            gone = "no such directory: a directory that was made for one run is deleted when the job ends"
             raise RestoreError(
                 "A job with a Kafka sink that writes exactly once has a record of it in its directory",
                 where=self._files.root,
-                found=f"no {TASK_OWNED}/*/{sink_record.NAME}",
-                cure="give the job's own directory, below execution.checkpointing.dir",
+                found=f"no {TASK_OWNED}/*/{sink_record.NAME}" if there else gone,
+                cure="give the job's own directory, below execution.checkpointing.dir; or name the transactions without it: "
+                "--prefix PREFIX --bootstrap-servers HOST:PORT",
             )
         return sinks
 
@@ -121,7 +126,7 @@ class JobTransactions:
     ) -> Seen:
         state, age, timeout = "open", None, None
         if is_open:
-            age, timeout = self._times(cluster, producer)
+            age, timeout = _times(cluster, producer, self._clock.now_ms())
         elif held is not None:
             state = ended(cluster, producer, held[0].firsts).value
         return Seen(
@@ -135,14 +140,6 @@ class JobTransactions:
             checkpoints=() if held is None else tuple(held[1]),
             records=None if held is None else held[0].records,
         )
-
-    def _times(self, cluster: Cluster, producer: Producer) -> tuple[int | None, int | None]:
-        name = producer.transactional_id
-        try:
-            found = cluster.admin.describe_transactions([name])[name]
-        except errors.KafkaError:
-            return None, None
-        return max(0, self._clock.now_ms() - found.transaction_start_time_ms), found.transaction_timeout_ms
 
     # -- acting ------------------------------------------------------------------------------------------------------
 
@@ -177,3 +174,47 @@ class JobTransactions:
             context = replace(context, check_lease=lease.check)
         record = self._sinks[sink]
         return KafkaCommitter(lambda: self.cluster(sink), record.base, context, timeout_ms=record.timeout_ms)
+
+
+class PrefixTransactions:
+    """What is open below a transactional id prefix, of a job whose directory is gone. ``job``: of this job only."""
+
+    def __init__(self, properties: Mapping[str, str], prefix: str, job: str | None, clock: Clock) -> None:
+        self._cluster, self._clock = Cluster.of(ClientProperties(properties)), clock
+        self._base = prefix if job is None else f"{prefix}-{legal_name(job)}"
+
+    def look(self) -> list[Seen]:
+        order = sorted(self._open(), key=lambda producer: (producer.transactional_id, producer.epoch))
+        return [self._seen(producer) for producer in order]
+
+    def _open(self) -> set[Producer]:
+        return open_transactions(self._cluster, self._base)
+
+    def _seen(self, producer: Producer) -> Seen:
+        age, timeout = _times(self._cluster, producer, self._clock.now_ms())
+        return Seen(
+            sink="",
+            transactional_id=producer.transactional_id,
+            producer_id=producer.producer_id,
+            epoch=producer.epoch,
+            state="open",
+            age_ms=age,
+            timeout_ms=timeout,
+            checkpoints=(),
+            records=None,
+        )
+
+    def abort(self) -> None:
+        """Whoever writes under these ids is fenced: a job that lives fails."""
+        for producer in self._open():
+            init_producer(self._cluster, producer.transactional_id, _ABORTING_MS)
+
+
+def _times(cluster: Cluster, producer: Producer, now_ms: int) -> tuple[int | None, int | None]:
+    """How long it has been open, and how long it may be."""
+    name = producer.transactional_id
+    try:
+        found = cluster.admin.describe_transactions([name])[name]
+    except errors.KafkaError:
+        return None, None
+    return max(0, now_ms - found.transaction_start_time_ms), found.transaction_timeout_ms

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -149,16 +150,20 @@ class ClientProperties(dict[str, str]):
         return {"sasl_plain_username": found["username"], "sasl_plain_password": found["password"]}
 
     def check(self, where: str, used: Iterable[str]) -> None:
-        """Say which properties have no effect, and refuse those that nobody knows: a wrong name must not go unseen."""
+        """Report properties without an effect: those that the engine decides, and those that no client here has. The latter are
+        ignored, as Kafka's own client ignores them: one set of properties often serves consumers and producers."""
         known = {*_CLIENT, *_OWN, *used}
         silent = sorted(set(self) & _WITHOUT_MEANING)
         if silent:
             log.warning("%s: %s change nothing here, the engine decides that", where, ", ".join(silent))
         unknown = sorted(set(self) - known - _WITHOUT_MEANING)
         if unknown:
-            raise ConfigurationError(
-                "A Kafka client property must be known",
-                where=where,
-                found=", ".join(unknown),
-                cure="see docs/kafka.md for those that are; leave others out",
+            named = [_with_hint(name, known) for name in unknown]
+            log.warning(
+                "%s: unknown properties are ignored: %s. docs/kafka.md lists the known ones", where, ", ".join(named)
             )
+
+
+def _with_hint(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+    return f"{name} (is it {close[0]}?)" if close else name

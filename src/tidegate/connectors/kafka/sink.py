@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 
@@ -10,14 +11,14 @@ from tidegate.common.errors import ConfigurationError, ProgramError
 from tidegate.common.files import Files
 from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.kafka import sink_record
-from tidegate.connectors.kafka.broker_checks import check_transactions
+from tidegate.connectors.kafka.broker_checks import check_transactions, no_topic
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committer import KafkaCommitter
 from tidegate.connectors.kafka.prefix_hold import PrefixHold
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.records import CODECS
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
-from tidegate.connectors.kafka.sink_record import SinkRecord, base_of
+from tidegate.connectors.kafka.sink_record import SinkRecord, base_of, legal_name
 from tidegate.connectors.kafka.writer import KafkaWriter
 from tidegate.operators.sink import (
     Committer,
@@ -29,10 +30,12 @@ from tidegate.operators.sink import (
     WriterContext,
 )
 
+log = logging.getLogger(__name__)
+
 _TIMEOUT_MS = 900_000
 """The broker's own maximum, unless it was raised."""
 _BATCH_BYTES = 512 << 10
-_USED = {
+USED = {
     "transaction.timeout.ms",
     "compression.type",
     "batch.size",
@@ -55,6 +58,10 @@ class KafkaSink(Sink):
     """See ``builder``. EXACTLY_ONCE: readers with ``read_committed`` see whole checkpoints only."""
 
     to_raise = "set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)"
+    stamps = True
+    """Whether records carry their event time in Kafka."""
+    only_logs = False
+    """Whether records that the brokers do not take are reported and dropped."""
 
     def __init__(
         self,
@@ -65,31 +72,33 @@ class KafkaSink(Sink):
         *,
         keep_output: bool,
     ) -> None:
-        self.properties, self.serializer, self.delivery, self.prefix = properties, serializer, delivery, prefix
+        self.properties, self.serializer, self.prefix = properties, serializer, prefix
         self.keep_output = keep_output
         self.timeout_ms = properties.number("transaction.timeout.ms", _TIMEOUT_MS)
         self.codec = CODECS[properties.choice("compression.type", CODECS, "none")]
         self.batch_bytes = properties.number("batch.size", _BATCH_BYTES, least=1024)
+        self._deliver(delivery)
+
+    def _deliver(self, delivery: DeliveryGuarantee) -> None:
+        self.delivery = delivery
         exactly_once = delivery is DeliveryGuarantee.EXACTLY_ONCE
         self.publication = Publication.CHECKPOINT if exactly_once else Publication.ROUND
-        self.guarantee = _GUARANTEES[delivery]
+        self.guarantee = SinkGuarantee.BEST_EFFORT if self.only_logs else _GUARANTEES[delivery]
 
     @staticmethod
     def builder() -> KafkaSinkBuilder:
         return KafkaSinkBuilder()
 
     def validate(self) -> None:
-        """The broker answers, takes transactions that another process ends, and has the topic."""
+        """The broker answers, takes transactions that another process ends, and has the topic or creates it."""
         cluster = Cluster.of(self.properties)
         topic = self.serializer.topic
         found = cluster.metadata([topic] if topic is not None else [])
         if topic is not None and topic not in found:
-            raise ConfigurationError(
-                "A Kafka sink writes to topics that exist",
-                where=f"bootstrap servers {cluster.servers}",
-                found=f"no topic {topic!r}",
-                cure="create it before the job starts, with the number of partitions it should have",
-            )
+            problem = no_topic(cluster, topic)
+            if problem is not None:
+                raise problem
+            log.info("topic %s does not exist: the brokers create it with the first record", topic)
         if self.delivery is DeliveryGuarantee.EXACTLY_ONCE:
             check_transactions(cluster, self.timeout_ms)
 
@@ -123,6 +132,8 @@ class KafkaSink(Sink):
             batch_bytes=self.batch_bytes,
             keep=self.keep_output,
             acks=1 if self.delivery is DeliveryGuarantee.NONE else -1,
+            stamps=self.stamps,
+            only_logs=self.only_logs,
         )
 
     def create_committer(self, context: CommitterContext) -> Committer | None:
@@ -140,11 +151,12 @@ class KafkaSink(Sink):
 
     def _record(self, context: CommitterContext) -> SinkRecord:
         mark = sink_record.mark_for(context)
-        job, sink = re.sub(r"[^a-zA-Z0-9._-]", "_", context.job_id), context.sink_id[:12]
+        job, sink = legal_name(context.job_id), context.sink_id[:12]
+        prefix = self.prefix or job
         return SinkRecord(
             mark=mark,
-            base=f"{self.prefix}-{job}-{sink}-{mark}",
-            prefix=self.prefix or "",
+            base=f"{prefix}-{job}-{sink}-{mark}",
+            prefix=prefix,
             servers=self.properties["bootstrap.servers"],
             timeout_ms=self.timeout_ms,
         )
@@ -208,7 +220,7 @@ class KafkaSinkBuilder:
 
     def build(self) -> KafkaSink:
         properties = ClientProperties(self._properties)
-        properties.check("KafkaSink", _USED)
+        properties.check("KafkaSink", USED)
         properties.client()
         prefix = self._prefix or properties.get("transactional.id.prefix")
         exactly_once = self._delivery is DeliveryGuarantee.EXACTLY_ONCE

@@ -7,6 +7,7 @@ them. So ids carry a mark as well, which is made once for each directory, whatev
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 import msgspec
@@ -30,6 +31,11 @@ class SinkRecord(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str
     servers: str
     timeout_ms: int
+
+
+def legal_name(job_id: str) -> str:
+    """A job's id as a part of a transactional id."""
+    return re.sub(r"[^a-zA-Z0-9._-]", "_", job_id)
 
 
 def mark_for(context: CommitterContext) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from tidegate.common.arguments import made_by, wrong
 from tidegate.common.errors import ConfigurationError, ProgramError
 from tidegate.common.serialization import DeserializationSchema
+from tidegate.common.typeinfo import TypeInformation
 from tidegate.connectors.kafka.cluster import READ_COMMITTED, READ_UNCOMMITTED
 from tidegate.connectors.kafka.deserialization import KafkaRecordDeserializationSchema
 from tidegate.connectors.kafka.enumerator import KafkaEnumerator, Subscription
@@ -19,7 +20,7 @@ from tidegate.graph.output_tag import OutputTag
 from tidegate.operators.source import Boundedness, Source, SplitEnumerator, SplitReader
 
 _DISCOVERY_MS = 300_000
-_USED = {
+USED = {
     "group.id",
     "isolation.level",
     "auto.offset.reset",
@@ -78,6 +79,10 @@ class KafkaSource(Source):
             parallelism=parallelism,
             restored=restored,
         )
+
+    def get_produced_type(self) -> TypeInformation | None:
+        """The type of the values, where their schema knows it."""
+        return self.deserializer.get_produced_type()
 
     def create_reader(self, subtask: int) -> SplitReader:
         return KafkaReader(self.properties, self.isolation, self.deserializer, self.bad)
@@ -185,7 +190,7 @@ class KafkaSourceBuilder:
 
     def build(self) -> KafkaSource:
         properties = ClientProperties(self._properties)
-        properties.check("KafkaSource", _USED)
+        properties.check("KafkaSource", USED)
         properties.client()
         needed = {
             "set_bootstrap_servers(...)": "bootstrap.servers" in properties,

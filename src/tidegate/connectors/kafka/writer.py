@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -12,8 +13,9 @@ from typing import Any, ClassVar
 import kafka.errors as errors
 
 from tidegate.common import faults
-from tidegate.common.errors import ProgramError, UserCodeError
+from tidegate.common.errors import ConfigurationError, TidegateError, UserCodeError
 from tidegate.common.ids import new_token
+from tidegate.connectors.kafka.broker_checks import no_topic
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.committable import KafkaCommittable
 from tidegate.connectors.kafka.kept_output import OUTPUT, add_kept
@@ -22,6 +24,8 @@ from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSche
 from tidegate.connectors.kafka.transactions import NotOursError, Producer, TransactionWriter, end, init_producer
 from tidegate.connectors.staged_file import StagedFile
 from tidegate.operators.sink import Prepared, SinkWriter, WriterContext
+
+log = logging.getLogger(__name__)
 
 _FLUSH_BYTES = 2 << 20
 _NO_HEADERS: list[tuple[str, bytes]] = []
@@ -88,7 +92,8 @@ class TransactionalIds:
 
 
 class KafkaWriter(SinkWriter):
-    """``base``: of transactional ids; None: no transactions. ``keep``: the checkpoint keeps what was written too."""
+    """``base``: of transactional ids; None: no transactions. ``keep``: the checkpoint keeps what was written too. ``stamps``:
+    records carry their event time. ``only_logs``: records that the brokers do not take are reported and dropped."""
 
     def __init__(
         self,
@@ -102,10 +107,13 @@ class KafkaWriter(SinkWriter):
         batch_bytes: int,
         keep: bool,
         acks: int,
+        stamps: bool = True,
+        only_logs: bool = False,
     ) -> None:
         self._cluster, self._serializer, self._context = cluster, serializer, context
         self._base, self._timeout_ms, self._keep = base, timeout_ms, keep
         self._codec, self._batch_bytes, self._acks = codec, batch_bytes, acks
+        self._stamps, self._only_logs = stamps, only_logs
         self._builders: dict[TopicPartition, BatchBuilder] = {}
         self._full: list[tuple[TopicPartition, bytes]] = []
         self._full_bytes = 0
@@ -120,6 +128,8 @@ class KafkaWriter(SinkWriter):
     def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
         keys, payloads = self._serialized(values)
         now = int(time.time() * 1000)
+        if not self._stamps:
+            timestamps = None
         headers = self._headers(values)
         for topic, places in self._by_topic(values):
             partitions = self._choose(topic, values, keys, places)
@@ -183,16 +193,22 @@ class KafkaWriter(SinkWriter):
 
     def _count(self, topic: str) -> int:
         if topic not in self._partitions:
-            found = self._cluster.metadata([topic])
-            if topic not in found:
-                raise ProgramError(
-                    "A Kafka sink writes to topics that exist",
-                    where=f"bootstrap servers {self._cluster.servers}",
-                    found=f"no topic {topic!r}",
-                    cure="create it before the job starts",
-                )
-            self._partitions[topic] = len(found[topic])
+            self._partitions[topic] = len(self._cluster.metadata([topic]).get(topic) or self._created(topic))
         return self._partitions[topic]
+
+    def _created(self, topic: str) -> list[TopicPartition]:
+        problem = no_topic(self._cluster, topic)
+        if problem is not None:
+            raise problem
+        made = self._cluster.created(topic)
+        if made is None:
+            raise ConfigurationError(
+                "A Kafka sink writes to topics that exist or that the brokers create",
+                where=f"bootstrap servers {self._cluster.servers}",
+                found=f"no topic {topic!r}, and the brokers do not create it",
+                cure="create it before the job starts",
+            )
+        return made
 
     def _add(
         self,
@@ -225,8 +241,19 @@ class KafkaWriter(SinkWriter):
         assert self._writer is not None
         if self._kept is not None:
             add_kept(self._kept, self._full)
-        self._writer.send(self._full)
+        with self._reported():
+            self._writer.send(self._full)
         self._full, self._full_bytes = [], 0
+
+    @contextlib.contextmanager
+    def _reported(self) -> Iterator[None]:
+        try:
+            yield
+        except TidegateError as error:
+            if not self._only_logs:
+                raise
+            self._writer = None  # what it has under way is lost, as the user has allowed
+            log.error("records are lost, and set_log_failures_only(True) allows it: %s", error)
 
     def _begin(self) -> None:
         if self._base is not None:
@@ -244,7 +271,8 @@ class KafkaWriter(SinkWriter):
         self._send()
         if self._writer is None:
             return Prepared()
-        self._writer.flush()
+        with self._reported():
+            self._writer.flush()
         if self._producer is None:
             return Prepared()
         faults.point("K1.kafka.flushed", transaction=self._producer.transactional_id)

@@ -75,7 +75,7 @@ class MySqlDatabase(Database):
     # -- connections ---------------------------------------------------------------------------------------------------
 
     def open(self, tables: Sequence[Table], *, tag: str = "", patient: bool = True) -> MySqlSession:
-        connection = self._connected(patient)
+        connection = self.connected(patient)
         [(packet,)] = _asked(connection, "SELECT @@max_allowed_packet")
         session = MySqlSession(
             connection,
@@ -90,7 +90,8 @@ class MySqlDatabase(Database):
             session.tag(base, int(lease))
         return session
 
-    def _connected(self, patient: bool) -> Any:
+    def connected(self, patient: bool) -> Any:
+        """A connection of the driver; ``patient`` as in ``open``."""
         deadline, pause = time.monotonic() + (self.patience_ms / 1000 if patient else 0), 0.05
         while True:
             try:
@@ -124,7 +125,7 @@ class MySqlDatabase(Database):
     def encoder(self, tables: Sequence[Table]) -> MySqlEncoder:
         key = (os.getpid(), self.host, self.port, self.database, tuple(tables))
         if key not in self._columns_known:  # asked once in a process
-            with closing(self._connected(True)) as connection:
+            with closing(self.connected(True)) as connection:
                 self._columns_known[key] = [self._columns_of(connection, table) for table in tables]
         return MySqlEncoder(tables, self._columns_known[key])
 
@@ -159,7 +160,7 @@ class MySqlDatabase(Database):
     # -- before the start ----------------------------------------------------------------------------------------------
 
     def check(self, tables: Sequence[Table], *, exactly_once: bool) -> None:
-        with closing(self._connected(False)) as connection:
+        with closing(self.connected(False)) as connection:
             for table in tables:
                 self._columns_of(connection, table)
                 self._check_engine(connection, table)

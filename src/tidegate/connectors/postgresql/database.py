@@ -66,7 +66,7 @@ class PostgreSqlDatabase(Database):
     # -- connections ---------------------------------------------------------------------------------------------------
 
     def open(self, tables: Sequence[Table], *, tag: str = "", patient: bool = True) -> PostgreSqlSession:
-        connection = self._connected(tag, patient)
+        connection = self.connected(tag, patient)
         return PostgreSqlSession(
             connection,
             tables,
@@ -76,7 +76,8 @@ class PostgreSqlDatabase(Database):
             lock_timeout_ms=self.lock_timeout_ms,
         )
 
-    def _connected(self, tag: str, patient: bool) -> Connection:
+    def connected(self, tag: str, patient: bool) -> Connection:
+        """A connection; arguments as in ``open``."""
         deadline, pause = time.monotonic() + (self.patience_ms / 1000 if patient else 0), 0.05
         while True:
             try:
@@ -115,7 +116,7 @@ class PostgreSqlDatabase(Database):
     def encoder(self, tables: Sequence[Table]) -> PostgreSqlEncoder:
         key = (os.getpid(), self.settings, tuple(tables))
         if key not in self._columns_known:  # asked once in a process
-            connection = self._connected("", True)
+            connection = self.connected("", True)
             with connection:
                 self._columns_known[key] = self._columns(connection, tables)
         return PostgreSqlEncoder(tables, self._columns_known[key])
@@ -153,7 +154,7 @@ class PostgreSqlDatabase(Database):
     # -- before the start ----------------------------------------------------------------------------------------------
 
     def check(self, tables: Sequence[Table], *, exactly_once: bool) -> None:
-        with self._connected("", False) as connection:
+        with self.connected("", False) as connection:
             try:
                 self._check_version(connection)
                 for table in tables:
@@ -220,7 +221,7 @@ class PostgreSqlDatabase(Database):
                 raise _no_bookkeeping(self.where, error, statement) from None
 
     def check_prepared(self, wanted: int) -> None:
-        with self._connected("", False) as connection:
+        with self.connected("", False) as connection:
             row = connection.execute("SELECT current_setting('max_prepared_transactions')::int").fetchone()
             most = row[0] if row is not None else 0
             used = connection.execute("SELECT count(*) FROM pg_prepared_xacts").fetchone()

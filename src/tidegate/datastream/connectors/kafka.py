@@ -1,6 +1,13 @@
 """Kafka by PyFlink's path."""
 
 from tidegate.connectors.kafka.deserialization import KafkaRecordDeserializationSchema
+from tidegate.connectors.kafka.former import (
+    FlinkKafkaConsumer,
+    FlinkKafkaConsumerBase,
+    FlinkKafkaProducer,
+    FlinkKafkaProducerBase,
+    Semantic,
+)
 from tidegate.connectors.kafka.offsets import (
     KafkaOffsetResetStrategy,
     KafkaOffsetsInitializer,
@@ -18,6 +25,10 @@ from tidegate.connectors.kafka.source import KafkaSource, KafkaSourceBuilder
 __all__ = [
     "BadRecord",
     "ConsumerRecord",
+    "FlinkKafkaConsumer",
+    "FlinkKafkaConsumerBase",
+    "FlinkKafkaProducer",
+    "FlinkKafkaProducerBase",
     "KafkaOffsetResetStrategy",
     "KafkaOffsetsInitializer",
     "KafkaRecordDeserializationSchema",
@@ -29,4 +40,5 @@ __all__ = [
     "KafkaSourceBuilder",
     "KafkaTopicPartition",
     "KafkaTopicSelector",
+    "Semantic",
 ]

@@ -1,0 +1,94 @@
+"""A statement with JDBC's placeholders, for Python's drivers: ``?`` becomes ``%s`` where it stands for a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidegate.common.errors import ProgramError
+
+_POSTGRESQL = re.compile(
+    r"""(?P<mark>\?\??)
+    | [eE]'(?:[^'\\]|''|\\.)*'                                  # a text with escapes
+    | '(?:[^']|'')*' | "(?:[^"]|"")*"                           # a text, a name
+    | (?<![\w$])(?P<dollar>\$(?:[^\W\d]\w*)?\$).*?(?P=dollar)   # a text between dollars
+    | --[^\n]*
+    | (?P<comment>/\*)
+    | \w+                                                       # so that the e at the end of a word begins no text""",
+    re.VERBOSE | re.DOTALL,
+)
+_MYSQL = re.compile(
+    r"""(?P<mark>\?)
+    | '(?:[^'\\]|''|\\.)*' | "(?:[^"\\]|""|\\.)*" | `(?:[^`]|``)*`
+    | --(?=\s|\Z)[^\n]* | \#[^\n]*
+    | (?P<comment>/\*)""",
+    re.VERBOSE | re.DOTALL,
+)
+_NESTED = re.compile(r"/\*|\*/")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """``texts``: what stands before, between and after the placeholders."""
+
+    texts: tuple[str, ...]
+
+    @property
+    def placeholders(self) -> int:
+        return len(self.texts) - 1
+
+    def formatted(self, casts: Sequence[str] = ()) -> str:
+        """As Python's drivers want it: ``%s`` for a value, ``%%`` for a percent sign. ``casts``: a type for each value."""
+        first, *others = (text.replace("%", "%%") for text in self.texts)
+        types = [f"::{each}" for each in casts] or [""] * len(others)
+        return first + "".join(f"%s{each}{text}" for each, text in zip(types, others, strict=True))
+
+    def numbered(self) -> str:
+        """As PostgreSQL itself wants it: ``$1``, ``$2``."""
+        first, *others = self.texts
+        return first + "".join(f"${number}{text}" for number, text in enumerate(others, 1))
+
+    def marked(self) -> str:
+        """As MariaDB itself wants it: ``?``."""
+        return "?".join(self.texts)
+
+    @staticmethod
+    def parsed(sql: str, *, postgresql: bool) -> Statement:
+        """A question mark in a text, a quoted name or a comment is no placeholder. ``??`` is PostgreSQL's operator ``?``, as in
+        its JDBC driver."""
+        texts, begin, at = [""], 0, 0
+        grammar = _POSTGRESQL if postgresql else _MYSQL
+        while (found := grammar.search(sql, at)) is not None:
+            at = found.end()
+            if found["comment"]:
+                at = _end_of_comment(sql, at, nested=postgresql)
+            elif found["mark"]:
+                texts[-1] += sql[begin : found.start()]
+                begin = at
+                if found["mark"] == "?":
+                    texts.append("")
+                else:
+                    texts[-1] += "?"
+        texts[-1] += sql[begin:]
+        return Statement(tuple(texts))
+
+
+def _end_of_comment(sql: str, at: int, *, nested: bool) -> int:
+    """PostgreSQL's comments hold comments."""
+    depth = 1
+    while depth:
+        found = _NESTED.search(sql, at)
+        if found is None:
+            raise ProgramError(
+                "A comment in the statement of a JDBC sink must end",
+                where="JdbcSink.sink",
+                found=sql[:200],
+                cure="add */",
+            )
+        at = found.end()
+        if found[0] == "*/":
+            depth -= 1
+        elif nested:
+            depth += 1
+    return at
