@@ -28,6 +28,7 @@ import msgspec
 
 from tidegate.common.arguments import shown
 from tidegate.common.errors import ArgumentTypeError
+from tidegate.common.pickling import cure_of
 
 SIMPLE_TYPES: frozenset[type] = frozenset({int, str, bytes, float, bool, type(None)})
 """What msgpack gives back exactly as it was; exact types only, for a subclass would lose its class."""
@@ -181,16 +182,17 @@ class _KeyPickler(pickle.Pickler):
 
 
 def _pickled(key: Any) -> bytes:
-    _refuse_identity(key)
     buffer = io.BytesIO()
     pickler = _KeyPickler(buffer, protocol=5)
     pickler.fast = True  # no memo: whether two equal strings are one object must not show in the bytes
     try:
+        _refuse_identity(key)
         pickler.dump(key)
     except ArgumentTypeError:
         raise
     except Exception as error:
-        raise _bad_key(key, f"it cannot be pickled: {error}", "use a text, number or tuple as key") from error
+        cure = cure_of(error, "use a text, number or tuple as key")
+        raise _bad_key(key, f"it cannot be pickled: {error}", cure) from error
     return _with_one_nan_in(buffer.getvalue()) if pickler.has_nan else buffer.getvalue()
 
 
