@@ -116,7 +116,8 @@ class KeyedStream(DataStream):
         function = typed(TypedMap, _WithKey(keyed.partitioning.selector), info)
         pairs = origin._then("Key", MapSpec(function), info)
         if len(origin._inputs) == 1:
-            pairs.set_parallelism(self._env._transformation(origin._inputs[0].upstream).parallelism)
+            parallelism = self._env._transformation(origin._inputs[0].upstream).parallelism
+            pairs._change("execute_and_collect", parallelism=parallelism)
         return pairs.execute_and_collect(job_execution_name, limit)
 
     def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
