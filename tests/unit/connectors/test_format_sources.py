@@ -17,7 +17,7 @@ from tidegate.common import Row, Types
 from tidegate.common.errors import CorruptFileError
 from tidegate.connectors.file_source import FileSource
 from tidegate.datastream.formats.avro import AvroFormat, AvroInputFormat, AvroSchema
-from tidegate.datastream.formats.csv import CsvReaderFormat
+from tidegate.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from tidegate.datastream.formats.json import JsonLinesFormat
 from tidegate.datastream.formats.parquet import AvroParquetReaders, ParquetColumnarRowInputFormat
 from tidegate.operators.column_batch import ColumnBatch
@@ -156,6 +156,24 @@ def test_headers_comments_and_compressed_csv(tmp_path: Path) -> None:
     schema = csv_columns().set_use_header().set_allow_comments().set_null_value("NULL").build()
     expected = [Row(id=1, name="a\nb", price=2.0, sold=True), Row(id=2, name=None, price=3.0, sold=False)]
     assert read(CsvReaderFormat.for_schema(schema), path) == expected
+
+
+@pytest.mark.parametrize("header", ["h1,h2", "id", "x,y,z", "name,name"])
+def test_csv_header_with_other_names_is_skipped_and_columns_stand_as_in_the_schema(tmp_path: Path, header: str) -> None:
+    builder = CsvSchema.builder().add_number_column("id").add_string_column("name").set_use_header()
+    (tmp_path / "file").write_text(f"{header}\n1,a\n")
+    assert read(CsvReaderFormat.for_schema(builder.build()), tmp_path / "file") == [Row(id=1, name="a")]
+    with pytest.raises(CorruptFileError, match="the header has the columns"):
+        read(CsvReaderFormat.for_schema(builder.set_strict_headers().build()), tmp_path / "file")
+
+
+def test_csv_quotes_are_doubled_and_escape_characters_escaped_as_in_flink(tmp_path: Path) -> None:
+    schema = CsvSchema.builder().add_string_column("a").add_string_column("b").set_escape_char("\\").build()
+    rows = [Row(a="x\\y", b='"q"'), Row(a="a,b", b="plain")]
+    content = CsvBulkWriters.for_schema(schema).pack(rows)
+    assert content == b'"x\\\\y","""q"""\n"a,b",plain\n'
+    (tmp_path / "file").write_bytes(content)
+    assert read(CsvReaderFormat.for_schema(schema), tmp_path / "file") == rows
 
 
 def test_a_source_knows_the_type_of_its_records(tmp_path: Path) -> None:
