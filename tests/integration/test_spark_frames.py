@@ -33,6 +33,8 @@ def test_a_dataframe_is_a_bounded_source(make_env: Any, session: Any) -> None:
     env = make_env(CHECKPOINTING)
     found = list(env.from_dataframe(frame).map(lambda row: (row.id, row["inner"].half, row[2])).execute_and_collect())
     assert sorted(found) == [(n, n / 2, [n]) for n in range(5_000)]
+    with pytest.raises(ArgumentTypeError, match=r"(?s)a DataFrame is none.*use env.from_dataframe\(frame\)"):
+        env.from_collection(frame)
 
 
 def test_a_dataframe_that_is_another_each_time_is_computed_once(make_env: Any, session: Any, tmp_path: Path) -> None:

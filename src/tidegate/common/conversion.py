@@ -149,7 +149,7 @@ class _Compiler:
         if isinstance(info, MapTypeInfo):
             return self._map(info, path)
         if isinstance(info, DecimalTypeInfo):
-            return _or_none(_placed(scalars.decimal_of(info.precision, info.scale), str(info), path))
+            return _or_none(_placed(scalars.decimal_of(info.precision, info.scale, exact=info.exact), str(info), path))
         convert = scalars.converter(info.describe(), wrap=self._wrap)
         return _same if convert is None else _or_none(_placed(convert, info.describe(), path))
 

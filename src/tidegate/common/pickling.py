@@ -38,6 +38,15 @@ def dumps(value: Any) -> bytes:
         return file.getvalue()
 
 
+def cure_of(error: BaseException, otherwise: str) -> str:
+    """The cure for a value that cannot be pickled: ``otherwise``, unless the value is nested deeper than Python recurses."""
+    deep = isinstance(error, RecursionError) or "excessively deep recursion" in str(error)
+    return _FLATTEN if deep else otherwise
+
+
+_FLATTEN = "nest the data less deeply: use a flat list of its parts, or a text that holds it"
+
+
 # -- pickles that come from a snapshot ---------------------------------------------------------------------------------------
 
 

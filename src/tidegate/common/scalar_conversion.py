@@ -121,10 +121,30 @@ def as_decimal(value: Any) -> decimal.Decimal:
         raise ValueError("a decimal number is required") from None
 
 
-def decimal_of(precision: int, scale: int) -> Converter:
-    """Decimals with so many digits. One that would lose some is refused, where Flink rounds it or makes it null."""
-    exact = decimal.Context(prec=precision, traps=[decimal.Inexact, decimal.InvalidOperation])
+def decimal_of(precision: int, scale: int, *, exact: bool = True) -> Converter:
+    """Decimals with so many digits. One that would lose some is refused. ``exact`` False, as in Flink: digits behind the point are
+    rounded half up, and one with too many in front of it becomes None."""
     unit = decimal.Decimal(1).scaleb(-scale)
+    return _exact_decimal(precision, scale, unit) if exact else _rounded_decimal(precision, unit)
+
+
+def _rounded_decimal(precision: int, unit: decimal.Decimal) -> Converter:
+    rounding = decimal.Context(prec=precision, rounding=decimal.ROUND_HALF_UP, traps=[decimal.InvalidOperation])
+
+    def convert(value: Any) -> decimal.Decimal | None:
+        number = as_decimal(value)
+        if not number.is_finite():
+            raise ValueError("a finite number is required")
+        try:
+            return number.quantize(unit, context=rounding)
+        except decimal.InvalidOperation:
+            return None
+
+    return convert
+
+
+def _exact_decimal(precision: int, scale: int, unit: decimal.Decimal) -> Converter:
+    exact = decimal.Context(prec=precision, traps=[decimal.Inexact, decimal.InvalidOperation])
 
     def convert(value: Any) -> decimal.Decimal:
         number = as_decimal(value)

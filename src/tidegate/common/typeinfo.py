@@ -192,11 +192,12 @@ class InstantTypeInfo(BasicTypeInfo):
 
 
 class DecimalTypeInfo(BasicTypeInfo):
-    """Decimals of ``precision`` digits, ``scale`` of them behind the point: for columns of files. Else the same as BIG_DEC."""
+    """Decimals of ``precision`` digits, ``scale`` of them behind the point: for columns of files. Else the same as BIG_DEC.
+    ``exact``: a decimal with more digits is refused; else it is rounded, or None."""
 
-    def __init__(self, precision: int, scale: int) -> None:
+    def __init__(self, precision: int, scale: int, *, exact: bool = True) -> None:
         super().__init__(BasicType.BIG_DEC)
-        self.precision, self.scale = precision, scale
+        self.precision, self.scale, self.exact = precision, scale, exact
 
     def __repr__(self) -> str:
         return f"DECIMAL({self.precision}, {self.scale})"

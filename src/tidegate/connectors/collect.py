@@ -10,6 +10,8 @@ from typing import Any
 
 import cloudpickle
 
+from tidegate.common.errors import ArgumentTypeError
+from tidegate.common.pickling import cure_of
 from tidegate.connectors.once import Once
 from tidegate.operators.sink import (
     Committer,
@@ -107,7 +109,15 @@ class _CollectWriter(SinkWriter):
     def prepare_commit(self, end_of_input: bool) -> Prepared:
         if not self._values:
             return Prepared()
-        return Prepared([{"id": self._attempt, "values": cloudpickle.dumps(self._values)}])
+        try:
+            values = cloudpickle.dumps(self._values)
+        except Exception as error:
+            raise ArgumentTypeError(
+                "Records that are collected must be picklable",
+                found=f"{type(error).__name__}: {error}",
+                cure=cure_of(error, "collect plain data, tuples, Rows or instances of importable classes"),
+            ) from error
+        return Prepared([{"id": self._attempt, "values": values}])
 
 
 class _CollectCommitter(Committer):

@@ -2,14 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
+from tidegate.common.arguments import wrong
 from tidegate.common.counts import count
 from tidegate.common.errors import RestoreError
+from tidegate.common.types import Row
 from tidegate.connectors.ranges import BATCH_SIZE, RangeEnumerator
 from tidegate.operators.ownership import own
 from tidegate.operators.source import Batch, Source, SplitEnumerator, SplitInterval, SplitReader
+
+
+def records_of(method: str, collection: Any) -> Iterable[Any]:
+    """The records of what a program hands over as a collection. Refused: what iterates over something else than its records."""
+    package = type(collection).__module__.partition(".")[0]
+    if isinstance(collection, np.ndarray):
+        collection = collection.tolist()  # Python's values; of an array without dimensions it is a single one
+    if hasattr(collection, "columns") and package in _FRAMES:
+        raise wrong(method, "a collection of records, and a DataFrame is none", collection, _FRAMES[package])
+    for kind, what, cure in _NO_RECORDS:
+        if isinstance(collection, kind):
+            raise wrong(method, f"a collection of records, and {what}", collection, cure)
+    if not isinstance(collection, Iterable):
+        raise wrong(method, "a collection of records", collection, "for example a list")
+    return collection
+
+
+_FRAMES = {
+    "pyspark": "use env.from_dataframe(frame)",
+    "pandas": "use list(frame.itertuples(index=False, name=None)), or env.from_dataframe(spark.createDataFrame(frame))",
+    "polars": "use frame.rows(), or env.from_dataframe(spark.createDataFrame(frame.to_pandas()))",
+    "pyarrow": "use [tuple(row.values()) for row in table.to_pylist()]",
+}
+_NO_RECORDS: list[tuple[Any, str, str]] = [
+    (str | bytes | bytearray | memoryview, "a text is a single one", "put it into a list: [text]"),
+    (Mapping, "a dict gives its keys only", "use list(records.items())"),
+    (set | frozenset, "a set has another order in each process", "use sorted(records)"),
+    (Row, "a row is a single one", "put it into a list: [row]"),
+]
+"""Classes whose elements are not records, or not in an order: what, and the cure."""
 
 
 class CollectionSource(Source):

@@ -117,8 +117,7 @@ class KeyedStream(DataStream):
         pairs = origin._then("Key", MapSpec(function), info)
         if len(origin._inputs) == 1:
             parallelism = self._env._transformation(origin._inputs[0].upstream).parallelism
-            if parallelism is not None:
-                pairs.set_parallelism(parallelism)
+            pairs._change("execute_and_collect", parallelism=parallelism)
         return pairs.execute_and_collect(job_execution_name, limit)
 
     def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:

@@ -19,7 +19,7 @@ from tidegate.common.options import (
     PARALLELISM,
     RUNTIME_MODE,
 )
-from tidegate.common.pickling import dumps, why_not
+from tidegate.common.pickling import cure_of, dumps, why_not
 from tidegate.datastream.batch import resolve_mode, with_batch_semantics
 from tidegate.datastream.cached_stream import cache_writers, with_caches
 from tidegate.graph.plan import build
@@ -99,5 +99,7 @@ def _check_picklable(transformation: Transformation) -> None:
                 "What an operator runs must be picklable, because it travels to the executors",
                 where=f"operator '{transformation.name}', {what}",
                 found=why_not(part, error),
-                cure="make connections, locks and the like in open(), not in __init__ or outside the function",
+                cure=cure_of(
+                    error, "make connections, locks and the like in open(), not in __init__ or outside the function"
+                ),
             ) from error

@@ -31,7 +31,7 @@ from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.common.user_code import calling_line
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.cache import drop
-from tidegate.connectors.collection import CollectionSource
+from tidegate.connectors.collection import CollectionSource, records_of
 from tidegate.connectors.dataframe_source import DataFrameSource
 from tidegate.connectors.formats.avro_files import AvroInputFormat
 from tidegate.connectors.former import AddedSource
@@ -246,12 +246,14 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
     # -- sources
 
     def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
-        """The values in order, from one subtask, as values of the type: tuples and dicts become rows, integers wrap around."""
+        """The values in order, from one subtask, as values of the type: tuples and dicts become rows, integers wrap around.
+
+        Any iterable is read to its end, at once; the values of a numpy array become Python's. Texts, dicts, sets and DataFrames are
+        refused (``from_dataframe`` takes those of Spark).
+        """
         expect_type("from_collection", type_info)
-        if isinstance(collection, str | bytes) or not isinstance(collection, Iterable):
-            raise wrong("from_collection", "a collection of records", collection, "for example a list")
-        convert = collection_converter(type_info)
-        values = list(collection) if convert is None else [convert.call(value) for value in collection]
+        records, convert = records_of("from_collection", collection), collection_converter(type_info)
+        values = list(records) if convert is None else [convert.call(value) for value in records]
         spec = SourceSpec(CollectionSource(values, type_info))
         return self._source("Collection Source", spec, type_info).force_non_parallel()
 

@@ -10,7 +10,7 @@ from tidegate.common.errors import ArgumentTypeError, UserCodeError
 from tidegate.common.pickling import load_stored
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput
 from tidegate.operators.blame import reprlib_repr, user_error
-from tidegate.operators.column_batch import ColumnBatch, Times, Values
+from tidegate.operators.column_batch import HIGHEST, LOWEST, ColumnBatch, Times, Values
 from tidegate.operators.operator import Site
 from tidegate.operators.rows import MIN_WATERMARK
 from tidegate.operators.settings import Settings
@@ -28,9 +28,9 @@ class LiveGenerator(WatermarkOutput):
         """Something was put out since it was last looked at."""
 
     def emit_watermark(self, watermark: int) -> None:
-        if not isinstance(watermark, int) or isinstance(watermark, bool):
+        if not isinstance(watermark, int) or isinstance(watermark, bool) or not LOWEST <= watermark <= HIGHEST:
             raise ArgumentTypeError(
-                "emit_watermark takes event time in milliseconds, an int",
+                "emit_watermark takes event time in milliseconds, an int of 64 bits",
                 found=f"{reprlib_repr(watermark)} of type {type(watermark).__name__}",
                 cure="round it, for example int(watermark)",
             )
@@ -53,7 +53,7 @@ class GeneratorStrategy(Strategy):
 
     def __init__(self, strategy: Any, settings: Settings, operator: str) -> None:
         super().__init__(strategy)
-        self._operator, self._make = operator, strategy.generator
+        self.operator, self._make = operator, strategy.generator
         self._interval_ms = settings.watermark_interval_ms
 
     # -- as plain data: watermark, active_ms, idle, the attributes ---------------------------------------------------------
@@ -64,7 +64,7 @@ class GeneratorStrategy(Strategy):
         if not isinstance(user, WatermarkGenerator):
             raise UserCodeError(
                 "WatermarkStrategy.for_generator takes what makes a WatermarkGenerator",
-                where=f"operator '{self._operator}'",
+                where=f"operator '{self.operator}'",
                 found=f"{reprlib_repr(user)} of type {type(user).__name__}",
                 cure="return an object of a class that extends WatermarkGenerator",
             )
@@ -80,7 +80,7 @@ class GeneratorStrategy(Strategy):
         except Exception as error:
             raise UserCodeError(
                 "The attributes of a watermark generator are its state and must be picklable",
-                where=f"{type(generator.user).__name__} of operator '{self._operator}'",
+                where=f"{type(generator.user).__name__} of operator '{self.operator}'",
                 found=f"{type(error).__name__}: {error}",
                 cure="keep plain data, or say with __getstate__ what is to be kept",
             ) from error
@@ -135,7 +135,7 @@ class GeneratorStrategy(Strategy):
             raise user_error(error, self._where(what), None) from error
 
     def _where(self, what: str) -> str:
-        return f"watermark generator of operator '{self._operator}', {what}"
+        return f"watermark generator of operator '{self.operator}', {what}"
 
 
 def _set_state(user: Any, state: bytes) -> None:
@@ -154,5 +154,6 @@ def strategy_of(strategy: Any, site: Site, operator: str) -> Strategy:
     if strategy is not None and strategy.kind == "custom" and not settings.batch_mode:
         return GeneratorStrategy(strategy, settings, operator)
     meant = Strategy(strategy, settings.batch_mode, settings.watermark_interval_ms)
+    meant.operator = operator
     meant.of_column = None if meant.extract is None else site.column_of(meant.extract)
     return meant

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tidegate.common.errors import UserCodeError
+from tidegate.common.pickling import cure_of
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Ship
 from tidegate.operators.column_batch import BOOL, FLOAT, INT, TEXT, Column, ColumnBatch, Int64s, pack_field
@@ -275,7 +276,7 @@ class EdgeOutput:
                 "Records that travel to another subtask must be picklable",
                 where=f"records sent to {self.target.place}",
                 found=f"{error}",
-                cure="emit plain data, tuples, Rows or instances of importable classes",
+                cure=cure_of(error, "emit plain data, tuples, Rows or instances of importable classes"),
             ) from error
 
     def announce(self, watermark: int) -> None:

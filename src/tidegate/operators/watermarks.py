@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
+from operator import index
 from typing import Any
 
 from tidegate.common.errors import UserCodeError
 from tidegate.operators.blame import reprlib_repr
-from tidegate.operators.column_batch import Times, Values
+from tidegate.operators.column_batch import HIGHEST, LOWEST, Times, Values
 from tidegate.operators.rewrites.rewrite import OfColumn
 from tidegate.operators.rows import MIN_WATERMARK, Generator, Status
 
@@ -34,6 +35,8 @@ class Strategy:
 
     cuts_batches: bool = False
     """Watermarks stand behind a certain record, not behind a batch."""
+    operator: str = ""
+    """The name of the operator, for messages."""
     of_column: OfColumn | None = None
     """``extract`` for whole batches of records without timestamps."""
 
@@ -52,8 +55,20 @@ class Strategy:
         if timestamps is None:
             if self.of_column is not None and (times := self.of_column(values, MIN_WATERMARK)) is not None:
                 return times
-            return [extract(value, MIN_WATERMARK) for value in values]
-        return [extract(value, MIN_WATERMARK if t is None else t) for value, t in zip(values, timestamps, strict=True)]
+            return self._checked([extract(value, MIN_WATERMARK) for value in values], values)
+        former = zip(values, timestamps, strict=True)
+        return self._checked([extract(value, MIN_WATERMARK if t is None else t) for value, t in former], values)
+
+    def _checked(self, times: list[Any], values: Values) -> list[int]:
+        """The times as ints of 64 bits, looked at as a whole. ``values``: their records, to name the one that has none."""
+        try:
+            if set(map(type, times)) != _INT:
+                times = list(map(index, times))  # numpy's ints, and bools
+        except TypeError:
+            raise self._refused(times, values) from None
+        if times and not (min(times) >= LOWEST and max(times) <= HIGHEST):
+            raise self._refused(times, values)
+        return times
 
     def restored(self, row: Sequence[Any], now_ms: int) -> Any:
         """The generator that gave the row, in an earlier round; of an empty one: a new generator."""
@@ -65,33 +80,28 @@ class Strategy:
 
     def pieces(self, generator: Any, values: Values, timestamps: Times | None, now_ms: int) -> Iterator[Piece]:
         """The batch in pieces, behind each of which event time may go on."""
-        yield self.seen(generator, timestamps, now_ms, values), values, timestamps
+        yield self.seen(generator, timestamps, now_ms), values, timestamps
 
     def periodic(self, generator: Any, now_ms: int) -> None:
         """Records have passed, or time."""
 
-    def seen(self, generator: Generator, timestamps: Times | None, now_ms: int, values: Values = ()) -> Generator:
-        """``values``: the records of the timestamps, to name the one that has none."""
+    def seen(self, generator: Generator, timestamps: Times | None, now_ms: int) -> Generator:
         if timestamps is None or not len(timestamps):
             return Generator(generator.greatest, now_ms)
         if not isinstance(timestamps, list):
             return Generator(max(generator.greatest, int(timestamps.max())), now_ms)
-        try:
-            return Generator(max(generator.greatest, max(timestamps)), now_ms)
-        except TypeError:
-            if self.extract is None:
-                raise
-            raise self._refused(timestamps, values) from None
+        return Generator(max(generator.greatest, max(timestamps)), now_ms)
 
-    def _refused(self, timestamps: list[Any], values: Values) -> UserCodeError:
-        wrong = next((n for n, moment in enumerate(timestamps) if not isinstance(moment, int)), 0)
+    def _refused(self, times: list[Any], values: Values) -> UserCodeError:
+        wrong = next(n for n, time in enumerate(times) if not _is_time(time))
         code = getattr(self.extract, "__code__", None)
         place = f", {code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
+        record = next(islice(values, wrong, None), "not known")
         return UserCodeError(
-            "A timestamp assigner returns the record's event time in milliseconds, an int",
-            where=f"timestamp assigner{place}",
-            found=f"{reprlib_repr(timestamps[wrong])}; record {reprlib_repr(next(islice(values, wrong, None), 'not known'))}",
-            cure="return a time for every record, or filter records without one before",
+            "A timestamp assigner returns the record's event time in milliseconds, an int of 64 bits",
+            where=f"timestamp assigner of operator '{self.operator}'{place}",
+            found=f"{reprlib_repr(times[wrong])} of type {type(times[wrong]).__name__}; record {reprlib_repr(record)}",
+            cure="return such a time for every record, for example int(seconds * 1000), or filter records without one before",
         )
 
     def watermark(self, generator: Any) -> int:
@@ -109,6 +119,16 @@ class Strategy:
     def next_look_ms(self, generator: Any, now_ms: int) -> int | None:
         """When an active generator wants a round though no record comes: then it turns idle."""
         return None if self.idleness_ms is None else int(generator.active_ms) + self.idleness_ms
+
+
+_INT = {int}
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        return LOWEST <= index(value) <= HIGHEST
+    except TypeError:
+        return False
 
 
 _BETWEEN = ""

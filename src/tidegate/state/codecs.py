@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.common.arguments import shown
 from tidegate.common.errors import StateFormatError
-from tidegate.common.pickling import stored_loader
+from tidegate.common.pickling import cure_of, stored_loader
 from tidegate.common.typeinfo import INTEGER_BITS
 from tidegate.state.keys import unpack_all
 
@@ -109,17 +109,20 @@ class Codec:
 
     def _refusal(self, values: list[Any], absent: Any, error: Exception) -> StateFormatError:
         """The error for the first value that cannot be stored. Only now values are tried one by one: good ones pay nothing."""
-        found = str(error)
+        found, why = str(error), error
         for value in values:
             try:
                 _ = value is absent or self.encode_checked(value)
             except Exception as reason:
-                found = f"{shown(value)}: {reason}"
+                found, why = f"{shown(value)}: {reason}", reason
                 break
         return StateFormatError(
             f"A value must fit the declared type of its state, {self.describe}.",
             found=found,
-            cure="declare a wider type: Types.BIG_INT() for ints over 64 bits, Types.PICKLED_BYTE_ARRAY() for any object",
+            cure=cure_of(
+                why,
+                "declare a wider type: Types.BIG_INT() for ints over 64 bits, Types.PICKLED_BYTE_ARRAY() for any object",
+            ),
         )
 
 

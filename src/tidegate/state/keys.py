@@ -28,7 +28,7 @@ import msgspec
 
 from tidegate.common.arguments import shown
 from tidegate.common.errors import ArgumentTypeError
-from tidegate.common.pickling import load_stored, stored_allowed
+from tidegate.common.pickling import cure_of, load_stored, stored_allowed
 
 SIMPLE_TYPES: frozenset[type] = frozenset({int, str, bytes, float, bool, type(None)})
 """What msgpack gives back exactly as it was; exact types only, for a subclass would lose its class."""
@@ -182,7 +182,6 @@ class _KeyPickler(pickle.Pickler):
 
 
 def _pickled(key: Any) -> bytes:
-    _refuse_identity(key)
     if not stored_allowed():
         raise _bad_key(
             key, "it needs pickle, which tidegate.state.allow-pickle: false forbids", "use a text, number or tuple"
@@ -191,11 +190,13 @@ def _pickled(key: Any) -> bytes:
     pickler = _KeyPickler(buffer, protocol=5)
     pickler.fast = True  # no memo: whether two equal strings are one object must not show in the bytes
     try:
+        _refuse_identity(key)
         pickler.dump(key)
     except ArgumentTypeError:
         raise
     except Exception as error:
-        raise _bad_key(key, f"it cannot be pickled: {error}", "use a text, number or tuple as key") from error
+        cure = cure_of(error, "use a text, number or tuple as key")
+        raise _bad_key(key, f"it cannot be pickled: {error}", cure) from error
     return _with_one_nan_in(buffer.getvalue()) if pickler.has_nan else buffer.getvalue()
 
 

@@ -35,7 +35,8 @@ from tidegate.table import DataTypes
 
 PRICE = DataTypes.DECIMAL(10, 2)
 COLUMNS = DataTypes.ROW([DataTypes.FIELD("id", DataTypes.INT()), DataTypes.FIELD("price", PRICE)])
-CSV = CsvSchema.builder().add_number_column("id", DataTypes.INT()).add_number_column("price", PRICE).build()
+LOOSE = CsvSchema.builder().add_number_column("id", DataTypes.INT()).add_number_column("price", PRICE).build()
+CSV = CsvSchema.builder().add_columns_from(LOOSE).set_strict_decimals().build()
 AVRO = AvroSchema.parse_string(
     '{"type": "record", "name": "Item", "fields": [{"name": "id", "type": "int"}, {"name": "price", "type":'
     ' {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}}]}'
@@ -129,6 +130,24 @@ def test_a_decimal_that_would_lose_digits_is_refused_when_read(tmp_path: Path) -
             read(FORMATS[name][1], path)
         assert problem in str(caught.value.found)
         assert str(path) in str(caught.value.where)
+
+
+def test_csv_rounds_decimals_unless_strict(tmp_path: Path) -> None:
+    texts = ["1.005", "-1.005", "1.004", "12345678.994", "123456789", "99999999.995", " 1.5 "]
+    rounded = ["1.01", "-1.01", "1.00", "12345678.99", "None", "None", "1.50"]
+    (tmp_path / "read").write_text("".join(f"1,{text}\n" for text in texts))
+    assert [str(found["price"]) for found in read(CsvReaderFormat.for_schema(LOOSE), tmp_path / "read")] == rounded
+    path = written(CsvBulkWriters.for_schema(LOOSE), [row(text.strip()) for text in texts], tmp_path / "written")
+    assert path.read_text() == "".join(f"1,{text.replace('None', '')}\n" for text in rounded)
+
+
+def test_csv_rounds_decimals_in_arrays(tmp_path: Path) -> None:
+    builder = CsvSchema.builder().add_array_column("prices", element_type=PRICE)
+    (tmp_path / "file").write_text("1.005;2\n")
+    (found,) = read(CsvReaderFormat.for_schema(builder.build()), tmp_path / "file")
+    assert found["prices"] == [Decimal("1.01"), Decimal("2.00")]
+    with pytest.raises(CorruptFileError, match="more than 2 digits behind the point"):
+        read(CsvReaderFormat.for_schema(builder.set_strict_decimals().build()), tmp_path / "file")
 
 
 def test_columns_of_more_or_fewer_digits_are_read_where_nothing_is_lost(tmp_path: Path) -> None:

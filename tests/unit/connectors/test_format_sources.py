@@ -14,12 +14,12 @@ import pytest
 from format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 
 from tidegate.common import Row, Types
-from tidegate.common.errors import CorruptFileError
+from tidegate.common.errors import CorruptFileError, UserCodeError
 from tidegate.connectors.file_source import FileSource
 from tidegate.datastream.formats.avro import AvroFormat, AvroInputFormat, AvroSchema
-from tidegate.datastream.formats.csv import CsvReaderFormat
+from tidegate.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from tidegate.datastream.formats.json import JsonLinesFormat
-from tidegate.datastream.formats.parquet import AvroParquetReaders, ParquetColumnarRowInputFormat
+from tidegate.datastream.formats.parquet import AvroParquetReaders, AvroParquetWriters, ParquetColumnarRowInputFormat
 from tidegate.operators.column_batch import ColumnBatch
 from tidegate.operators.source import Batch, SplitInterval, SplitReader
 from tidegate.table import DataTypes
@@ -158,6 +158,24 @@ def test_headers_comments_and_compressed_csv(tmp_path: Path) -> None:
     assert read(CsvReaderFormat.for_schema(schema), path) == expected
 
 
+@pytest.mark.parametrize("header", ["h1,h2", "id", "x,y,z", "name,name"])
+def test_csv_header_with_other_names_is_skipped_and_columns_stand_as_in_the_schema(tmp_path: Path, header: str) -> None:
+    builder = CsvSchema.builder().add_number_column("id").add_string_column("name").set_use_header()
+    (tmp_path / "file").write_text(f"{header}\n1,a\n")
+    assert read(CsvReaderFormat.for_schema(builder.build()), tmp_path / "file") == [Row(id=1, name="a")]
+    with pytest.raises(CorruptFileError, match="the header has the columns"):
+        read(CsvReaderFormat.for_schema(builder.set_strict_headers().build()), tmp_path / "file")
+
+
+def test_csv_quotes_are_doubled_and_escape_characters_escaped_as_in_flink(tmp_path: Path) -> None:
+    schema = CsvSchema.builder().add_string_column("a").add_string_column("b").set_escape_char("\\").build()
+    rows = [Row(a="x\\y", b='"q"'), Row(a="a,b", b="plain")]
+    content = CsvBulkWriters.for_schema(schema).pack(rows)
+    assert content == b'"x\\\\y","""q"""\n"a,b",plain\n'
+    (tmp_path / "file").write_bytes(content)
+    assert read(CsvReaderFormat.for_schema(schema), tmp_path / "file") == rows
+
+
 def test_a_source_knows_the_type_of_its_records(tmp_path: Path) -> None:
     source = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(ITEM_COLUMNS), str(tmp_path)).build()
     assert str(source.get_produced_type()) == str(ITEM)
@@ -224,3 +242,37 @@ def test_messages_that_are_no_json_can_be_passed_over(tmp_path: Path) -> None:
     path.write_text('{"id": 1, "name": null}\nno json\n\n[1]\n{"id": 2}\n')
     found = read(JsonLinesFormat.for_type(ITEM, ignore_parse_errors=True), path)
     assert found == [Row(id=1, name=None, price=None, sold=None), Row(id=2, name=None, price=None, sold=None)]
+
+
+MIXED = AvroSchema.parse_string(
+    """{"type": "record", "name": "Mixed", "fields": [
+        {"name": "nothing", "type": "null"},
+        {"name": "number", "type": "int"},
+        {"name": "either", "type": ["int", "double", "null"]},
+        {"name": "listed", "type": {"type": "array", "items": ["string", "long"]}},
+        {"name": "inner", "type": ["null", {"type": "record", "name": "Inner", "fields": [
+            {"name": "none", "type": "null"}, {"name": "mapped", "type": {"type": "map", "values": ["boolean", "string"]}}]}]}
+    ]}"""
+)
+
+
+def test_parquet_files_of_avro_records_hold_nulls_and_unions_as_flink_writes_them(tmp_path: Path) -> None:
+    rows: list[Any] = [
+        {"nothing": None, "number": 1, "either": 1, "listed": ["a", 5], "inner": None},
+        {"nothing": None, "number": 2, "either": 2.5, "listed": [], "inner": {"none": None, "mapped": {"k": True}}},
+        {"nothing": None, "number": 3, "either": None, "listed": ["b"], "inner": {"none": None, "mapped": {"k": "t"}}},
+    ]
+    factory = AvroParquetWriters.for_generic_record(MIXED)
+    with (tmp_path / "file").open("wb") as target:
+        factory.write(iter([factory.pack(rows)]), target)
+    written = pyarrow.parquet.read_table(tmp_path / "file")
+    assert written.schema.names == ["number", "either", "listed", "inner"]
+    assert str(written.schema.field("either").type) == "struct<member0: int32, member1: double>"
+    found = read(AvroParquetReaders.for_generic_record(MIXED), tmp_path / "file")
+    assert list(map(repr, found)) == list(map(repr, rows))
+
+
+def test_avro_record_that_fits_no_type_of_a_union_is_named() -> None:
+    wrong = {"nothing": None, "number": 1, "either": "text", "listed": [], "inner": None}
+    with pytest.raises(UserCodeError, match="A record must fit the Avro schema"):
+        AvroParquetWriters.for_generic_record(MIXED).pack([wrong])

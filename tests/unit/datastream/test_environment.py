@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow
 import pytest
 
 from tidegate.common import (
@@ -469,3 +472,70 @@ def test_an_iterator_nobody_holds_any_more_suspends_its_job(env: StreamExecution
     assert next(records) == 1
     del records
     eventually(lambda: recorder.jobs[0].suspended == 1)
+
+
+class Frame:
+    """What a DataFrame of another library looks like: it iterates over the names of its columns."""
+
+    columns = ("a", "b")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+
+@pytest.mark.parametrize(
+    ("package", "cure"),
+    [
+        ("pandas.core.frame", "itertuples(index=False, name=None)"),
+        ("pyspark.sql.classic.dataframe", "use env.from_dataframe(frame)"),
+        ("polars.dataframe.frame", "use frame.rows()"),
+    ],
+)
+def test_from_collection_refuses_a_dataframe_and_names_the_way(
+    env: StreamExecutionEnvironment, package: str, cure: str
+) -> None:
+    frame = type("DataFrame", (Frame,), {"__module__": package})()
+    with pytest.raises(ArgumentTypeError, match="a DataFrame is none") as refused:
+        env.from_collection(frame)
+    assert cure in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("collection", "cure"),
+    [
+        ("text", "put it into a list"),
+        (b"bytes", "put it into a list"),
+        (bytearray(b"bytes"), "put it into a list"),
+        ({"a": 1}, "use list(records.items())"),
+        ({"a", "b"}, "use sorted(records)"),
+        (frozenset({1}), "use sorted(records)"),
+        (Row(1, 2), "put it into a list: [row]"),
+        (pyarrow.table({"a": [1]}), "for row in table.to_pylist()"),
+        (np.array(5), "for example a list"),
+        (5, "for example a list"),
+    ],
+)
+def test_from_collection_refuses_what_does_not_iterate_over_records(
+    env: StreamExecutionEnvironment, collection: Any, cure: str
+) -> None:
+    with pytest.raises(ArgumentTypeError, match="from_collection takes a collection of records") as refused:
+        env.from_collection(collection)
+    assert cure in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("collection", "values"),
+    [
+        (range(2), "[0, 1]"),
+        ((n for n in (1, 2)), "[1, 2]"),
+        ({"a": 1}.items(), "[('a', 1)]"),
+        (np.arange(2), "[0, 1]"),
+        (np.array([[1.5, 2], [3, 4]]), "[[1.5, 2.0], [3.0, 4.0]]"),
+        (np.array([(1, "x")], dtype=[("n", "i4"), ("t", "U1")]), "[(1, 'x')]"),
+    ],
+)
+def test_from_collection_takes_the_records_of_other_iterables(
+    env: StreamExecutionEnvironment, collection: Any, values: str
+) -> None:
+    stream = env.from_collection(collection)
+    assert repr(env._transformation(stream._inputs[0].upstream).spec.source.values) == values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tidegate.common.errors import RoundError, UserCodeError
@@ -154,8 +155,10 @@ def test_even_channels_without_watermarks_take_turns_by_their_chunks() -> None:
     assert out == [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3), (1, 4)]
 
 
-@pytest.mark.parametrize("moments", [[None], [5, None], [5, "later"]])
-def test_an_assigner_without_a_time_is_named_with_its_line_and_the_record(moments: list[Any]) -> None:
+@pytest.mark.parametrize(
+    "moments", [[None], [5, None], [5, "later"], [5, 1 << 63], [5, -(1 << 63) - 1], [True, 1 << 63], [5, 1.5]]
+)
+def test_assigner_without_a_time_of_64_bits_is_named_with_operator_line_and_record(moments: list[Any]) -> None:
     class Assigning:
         kind, out_of_orderness_ms, idleness_ms = "monotonous", 0, None
 
@@ -163,9 +166,25 @@ def test_an_assigner_without_a_time_is_named_with_its_line_and_the_record(moment
             return moments[value]
 
     strategy = Strategy(Assigning())
+    strategy.operator = "readings"
     values = list(range(len(moments)))
-    with pytest.raises(UserCodeError) as refused:
-        strategy.seen(Generator(), strategy.timestamps(values, None), 0, values)
-    assert refused.value.found == f"{moments[-1]!r}; record {values[-1]}"
-    assert refused.value.where is not None and f"{__file__}:" in refused.value.where
-    assert "in timestamp_assigner" in refused.value.where
+    for former in (None, [1] * len(values)):
+        with pytest.raises(UserCodeError) as refused:
+            strategy.timestamps(values, former)
+        assert refused.value.rule.endswith("in milliseconds, an int of 64 bits")
+        assert refused.value.found == f"{moments[-1]!r} of type {type(moments[-1]).__name__}; record {values[-1]}"
+        where, cure = str(refused.value.where), str(refused.value.cure)
+        assert where.startswith("timestamp assigner of operator 'readings', ") and f"{__file__}:" in where
+        assert "in timestamp_assigner" in where and "int(seconds * 1000)" in cure
+
+
+def test_times_at_the_ends_of_64_bits_and_numpy_ints_are_taken() -> None:
+    class Same:
+        kind, out_of_orderness_ms, idleness_ms = "monotonous", 0, None
+
+        def timestamp_assigner(self, value: Any, former: int) -> Any:
+            return value
+
+    times = Strategy(Same()).timestamps([np.int64(5), True, (1 << 63) - 1, -(1 << 63)], None)
+    assert [repr(time) for time in times or ()] == ["5", "1", str((1 << 63) - 1), str(-(1 << 63))]
+    assert Strategy(Same()).timestamps([], None) == []

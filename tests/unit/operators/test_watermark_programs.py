@@ -417,6 +417,11 @@ class Fractional(Periodic):
         output.emit_watermark(event_timestamp / 2)  # type: ignore[arg-type]
 
 
+class TooLarge(Periodic):
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        output.emit_watermark(1 << 63)
+
+
 class Raises(Periodic):
     def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
         if event == 3:
@@ -436,6 +441,7 @@ class Unpicklable(Periodic):
             Fractional,
             ["emit_watermark takes event time in milliseconds, an int", "0.0 of type float", "operator 'numbers'"],
         ),
+        (TooLarge, ["an int of 64 bits", f"{1 << 63} of type int", "operator 'numbers'"]),
         (Raises, ["KeyError: 'no such thing'; record 3", "on_event", "operator 'numbers'", f"{__file__}:"]),
         (Unpicklable, ["attributes of a watermark generator", "Unpicklable of operator 'numbers'"]),
         (lambda: 3, ["for_generator takes what makes a WatermarkGenerator", "3 of type int"]),

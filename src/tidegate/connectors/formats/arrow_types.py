@@ -17,7 +17,8 @@ from tidegate.common.typeinfo import (
     is_bytes,
 )
 from tidegate.common.types import Row
-from tidegate.connectors.formats.avro_schemas import AvroSchema, row_type_of
+from tidegate.connectors.formats.avro_columns import columns_of
+from tidegate.connectors.formats.avro_schemas import AvroSchema, row_type_of_node
 from tidegate.connectors.formats.libraries import library
 
 Converter = Callable[[Any], Any]
@@ -155,4 +156,4 @@ def _as_row(names: list[str], parts: list[Converter], value: dict[str, Any]) -> 
 
 def schema_of_avro(schema: AvroSchema) -> Any:
     """The columns of records of an Avro schema."""
-    return arrow_schema(row_type_of(schema))
+    return arrow_schema(row_type_of_node(columns_of(schema.parsed)))

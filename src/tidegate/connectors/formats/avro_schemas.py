@@ -117,9 +117,14 @@ def misfit(schema: AvroSchema, value: Any, error: Exception, where: str) -> User
 
 
 def row_type_of(schema: AvroSchema) -> RowTypeInfo:
-    info = _info(schema.parsed)
+    return row_type_of_node(schema.parsed)
+
+
+def row_type_of_node(node: Any) -> RowTypeInfo:
+    """Of a parsed schema."""
+    info = _info(node)
     if not isinstance(info, RowTypeInfo):
-        raise ConfigurationError("Rows have an Avro schema of a record", found=str(schema), cure="use a record")
+        raise ConfigurationError("Rows have an Avro schema of a record", found=str(node), cure="use a record")
     return info
 
 

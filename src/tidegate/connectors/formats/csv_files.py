@@ -12,7 +12,7 @@ from tidegate.common.arguments import wrong
 from tidegate.common.data_types import DataType, info_of
 from tidegate.common.errors import CorruptFileError, ProgramError
 from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
-from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from tidegate.common.typeinfo import DecimalTypeInfo, ListTypeInfo, RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.file_format import unchanged
 from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
 from tidegate.connectors.formats.csv_rows import BadCell, CsvCells, CsvDialect, CsvLines
@@ -47,14 +47,14 @@ class CsvSchemaBuilder:
     def __init__(self) -> None:
         self._columns: list[tuple[str, TypeInformation, str | None]] = []
         self._dialect, self._separator = CsvDialect(), ";"
-        self._header, self._strict, self._skip = False, False, False
+        self._header, self._strict, self._skip, self._exact = False, False, False, False
 
     def build(self) -> CsvSchema:
         if not self._columns:
             raise ProgramError("A CSV schema has at least one column", where="CsvSchema.builder()", cure="add one")
         names, types, separators = zip(*self._columns, strict=True)
         filled = tuple(self._separator if separator is None else separator for separator in separators)
-        row_type = RowTypeInfo(list(types), list(names))
+        row_type = RowTypeInfo([_decimals(info, exact=self._exact) for info in types], list(names))
         return CsvSchema(row_type, filled, self._dialect, self._header, self._strict, self._skip)
 
     def _add(self, name: str, info: TypeInformation, separator: str | None = None) -> CsvSchemaBuilder:
@@ -145,8 +145,15 @@ class CsvSchemaBuilder:
         self._strict = strict
         return self
 
+    def set_strict_decimals(self, strict: bool = True) -> CsvSchemaBuilder:
+        """A decimal with more digits than its column is refused by readers and writers. Else, as in PyFlink, digits behind the
+        point are rounded, and a decimal with too many digits in front of the point becomes None."""
+        self._exact = strict
+        return self
+
     def set_use_header(self, use: bool = True) -> CsvSchemaBuilder:
-        """The first line has names: which columns a file has, in which order."""
+        """The first line has names. If they are those of the schema, they say in which order the columns of the file stand; else
+        columns stand in the order of the schema, whatever the header calls them. ``set_strict_headers`` refuses both."""
         self._header = use
         return self
 
@@ -159,6 +166,13 @@ class CsvSchemaBuilder:
 
     def __len__(self) -> int:
         return self.size()
+
+
+def _decimals(info: TypeInformation, *, exact: bool) -> TypeInformation:
+    """The type of a column with decimals that are exact, or rounded."""
+    if isinstance(info, ListTypeInfo):
+        return Types.LIST(_decimals(info.elem_type, exact=exact))
+    return DecimalTypeInfo(info.precision, info.scale, exact=exact) if isinstance(info, DecimalTypeInfo) else info
 
 
 def _single(what: str, char: str) -> str:
@@ -241,14 +255,14 @@ class CsvReaderFormat(StreamFormat):
             return f"line {lines.number}"
 
     def _header(self, found: list[str] | None, path: str) -> list[int] | None:
-        """Where the columns of the schema stand in the file."""
+        """Where the columns of the schema stand in the file; None: in the order of the schema, whatever the header calls them."""
         names = self._schema.row_type.get_field_names()
         if found is None:
             return None
         found = [name.strip() for name in found]
-        if (self._schema.strict_headers and found != names) or set(found) != set(names):
+        if self._schema.strict_headers and found != names:
             raise _bad(path, "line 1", f"the header has the columns {found}, the schema {names}")
-        return [found.index(name) for name in names]
+        return [found.index(name) for name in names] if sorted(found) == sorted(names) else None
 
     def _columns(self, cells: CsvCells, rows: list[list[str]], path: str, place: Any) -> list[list[Any]]:
         try:

@@ -108,8 +108,8 @@ def _parser(info: TypeInformation, separator: str) -> Converter:
         whole = scalars.integer(INTEGER_BITS[described])
         return lambda cell: whole(int(cell))
     if isinstance(info, DecimalTypeInfo):
-        exact = scalars.decimal_of(info.precision, info.scale)
-        return lambda cell: exact(cell.strip())
+        convert = scalars.decimal_of(info.precision, info.scale, exact=info.exact)
+        return lambda cell: convert(cell.strip())
     if is_bytes(info):
         return base64.b64decode
     if isinstance(info, ElementTypeInfo):
@@ -216,12 +216,12 @@ def quoter(dialect: CsvDialect) -> Callable[[str], str]:
     highest = max(map(ord, dialect.delimiter + quote + dialect.line_end))
     # every character up to the highest that means something: one test, as in Jackson
     suspicious = re.compile(f"[\\x00-{re.escape(chr(highest))}]" + (f"|{re.escape(escape)}" if escape else "")).search
-    inside = _escaper(quote + escape, escape) if escape else (lambda text: text.replace(quote, quote * 2))
+    escaped = _escaper(escape, escape) if escape else str  # a quote is doubled, as by Jackson
 
     def quoted(text: str) -> str:
         if len(text) <= _LONGEST_UNQUOTED and not suspicious(text):
             return text
-        return f"{quote}{inside(text)}{quote}"
+        return f"{quote}{escaped(text).replace(quote, quote * 2)}{quote}"
 
     return quoted
 

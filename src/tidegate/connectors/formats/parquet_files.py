@@ -11,6 +11,7 @@ from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFa
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.file_format import BulkFormat, unchanged
 from tidegate.connectors.formats.arrow_types import arrow_schema, converters, row_values, schema_of_avro
+from tidegate.connectors.formats.avro_columns import from_columns, to_columns
 from tidegate.connectors.formats.avro_schemas import AvroSchema, GenericRecordAvroTypeInfo, misfit
 from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
 from tidegate.connectors.formats.libraries import library
@@ -130,6 +131,7 @@ class AvroParquetFormat(_ParquetFormat):
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema, self._arrow = schema, schema_of_avro(schema)
+        self._convert = from_columns(schema.parsed)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AvroParquetFormat, (self._schema,)
@@ -146,7 +148,7 @@ class AvroParquetFormat(_ParquetFormat):
         records: list[Any] = arrow.RecordBatch.from_arrays(columns, schema=self._arrow).to_pylist(
             maps_as_pydicts="strict"
         )
-        return records
+        return records if self._convert is None else [self._convert(record) for record in records]
 
 
 class AvroParquetReaders:
@@ -247,8 +249,10 @@ class AvroParquetWriterFactory(_ArrowWriterFactory):
                 validate(value, self._schema.parsed)
             except Exception as error:
                 raise misfit(self._schema, value, error, "Parquet writer of Avro records") from None
+        convert = to_columns(self._schema.parsed)
         try:
-            return bytes(arrow.RecordBatch.from_pylist(values, schema=self._schema_of()).serialize())
+            rows = values if convert is None else [convert(value) for value in values]
+            return bytes(arrow.RecordBatch.from_pylist(rows, schema=self._schema_of()).serialize())
         except Exception as error:
             raise UserCodeError(
                 "Records must fit the columns of their Avro schema",

@@ -1,0 +1,68 @@
+"""Data that is nested deeper than Python recurses: wherever it has to be pickled, the error says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.common import Configuration, Types
+from tidegate.common.errors import TidegateError
+from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream.state import ValueStateDescriptor
+from tidegate.testing.simulated_executor import SimulatedExecutor
+
+DEPTH = 20_000
+
+
+def nested(_: Any) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(DEPTH):
+        value = [value]
+    return value
+
+
+class Keeps(KeyedProcessFunction):
+    def open(self, runtime_context: Any) -> None:
+        self.kept = runtime_context.get_state(ValueStateDescriptor("kept", Types.PICKLED_BYTE_ARRAY()))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.kept.update(nested(value))
+        yield value
+
+
+def one(_: Any) -> int:
+    return 1
+
+
+@pytest.mark.parametrize(
+    ("program", "rule"),
+    [
+        (lambda numbers: numbers.map(nested).rebalance().map(one), "Records that travel to another subtask"),
+        (lambda numbers: numbers.map(nested), "Records that are collected must be picklable"),
+        (lambda numbers: numbers.key_by(one).process(Keeps()), "A value must fit the declared type of its state"),
+        (lambda numbers: numbers.key_by(nested).process(Keeps()), "Equal keys must have equal bytes"),
+        (
+            lambda numbers: numbers.get_execution_environment().from_collection([nested(1)]),
+            "What an operator runs must be picklable",
+        ),
+    ],
+)
+def test_data_nested_too_deeply_fails_with_a_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[[DataStream], DataStream], rule: str
+) -> None:
+    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
+    keys = {
+        "execution.target": "simulated",
+        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+        "tidegate.state.local-dir": str(tmp_path / "local"),
+        "restart-strategy.type": "none",
+        "parallelism.default": 2,
+    }
+    env = StreamExecutionEnvironment(Configuration.from_dict(keys))
+    with pytest.raises(TidegateError) as failed:
+        list(program(env.from_collection([1])).execute_and_collect())
+    text = str(failed.value)
+    assert rule in text and "cure: nest the data less deeply" in text
