@@ -83,7 +83,7 @@ class SnapshotReader:
     """
 
     def __init__(self, path: str) -> None:
-        self._located = locate(path)
+        self._located = locate(path, "The path to read")
 
     @property
     def address(self) -> str:
