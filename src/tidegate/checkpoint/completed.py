@@ -16,7 +16,7 @@ from tidegate.checkpoint.figures import sizes_of
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
-from tidegate.checkpoint.metadata import CheckpointMetadata, decode_metadata, encode_metadata, metadata_path
+from tidegate.checkpoint.metadata import SHARED, CheckpointMetadata, decode_metadata, encode_metadata, metadata_path
 from tidegate.checkpoint.pending import CompletedCheckpoint
 from tidegate.common import faults
 from tidegate.common.errors import CorruptFileError, RestoreError, StorageError
@@ -24,7 +24,7 @@ from tidegate.common.files import FileHandle, Files
 
 logger = logging.getLogger(__name__)
 
-SHARED, TASK_OWNED = "shared", "taskowned"
+TASK_OWNED = "taskowned"
 _READ_BACKS = 3
 
 

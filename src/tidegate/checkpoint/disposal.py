@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from tidegate.checkpoint.lease import acquire
+from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
 from tidegate.checkpoint.lineage import all_completed, read_lineage
 from tidegate.checkpoint.locate import Located, locate_exactly
-from tidegate.checkpoint.metadata import FILE_NAME, SAVEPOINT, metadata_path, read_metadata
-from tidegate.common.errors import RestoreError, SnapshotInUseError, TidegateError
+from tidegate.checkpoint.metadata import FILE_NAME, SAVEPOINT, SHARED, metadata_path, read_metadata
+from tidegate.common.clock import Clock, SystemClock
+from tidegate.common.errors import SnapshotInUseError, TidegateError
 from tidegate.common.files import Files
 
 logger = logging.getLogger(__name__)
@@ -32,32 +35,92 @@ def delete_snapshot(address: str) -> bool:
 
 
 def _delete_checkpoint(located: Located) -> None:
+    _delete(located, _needed_by_others(located.root, located.metadata.checkpoint_id))
+
+
+def _needed_by_others(files: Files, number: int) -> set[str]:
+    """Files that other checkpoints beside this one refer to; an error if one of them cannot be read."""
+    others = [point.checkpoint_id for point in all_completed(files) if point.checkpoint_id != number]
+    return {path for other in others for path in read_metadata(files, metadata_path(other)).paths()}
+
+
+def _delete(located: Located, needed: set[str]) -> None:
     files, own = located.root, located.metadata
-    others = [point for point in all_completed(files) if point.checkpoint_id != own.checkpoint_id]
-    needed = [read_metadata(files, metadata_path(point.checkpoint_id)).paths() for point in others]
     files.delete(metadata_path(own.checkpoint_id))  # first: what can be read can be restored
     files.delete_tree(located.directory)
-    for path in sorted(own.paths().difference(*needed)):
+    for path in sorted(own.paths() - needed):
         files.delete(path)
 
 
-def dispose(path: str, jobs: Iterable[str] = ()) -> None:
-    """Delete a savepoint for good. ``jobs``: directories on checkpoint storage of jobs that may stand on it.
+def dispose(path: str, jobs: Iterable[str] = (), *, force: bool = False, clock: Clock | None = None) -> None:
+    """Delete a savepoint, or a checkpoint that a job has left, for good. ``jobs``: directories on checkpoint storage of jobs that
+    may stand on it.
 
-    Refused, with nothing changed: what is no savepoint; one that a job has begun with and still needs, until it has a checkpoint of
-    its own; and one that a job has claimed, and will delete itself.
+    Refused, with nothing changed: a snapshot that a job has begun with and still needs, until it has a checkpoint of its own; one
+    that a job has claimed, and will delete itself; a checkpoint of a job whose driver lives, or that would be missed
+    (``_dispose_checkpoint``). Also one of which nobody can tell, since the directory of a job cannot be read: ``force`` deletes
+    that, and the latest checkpoint of a job that could continue.
     """
-    located = locate_exactly(path)
-    if located.metadata.kind != SAVEPOINT:
-        raise RestoreError(
-            "Only savepoints are disposed of: checkpoints are their job's own.",
-            where=located.address,
-            found=f"checkpoint {located.metadata.checkpoint_id} of job {located.metadata.job_id}",
-            cure="let the job delete it, or delete the directory of a job that will never go on",
-        )
+    located = locate_exactly(path, "The path to dispose of")
     for directory in jobs:
-        _refuse_if_needed(located.address, directory)
-    _delete_savepoint(located.address)
+        _refuse_if_needed(located.address, directory, force)
+    if located.metadata.kind == SAVEPOINT:
+        _delete_savepoint(located.address)
+    else:
+        _dispose_checkpoint(located, clock or SystemClock(), force)
+
+
+def _dispose_checkpoint(located: Located, clock: Clock, force: bool) -> None:
+    """As the driver's step 9, with the lease of the job: write down what counts from now on, look at the lease, delete. The latest
+    goes last: without it the job would continue from an older one, and write output again that is committed."""
+    files, number = located.root, located.metadata.checkpoint_id
+    lease = acquire(files, clock, job_id=located.metadata.job_id)
+    try:
+        lineage = read_lineage(files, below=lease.token)
+        others = [point for point in lineage.retained if point.checkpoint_id != number]
+        is_latest = lineage.latest == RestorePoint(number, located.metadata.token)
+        if is_latest and others:
+            older = ", ".join(f"chk-{point.checkpoint_id}" for point in others)
+            found = f"it is the latest one, and the job would go back to {older}"
+            raise _refused(located, found, "dispose of the older ones first")
+        if is_latest and lineage.status not in _OVER and not force:
+            raise _refused(
+                located,
+                f"the job was not cancelled (it is {lineage.status.value}), and would begin anew without it",
+                "start the job and cancel it, or use --force",
+            )
+        needed = _needed_by_others(files, number)
+        protected = [point for point in lineage.protected if point.checkpoint_id != number]
+        lease.record_restored(
+            lineage.latest,
+            lineage.retained,
+            protected,
+            origin=lineage.origin,
+            committed=lineage.committed,
+            writing=lineage.writing,
+            savepoint=lineage.savepoint,
+            begun=lineage.begun,
+            claimed=lineage.claimed,
+        )
+        if not is_latest:
+            lease.record_retained(others)
+        lease.record_end(lineage.status, discarded=lineage.retained if is_latest else None)
+        shared = files.list(SHARED)  # before the check: if that passes, no newer attempt had a file in this list
+        lease.check()
+        _delete(located, needed)
+        for path in sorted(set(shared) - needed):  # of rounds that no checkpoint has kept
+            files.delete(path)
+    finally:
+        lease.release()
+
+
+_OVER = (AttemptStatus.CANCELLED, AttemptStatus.FINISHED)
+
+
+def _refused(located: Located, found: str, cure: str) -> SnapshotInUseError:
+    return SnapshotInUseError(
+        "A checkpoint is disposed of when its job cannot miss it.", where=located.address, found=found, cure=cure
+    )
 
 
 def _delete_savepoint(address: str) -> None:
@@ -66,12 +129,19 @@ def _delete_savepoint(address: str) -> None:
     Files(address).delete_tree("")
 
 
-def _refuse_if_needed(address: str, directory: str) -> None:
+def _refuse_if_needed(address: str, directory: str, force: bool) -> None:
     try:
         lineage = read_lineage(Files(directory))
     except TidegateError as error:
-        logger.warning("whether the job in %s needs %s cannot be told: %s", directory, address, error)
-        return
+        if force:
+            logger.warning("whether the job in %s needs %s cannot be told: %s", directory, address, error)
+            return
+        raise SnapshotInUseError(
+            "A snapshot is disposed of when no job needs it.",
+            where=address,
+            found=f"the directory of a job that may need it cannot be read: {directory}: {error}",
+            cure="bring the storage back and try again; or use --force if you know that no job needs it",
+        ) from error
     stands_on_it = lineage.latest is not None and lineage.latest.directory == address
     if stands_on_it or lineage.claimed == address:
         raise SnapshotInUseError(

@@ -21,6 +21,7 @@ from tidegate.common.hashing import is_strong
 from tidegate.common.options import ACCEPT_UNSIGNED, SIGNING_KEY_FILE
 from tidegate.common.signing import SigningKey
 
+RESTORED = "The path to restore from"
 _CURE = "give a savepoint, a chk-<n> directory, or the _metadata file of either"
 
 
@@ -86,20 +87,21 @@ class Located:
             )
 
 
-def locate(path: str) -> Located:
+def locate(path: str, what: str = RESTORED) -> Located:
     """Find and read the snapshot a user's path means, to look at it: of a job's directory the latest completed checkpoint.
     ``RestoreError`` or ``CorruptFileError`` if that cannot be."""
     here = _directory(path)
     latest = _latest_of_job(here) if here.exists(DIRECTORY) and not here.exists(FILE_NAME) else None
-    return latest or locate_exactly(path)
+    return latest or locate_exactly(path, what)
 
 
-def locate_exactly(path: str) -> Located:
-    """As ``locate``, to start from it or to delete it: which of a job's checkpoints is meant has to be said."""
+def locate_exactly(path: str, what: str = RESTORED) -> Located:
+    """As ``locate``, to start from it or to delete it: which of a job's checkpoints is meant has to be said. ``what``: for
+    messages, what the path is to the user."""
     here = _directory(path)
     if here.exists(FILE_NAME):
         return _read_directory(here)
-    raise _not_found(here, path)
+    raise _not_found(here, path, what)
 
 
 def _directory(path: str) -> Files:
@@ -146,7 +148,7 @@ def _latest_of_job(here: Files) -> Located | None:
     return None if latest is None else locate_own(here, latest)
 
 
-def _not_found(here: Files, path: str) -> RestoreError:
+def _not_found(here: Files, path: str, what: str) -> RestoreError:
     names = here.list_names()
     jobs = [name for name in names if here.exists(f"{name}/{DIRECTORY}")]
     checkpoints = [name for name in names if re.fullmatch(r"chk-\d+", name)]
@@ -155,7 +157,7 @@ def _not_found(here: Files, path: str) -> RestoreError:
         found = "no such file or directory"
     elif DIRECTORY in names or checkpoints:
         found = f"the directory of a job, with {_few(checkpoints) or 'no checkpoint'}"
-        cure = _which_of(here, checkpoints)
+        cure = _which_of(here, checkpoints, what)
     elif jobs:
         found = f"a directory of jobs: {_few(jobs)}"
     elif re.fullmatch(r"chk-\d+", here.root.rpartition("/")[2]):
@@ -164,12 +166,10 @@ def _not_found(here: Files, path: str) -> RestoreError:
         found = "a savepoint that was not completed, or that was not copied whole: it has no _metadata"
     else:
         found = f"no checkpoint in it: {_few(names) or 'it is empty'}"
-    return RestoreError(
-        "The path to restore from must be a checkpoint or a savepoint.", where=path, found=found, cure=cure
-    )
+    return RestoreError(f"{what} must be a checkpoint or a savepoint.", where=path, found=found, cure=cure)
 
 
-def _which_of(here: Files, checkpoints: list[str]) -> str:
+def _which_of(here: Files, checkpoints: list[str], what: str) -> str:
     """A job goes on by itself; whoever gives a path has to say which."""
     try:
         latest = _latest_of_job(here)
@@ -177,9 +177,9 @@ def _which_of(here: Files, checkpoints: list[str]) -> str:
         latest = None
     if latest is not None:
         return f"give one of its checkpoints; its latest completed one is {latest.address}"
-    return (
-        "give one of them" if checkpoints else "start without execution.state-recovery.path, or give another snapshot"
-    )
+    if checkpoints:
+        return "give one of them"
+    return "start without execution.state-recovery.path, or give another snapshot" if what == RESTORED else _CURE
 
 
 def _few(names: list[str]) -> str:

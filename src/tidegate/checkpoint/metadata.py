@@ -22,6 +22,8 @@ from tidegate.state.snapshot import OperatorSnapshot, merged_schemas
 MAGIC = "tidegate-metadata"
 VERSION, WITH_RECORDS, SIGNED = 2, 3, 4
 FILE_NAME = "_metadata"
+SHARED = "shared"
+"""The directory of state files, beside those of the checkpoints."""
 
 CHECKPOINT, SAVEPOINT = "checkpoint", "savepoint"
 

@@ -85,7 +85,7 @@ class SnapshotReader:
     """
 
     def __init__(self, path: str, *, signing_key_file: str | None = None) -> None:
-        self._located = locate(path)
+        self._located = locate(path, "The path to read")
         if signing_key_file is not None:
             self._located.check_signature(SigningKey.load(signing_key_file, where=path))
             self._located.verify_files()

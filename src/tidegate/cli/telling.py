@@ -37,18 +37,25 @@ def savepoint(
         str | None, typer.Argument(metavar="[DIR]", help="Where to make it; the configured directory if not given.")
     ] = None,
     dispose: Annotated[
-        str | None, typer.Option("-d", "--dispose", metavar="PATH", help="Delete this savepoint; no job is needed.")
+        str | None,
+        typer.Option(
+            "-d", "--dispose", metavar="PATH", help="Delete this savepoint, or this checkpoint of a job that is over."
+        ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --dispose: delete it though a job may miss it, or nobody can tell.")
+    ] = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Take a savepoint of a job, which goes on; prints its path. Or delete one: savepoint --dispose PATH."""
+    """Take a savepoint of a job, which goes on; prints its path. Or delete one, or a checkpoint that a job has left:
+    savepoint --dispose PATH."""
     if (job is None) == (dispose is None):
         raise typer.BadParameter("give a job, or --dispose with the path of a savepoint")
     if dispose is not None:
         from tidegate.checkpoint.disposal import dispose as delete
 
-        delete(dispose, _directories_in_use())
+        delete(dispose, _directories_in_use(), force=force)
         return print_json({"disposed": dispose}) if json else typer.echo(f"disposed of {dispose}")
     done = tell(str(job), "savepoint", "savepoints", SavepointRequest(target=_absolute(directory)))
     _say(done, json, done.result or "")

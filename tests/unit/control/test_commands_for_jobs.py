@@ -141,11 +141,31 @@ def test_savepoints_and_going_on_from_them(driver: Start, tmp_path: Path) -> Non
     assert gone.returncode == ExitCode.BAD_SNAPSHOT and "no such file or directory" in gone.stderr
     [kept] = Path(f"{again.directory}/checkpoints/again").glob("chk-*")
     ours = tidegate("savepoint", "--dispose", str(kept))
-    assert ours.returncode == ExitCode.BAD_SNAPSHOT and "checkpoints are their job's own" in ours.stderr
+    assert ours.returncode == ExitCode.DIRECTORY_IN_USE and "is used by one driver at a time" in ours.stderr
 
     third = tidegate("cancel", "-s", f"{tmp_path}/sp", "again").stdout.strip()
     assert again.process.wait() == ExitCode.CANCELLED
     assert sorted(str(path) for path in (tmp_path / "sp").iterdir()) == sorted([first, third])
+
+
+def test_retained_checkpoints_of_a_cancelled_job_are_disposed_of(driver: Start) -> None:
+    retain = {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION"}
+    one = driver("left", **retain, **{"execution.checkpointing.num-retained": "2"}).running()
+    assert tidegate("checkpoint", "left").returncode == tidegate("checkpoint", "left").returncode == 0
+    live = tidegate("savepoint", "--dispose", f"{one.directory}/checkpoints/left/chk-1")
+    assert live.returncode == ExitCode.DIRECTORY_IN_USE
+    assert tidegate("cancel", "left").returncode == 0
+    one.process.wait()
+    directory = Path(f"{one.directory}/checkpoints/left")
+    kept = [checkpoint["kept"] for checkpoint in parsed("checkpoints", "left")["checkpoints"] if checkpoint["kept"]]
+    assert len(kept) == 2 and list(directory.glob("shared/*"))
+    latest = tidegate("savepoint", "--dispose", kept[1])
+    assert latest.returncode == ExitCode.SNAPSHOT_IN_USE and "dispose of the older ones first" in latest.stderr
+    assert tidegate("savepoint", "--dispose", kept[0]).stdout == f"disposed of {kept[0]}\n"
+    assert tidegate("state", kept[1]).returncode == 0  # its files are there
+    assert parsed("savepoint", "--dispose", kept[1]) == {"disposed": kept[1]}
+    assert list(directory.glob("shared/*")) == list(directory.glob("chk-*")) == []
+    assert [checkpoint["kept"] for checkpoint in parsed("checkpoints", "left")["checkpoints"]] == [None, None]
 
 
 def test_a_source_that_cannot_stop_and_two_commands_at_once(driver: Start, tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from small_jobs import SmallJob
 from test_begin_anew import run, savepoint_of, start_from
 
 from tidegate.checkpoint.disposal import dispose
+from tidegate.checkpoint.locate import locate_exactly
 from tidegate.common import faults
 from tidegate.common.clock import ManualClock
-from tidegate.common.errors import LeaseError, RestoreError
+from tidegate.common.errors import LeaseError, RestoreError, SnapshotInUseError
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.lives import SimulatedCrash
@@ -151,8 +152,81 @@ def test_one_that_a_job_stands_on_is_not(tmp_path: Path) -> None:
     assert sorted(job.committed()) == list(range(40))
 
 
-def test_a_checkpoint_is_its_jobs_own(tmp_path: Path) -> None:
-    path = retained(SmallJob(tmp_path, *range(40)))
-    with pytest.raises(RestoreError, match="Only savepoints are disposed of"):
+def test_a_path_that_is_none_is_said_to_be_that_to_dispose_of(tmp_path: Path) -> None:
+    with pytest.raises(RestoreError) as caught:
+        dispose(str(tmp_path))
+    assert caught.value.rule == "The path to dispose of must be a checkpoint or a savepoint."
+    assert "restore" not in str(caught.value)
+
+
+def test_one_that_nobody_can_tell_of_is_not_disposed_of_without_force(tmp_path: Path) -> None:
+    job = SmallJob(tmp_path, *range(40))
+    path = Path(savepoint_of(job, tmp_path / "sp"))
+    directory = tmp_path / "checkpoints" / "other"
+    assert run(job, 3, "suspend", **OTHER, **start_from(path)) is JobStatus.SUSPENDED
+    for record in (directory / "lease").glob("*.live.json"):
+        record.write_bytes(b"damaged")
+    before = contents(path)
+    with pytest.raises(SnapshotInUseError) as caught:
+        dispose(str(path), [str(directory)])
+    assert caught.value.rule == "A snapshot is disposed of when no job needs it."
+    assert str(caught.value.found).startswith(f"the directory of a job that may need it cannot be read: {directory}: ")
+    assert "--force" in str(caught.value.cure)
+    assert contents(path) == before
+    dispose(str(path), [str(directory)], force=True)
+    assert not path.exists()
+
+
+def test_a_checkpoint_that_a_cancelled_job_has_left_is_disposed_of_with_its_files(tmp_path: Path) -> None:
+    job = SmallJob(tmp_path, *range(40))
+    path = retained(job)
+    dispose(str(path), [str(path.parent)])
+    assert not path.exists()
+    assert list(path.parent.glob("shared/*")) == []
+    # As after a cancellation that keeps nothing: its output is there, so it does not begin anew by itself.
+    with pytest.raises(RestoreError, match="cancelled"):
+        run(job, **RETAIN)
+
+
+def test_of_several_the_latest_goes_last_and_files_go_with_the_last_that_needs_them(tmp_path: Path) -> None:
+    job = SmallJob(tmp_path, *range(40))
+    assert run(job, 5, **RETAIN, **{"execution.checkpointing.num-retained": 2}) is JobStatus.CANCELED
+    older, latest = sorted((tmp_path / "checkpoints" / "first").glob("chk-*"))
+    with pytest.raises(SnapshotInUseError) as caught:
+        dispose(str(latest), force=True)
+    assert caught.value.found == f"it is the latest one, and the job would go back to {older.name}"
+    dispose(str(older))
+    assert not older.exists()
+    locate_exactly(str(latest)).verify_files()
+    assert run(job, **RETAIN) is JobStatus.FINISHED  # it continues from the latest
+    assert sorted(job.committed()) == list(range(40))
+
+
+def test_the_latest_of_a_job_that_can_continue_is_not_disposed_of_without_force(tmp_path: Path) -> None:
+    job = SmallJob(tmp_path, *range(40))
+    assert run(job, 4, "suspend", **RETAIN) is JobStatus.SUSPENDED
+    [path] = (tmp_path / "checkpoints" / "first").glob("chk-*")
+    with pytest.raises(SnapshotInUseError) as caught:
         dispose(str(path))
-    assert path.exists()
+    assert caught.value.found == "the job was not cancelled (it is suspended), and would begin anew without it"
+    assert caught.value.cure == "start the job and cancel it, or use --force"
+    locate_exactly(str(path)).verify_files()
+    dispose(str(path), force=True)
+    assert not path.exists()
+
+
+def test_a_checkpoint_of_a_live_job_is_not_disposed_of(tmp_path: Path) -> None:
+    job, refused = SmallJob(tmp_path, *range(40)), []
+
+    def try_it(name: str, where: dict[str, Any]) -> None:
+        if name == "C6.all-committed" and not refused:
+            faults.install(None)
+            [path] = (tmp_path / "checkpoints" / "first").glob("chk-*")
+            with pytest.raises(LeaseError) as caught:
+                dispose(str(path), force=True)
+            refused.append(caught.value)
+
+    faults.install(try_it)
+    assert run(job, **RETAIN) is JobStatus.FINISHED
+    assert "is used by one driver at a time" in str(refused[0])
+    assert sorted(job.committed()) == list(range(40))
