@@ -293,3 +293,10 @@ def test_a_row_of_too_few_fields_is_named_with_its_line(env: StreamExecutionEnvi
     env.from_collection([1]).map(lambda n: Row(n), Types.ROW([Types.LONG(), Types.LONG()])).name("rows").print()
     with pytest.raises(JobFailedError, match=r"operator 'rows', added at .*test_bad_programs\.py:\d+"):
         env.execute()
+
+
+def test_error_in_a_keyed_function_names_record_and_key(env: StreamExecutionEnvironment) -> None:
+    pairs = env.from_collection([("k1", 2), ("k2", 0)], Types.TUPLE([Types.STRING(), Types.LONG()]))
+    pairs.key_by(lambda pair: pair[0], Types.STRING()).map(lambda pair: 10 // pair[1]).add_sink(lambda value: None)
+    with pytest.raises(JobFailedError, match=r"ZeroDivisionError: .*; record \('k2', 0\); key 'k2'"):
+        env.execute()
