@@ -81,9 +81,10 @@ class FileEnumerator(SplitEnumerator):
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Subtasks with files in their queue. Of a watched directory every subtask: a new file may go to any of them."""
-        watches = self._discovery_ms is not None
-        return frozenset(subtask for subtask, queue in enumerate(self._queues) if watches or queue)
+        """Subtasks with files in their queue. Of a watched directory those that have had a file, and before the first file the
+        one that gets it: the next file may go to any of them."""
+        watched = 0 if self._discovery_ms is None else max(1, self._next_number)
+        return frozenset(subtask for subtask, queue in enumerate(self._queues) if queue or subtask < watched)
 
     def _take(self, subtask: int, budget: int) -> Iterator[SplitInterval]:
         queue = self._queues[subtask]

@@ -53,11 +53,13 @@ class FileSource(Source):
     """Records of files and directories (read recursively; names starting with ``.`` or ``_`` below them are
     ignored).
 
-    A file must be complete when it is discovered and stay as it is: write it elsewhere and move it in. The unit is
-    the byte. A file is one split: one subtask reads it from its beginning to its end, over as many rounds as it takes, so its
-    records stay in order. Only ``with_split_size`` lets several subtasks read one file. Watching directories, the source
-    remembers every file it has seen in the checkpoint, which therefore grows by a path per file. What cannot be cut
-    (compressed text, charsets with wide line ends) is read in one round.
+    A file must be complete when it is discovered and stay as it is: write it elsewhere and move it in. The unit is the byte.
+
+    A file is one split: one subtask reads it from its beginning to its end, over as many rounds as it takes, so its records stay
+    in order. Only ``with_split_size`` lets several subtasks read one file. What cannot be cut (compressed text, charsets with
+    wide line ends) is read in one round.
+
+    Watching directories, the source remembers every file it has seen in the checkpoint, which therefore grows by a path per file.
     """
 
     initial_limit = 4 << 20

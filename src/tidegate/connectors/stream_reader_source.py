@@ -77,6 +77,11 @@ class _OffsetEnumerator(SplitEnumerator):
             return self._reader.latestOffset(self._offset, self._reader.getDefaultReadLimit())
         return self._reader.latestOffset()
 
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Before the first partition comes: the subtask that gets it."""
+        return frozenset({0})
+
     def snapshot(self) -> Any:
         return {"offset": self._offset}
 

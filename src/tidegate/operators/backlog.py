@@ -187,11 +187,12 @@ class ChannelBacklog(_Backlog):
 
     @property
     def watermark(self) -> int:
-        """How far event time has come in front of what waits: that of the log that is furthest behind."""
+        """How far event time has come in front of what waits: that of the log that is furthest behind. Logs of later turns count:
+        a log of another former subtask may reach beyond their begin."""
         reader = self.next()
         if reader is None:
             return self.end
-        return min(other.watermark for other in self.readers if other.log.turn == reader.log.turn)
+        return min(other.watermark for other in self.readers if other.waits or other.log.turn == reader.log.turn)
 
     def begin(self, channel: str, payload: Payload, before: int, watermark: int, taken: int) -> None:
         """Of a chunk only so many records were processed, or none, and nothing waits yet. ``before``: event time in front of it."""

@@ -84,8 +84,8 @@ class SplitEnumerator(ABC):
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Subtasks that get another split when the one they read has ended. Between two splits such a subtask keeps its watermark
-        and is not idle: otherwise others could move event time past the records it reads next."""
+        """Subtasks that get another split when the one they read has ended, or have had none. Between two splits, and before the
+        first one, such a subtask is not idle: otherwise others could move event time past the records it reads next."""
         return frozenset()
 
     def checkpoint_complete(self, position: Any) -> None:

@@ -132,7 +132,7 @@ def _is_time(value: Any) -> bool:
 
 
 _BETWEEN = ""
-"""Instead of a split: the generator of the one that has ended last, until the next one begins."""
+"""Instead of a split: the generator of the one that has ended last, or a new one, until the next split begins."""
 
 
 class SplitWatermarks:
@@ -154,6 +154,11 @@ class SplitWatermarks:
         if split not in self.splits:
             self.splits.pop(_BETWEEN, None)
             self.splits[split] = self.strategy.restored((), now_ms)
+
+    def await_first(self, now_ms: int) -> None:
+        """The subtask has had no split yet."""
+        if self._awaited and not self.splits:
+            self.splits[_BETWEEN] = self.strategy.restored((), now_ms)
 
     def pieces(
         self, split: str, values: Values, timestamps: Times | None, now_ms: int

@@ -9,7 +9,6 @@ subtask has more than one log in a turn only after a rescale, or if it is a sour
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -118,23 +117,29 @@ def redistribute(
     if len(parts) == parallelism:
         return [InFlightPart(logs) if logs else None for logs in held]
     dealt: list[list[InFlightLog]] = [[] for _ in range(parallelism)]
+    givers: list[set[int]] = [set() for _ in range(parallelism)]
     for subtask, logs in enumerate(held):
         for log in logs:
             if log.groups is None:
                 dealt[subtask % parallelism].append(log)
+                givers[subtask % parallelism].add(subtask)
                 continue
             for n in range(parallelism):
                 common = log.groups.intersect(range_for(n, parallelism, max_parallelism))
                 if common is not None:
                     clipped = log.clipped or common != log.groups
                     dealt[n].append(msgspec.structs.replace(log, groups=common, clipped=clipped))
-    return [InFlightPart(tuple(sorted(_mixed(logs), key=_turn))) if logs else None for logs in dealt]
+                    givers[n].add(subtask)
+    return [
+        InFlightPart(tuple(sorted(_mixed(logs) if len(from_) > 1 else logs, key=_turn))) if logs else None
+        for logs, from_ in zip(dealt, givers, strict=True)
+    ]
 
 
 def _mixed(logs: list[InFlightLog]) -> Iterable[InFlightLog]:
-    """Splits of a source have no order among each other anyway."""
-    turns = Counter(log.turn for log in logs if log.split is None)
-    return (msgspec.structs.replace(log, mixed=True) if turns[log.turn] > 1 else log for log in logs)
+    """All turns: those of different subtasks have nothing to do with each other. Splits of a source have no order among each
+    other anyway."""
+    return (log if log.split is not None else msgspec.structs.replace(log, mixed=True) for log in logs)
 
 
 def _turn(log: InFlightLog) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -161,6 +162,17 @@ def test_keys_go_to_the_subtask_that_owns_them(before: int, after: int, files: F
 
 def form_of_int(key: int) -> Any:
     return form_of(PLAIN.pack([key])[1:])
+
+
+def test_event_time_waits_for_a_later_turn_of_one_subtask_behind_the_first_turn_of_another(files: Files) -> None:
+    """Turns count within a former subtask: the only log of another one may reach far beyond their begin."""
+    [second] = kept(files, chunk(1), name="second").logs
+    two = InFlightPart((msgspec.structs.replace(second, turn=1, watermark=5, end=30),))  # its first turn is through
+    [together] = redistribute([two, kept(files, *(chunk(n) for n in range(10, 14)), name="other")], 1, MOST, "")
+    assert together is not None
+    assert [log.mixed for log in together.logs] == [True] * 2
+    found = {value: mark for mark, value in drained(together, files)}
+    assert found[13] == 5, "not 20, which its own log has come to"
 
 
 def test_logs_of_several_subtasks_in_one_are_mixed_until_they_are_through(files: Files) -> None:

@@ -142,6 +142,9 @@ def test_a_subtask_between_two_splits_is_idle_only_if_no_other_split_comes(await
         assert again.next_look_ms(149) == 150
         assert again.status(96, 150) == Status(96, True)
         assert SplitWatermarks(Strategy(Bounded()), marks.splits).status(96, 60) == Status(96, True), "no more come"
+    first = SplitWatermarks(Strategy(Bounded()), {}, awaited=awaited)
+    first.await_first(60)
+    assert first.status(MIN_WATERMARK, 60) == Status(MIN_WATERMARK, not awaited)
     marks.start("b", 200)
     assert list(marks.splits) == ["b"]
     assert marks.status(96, 200) == Status(96, False)

@@ -110,7 +110,7 @@ IN_ORDER = [range(300), range(300, 340), range(340, 700), range(700, 710), range
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
-@pytest.mark.parametrize("limit", [1, 50, 4096, 5000, 1 << 20])
+@pytest.mark.parametrize("limit", [50, 5000, 1 << 20])
 @pytest.mark.parametrize("place", ["source", "behind"])
 def test_windows_over_files_in_time_order_take_every_record(
     tmp_path: Path, parallelism: int, limit: int, place: str
@@ -144,7 +144,7 @@ def test_files_that_are_cut_lose_records_as_their_page_says(tmp_path: Path) -> N
     assert counted(stream)["late"] > 100
 
 
-@pytest.mark.parametrize("limit", [1, 50, 5000])
+@pytest.mark.parametrize("limit", [50, 5000])
 def test_a_second_file_with_earlier_times_is_late_as_far_as_the_first_has_come(tmp_path: Path, limit: int) -> None:
     """Flink's rule: a split has a generator of its own, and the watermark of the subtask never falls."""
     env = environment(tmp_path, 1, limit)
@@ -166,7 +166,7 @@ def with_another(env: StreamExecutionEnvironment, source: Source) -> Counter[str
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 4])
-@pytest.mark.parametrize("limit", [1, 4, 5000])
+@pytest.mark.parametrize("limit", [20, 5000])
 def test_between_two_files_a_subtask_is_not_idle(tmp_path: Path, parallelism: int, limit: int) -> None:
     """Each file fills a round. A stream that is ahead does not move event time past the next one."""
     source = files_of(write(tmp_path / "in", *(range(n, n + 20) for n in range(0, 400, 20))))
@@ -182,7 +182,7 @@ def test_between_two_sources_of_a_hybrid_source_no_subtask_is_idle(tmp_path: Pat
     assert counted(stream.map(int, Types.LONG()).union(ahead(env))) == {"in time": 800}
 
 
-@pytest.mark.parametrize("limit", [1, 2, 50])
+@pytest.mark.parametrize("limit", [2, 50])
 def test_a_limit_below_the_number_of_splits_lets_no_split_be_overtaken(tmp_path: Path, limit: int) -> None:
     env = environment(tmp_path, 4, limit)
     numbers = NumberSequenceSource(0, 199)
@@ -211,3 +211,21 @@ def test_an_assigner_behind_a_union_sees_its_streams_side_by_side(tmp_path: Path
     strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(50))
     stream = first.union(second).assign_timestamps_and_watermarks(strategy)
     assert counted(stream) == {"in time": 1200}
+
+
+def test_before_the_first_file_and_between_files_a_watching_source_holds_back_event_time(tmp_path: Path) -> None:
+    """The other stream has ended its first records long before a file comes. Files come while the job runs."""
+    (tmp_path / "in").mkdir()
+    env = environment(tmp_path, 1, 1000)
+    files = FileSource.for_record_stream_format(TEXT, str(tmp_path / "in")).monitor_continuously(Duration.of_millis(1))
+    stream = env.from_source(files.build(), MONOTONOUS.with_timestamp_assigner(time_of), "watched", Types.STRING())
+    ahead_of = ScriptedSource([At(100_000 + n, 100_000 + n) for n in range(40)], ends=False)
+    both = stream.map(int, Types.LONG()).union(env.from_source(ahead_of, MONOTONOUS, "ahead"))
+    results: Any = both.key_by(lambda value: value % 3).process(Lateness(), Types.STRING()).execute_and_collect()
+    with results as found:
+        seen = [next(found) for _ in range(40)]
+        for number, times in enumerate([range(50), range(50, 100)]):
+            (tmp_path / "aside").write_text("".join(f"{time}\n" for time in times))
+            (tmp_path / "aside").rename(tmp_path / "in" / str(number))
+            seen += [next(found) for _ in range(50)]
+    assert seen == ["in time"] * 140

@@ -150,6 +150,11 @@ class KafkaEnumerator(SplitEnumerator):
         ]
 
     @property
+    def awaited(self) -> frozenset[int]:
+        """Before the first partition is found: the subtask that gets it."""
+        return frozenset() if self._at else frozenset({0})
+
+    @property
     def behind(self) -> int:
         """Offsets, of which some may be markers of transactions."""
         return sum(max(0, end - self._at[place]) for place, end in self._known_ends.items())

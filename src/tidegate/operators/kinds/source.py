@@ -93,6 +93,8 @@ class SourceOperator(StreamOperator):
         generators = {split: self._strategy.restored(row, now) for split, *row in snapshot.values(SPLITS)}
         plan = round.plan
         self._marks = SplitWatermarks(self._strategy, generators, held=plan.source_held, awaited=plan.source_awaited)
+        if snapshot.watermark == MIN_WATERMARK:
+            self._marks.await_first(now)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
