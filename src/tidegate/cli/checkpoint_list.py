@@ -14,9 +14,10 @@ from tidegate.checkpoint.locate import locate_exactly
 from tidegate.checkpoint.metadata import FILE_NAME
 from tidegate.cli.durations import duration
 from tidegate.cli.jobs import moment
-from tidegate.cli.outcome import print_json, table
+from tidegate.cli.outcome import print_json, say, table
 from tidegate.common.errors import RestoreError, TidegateError
 from tidegate.common.files import Files
+from tidegate.common.plain_text import plain_line
 from tidegate.control.client import find
 
 
@@ -31,10 +32,10 @@ def show(job: str, *, json: bool, only: int | None = None) -> None:
         listed = [{**msgspec.to_builtins(entry), "kept": kept.get(entry.checkpoint_id)} for entry in entries]
         return print_json({"directory": files.root, "checkpoints": listed})
     if not entries:
-        return print(f"no checkpoints in {files.root}")
-    print(_table([_cells(entry, kept) for entry in entries]))
+        return say(plain_line(f"no checkpoints in {files.root}"))
+    say(_table([_cells(entry, kept) for entry in entries]))
     if only is not None:
-        print("\n" + _table([_operator_cells(figures) for figures in entries[0].operators.values()]))
+        say("\n" + _table([_operator_cells(figures) for figures in entries[0].operators.values()]))
 
 
 def _one(files: Files, entries: list[HistoryEntry], checkpoint_id: int) -> HistoryEntry:

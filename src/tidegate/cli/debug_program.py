@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import typer
-
 from tidegate.cli import explain as explaining
+from tidegate.cli.outcome import say
 from tidegate.cli.script import run_script
 from tidegate.common.errors import ProgramError
 from tidegate.common.global_configuration import set_dynamic_properties
@@ -18,7 +17,7 @@ from tidegate.runtime.replay_checkpoint import End, replay_behind
 def replay_program(script: str, path: str, directory: str, stopped: Stopped, most: int) -> None:
     found = replay_behind(_built(script), path, directory, stopped, most)
     if found.end is not End.FAILED:
-        typer.echo(f"no failure in {found.rounds} rounds with {found.records:,} records: {found.end.value}")
+        say(f"no failure in {found.rounds} rounds with {found.records:,} records: {found.end.value}")
 
 
 def _built(script: str) -> Program:

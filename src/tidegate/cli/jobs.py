@@ -11,8 +11,9 @@ import msgspec
 import typer
 
 from tidegate.cli.durations import duration
-from tidegate.cli.outcome import Json, Verbose, command, print_json, table
+from tidegate.cli.outcome import Json, Verbose, command, print_json, say, table
 from tidegate.common.errors import JobOverError, UnreachableError
+from tidegate.common.plain_text import plain_line
 from tidegate.control import registry
 from tidegate.control.client import DriverClient, find
 from tidegate.control.messages import Operation, OperationStatus
@@ -47,10 +48,10 @@ def list_jobs(
     if json:
         return print_json([_facts(record) for record in shown])
     if not shown:
-        return typer.echo("no jobs" if every else "no running jobs; tidegate list -a shows those that have ended")
+        return say("no jobs" if every else "no running jobs; tidegate list -a shows those that have ended")
     ids = _short_ids(runs)
     rows = [(ids[r.job_id], shown_state(r), moment(r.started_ms), _took(r), r.name) for r in shown]
-    typer.echo(table(("JOB", "STATE", "STARTED", "FOR", "NAME"), rows))
+    say(table(("JOB", "STATE", "STARTED", "FOR", "NAME"), rows))
 
 
 @command
@@ -69,7 +70,7 @@ def info(
     if json:
         return print_json({**_facts(record), "details": details})
     for line in _lines(record, details):
-        typer.echo(line)
+        say(plain_line(line))
 
 
 @command
@@ -143,7 +144,7 @@ def _lines(record: JobRecord, details: JobDetails | None) -> list[str]:
     if record.checkpoint_interval_ms is not None:
         lines.append(f"  checkpoints every {duration(record.checkpoint_interval_ms)} in {record.directory}")
     if record.error is not None:
-        lines.append("  error       " + record.error.replace("\n", "\n              "))
+        lines += ("  error       " + record.error.replace("\n", "\n              ")).split("\n")
     return lines + (_live_lines(details) if details is not None else [])
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import Enum
 from typing import Annotated
 
@@ -14,12 +15,12 @@ from typer.completion import completion_init, get_completion_script  # type: ign
 import tidegate
 from tidegate.cli import background, debug, dev, jobs, kafka, state, telling
 from tidegate.cli.ahead import spark_ahead
-from tidegate.cli.outcome import Json, Verbose, command, outcomes_at_the_end, print_json
+from tidegate.cli.outcome import Json, Verbose, command, outcomes_at_the_end, print_json, say
 from tidegate.cli.script import run_script
 from tidegate.cli.supervising import MOST_RESTARTS, Supervisor
 from tidegate.common.errors import ConfigurationError, ProgramError
 from tidegate.common.flink_keys import PASSED_ON
-from tidegate.common.global_configuration import set_dynamic_properties
+from tidegate.common.global_configuration import set_dynamic_properties, tell_file
 from tidegate.common.option_types import BOOL
 from tidegate.common.options import (
     PARALLELISM,
@@ -32,6 +33,7 @@ from tidegate.common.options import (
     SPELLINGS,
     TARGET,
 )
+from tidegate.common.plain_text import PlainFormatter, plain_line
 
 app = typer.Typer(
     name="tidegate",
@@ -140,8 +142,17 @@ def run(
             return background.start(options, json=json)
         sys.exit(Supervisor(options, max_restarts).run())
     set_dynamic_properties(properties)
+    _prepare_output()
     with outcomes_at_the_end() if json else nullcontext():
         run_script(script, arguments or [], pyflink=pyflink, entry=entry, beside=spark_ahead())
+
+
+def _prepare_output() -> None:
+    """Which configuration file is used; and log lines of a program that sets up no logging are printed as all else is."""
+    with suppress(ConfigurationError):  # for the program to meet
+        tell_file(lambda text: say(text, err=True))
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(PlainFormatter("%(message)s"))
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -176,7 +187,7 @@ def explain_program(
         if json:
             return print_json(explaining.facts(built.program))
         for line in explaining.explained(built.program):
-            typer.echo(line)
+            say(plain_line(line))
     else:
         raise ProgramError("explain needs a program that comes to execute()", where=script, found="it ended before")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pyspark import SparkFiles
 
 from tidegate.common.errors import DependencyError
+from tidegate.common.plain_text import PlainFormatter
 from tidegate.operators import distributed_cache
 from tidegate.spark.bundle import Unpacked, unpacked
 
@@ -97,7 +98,7 @@ def _log_to_stderr(level: str) -> None:
     root = logging.getLogger()
     if not root.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter(_LINE))
+        handler.setFormatter(PlainFormatter(_LINE))
         handler.addFilter(_Placed())
         root.addHandler(handler)
     root.setLevel(_OFF if level == "OFF" else level)
