@@ -10,9 +10,7 @@ import time
 from types import FrameType
 from typing import NoReturn
 
-import typer
-
-from tidegate.cli.outcome import as_line, print_json
+from tidegate.cli.outcome import as_line, print_json, say
 from tidegate.cli.screen import Terminal
 from tidegate.common.ids import new_token
 from tidegate.control.launch import VARIABLE, jobs_of, log_file, told_error
@@ -53,8 +51,8 @@ def start(options: list[str], *, json: bool) -> None:
         _fail(told_error(launch) or log.read_text(errors="replace")[-_TAIL:], driver.returncode, json=json)
     if json:
         return print_json({"job_id": job.job_id, "state": job.state, "pid": job.owner.pid, "log": str(log)})
-    typer.echo(f"job '{job.name}' is {job.state} in process {job.owner.pid}, its output goes to {log}", err=True)
-    typer.echo(job.job_id)
+    say(f"job '{job.name}' is {job.state} in process {job.owner.pid}, its output goes to {log}", err=True)
+    say(job.job_id)
 
 
 def _told_to_end(number: int, frame: FrameType | None) -> NoReturn:
@@ -66,7 +64,7 @@ def _fail(text: str, returncode: int, *, json: bool) -> NoReturn:
     kind, _, message = text.partition(": ")
     if json:
         text = as_line({"error": kind, "message": message.rstrip(), "exit_code": code}) + "\n"
-    typer.echo(text, err=True, nl=False)
+    say(text, err=True, nl=False)
     sys.exit(code)
 
 

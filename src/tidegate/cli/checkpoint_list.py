@@ -10,9 +10,10 @@ from tidegate.checkpoint.listing import CheckpointList, ListedCheckpoint, list_c
 from tidegate.checkpoint.metadata import FILE_NAME
 from tidegate.cli.durations import duration
 from tidegate.cli.jobs import moment
-from tidegate.cli.outcome import print_json, table
+from tidegate.cli.outcome import print_json, say, table
 from tidegate.common.errors import RestoreError
 from tidegate.common.files import Files
+from tidegate.common.plain_text import plain_line
 from tidegate.control.client import find
 
 
@@ -25,10 +26,10 @@ def show(job: str, *, json: bool, only: int | None = None) -> None:
     if json:
         return print_json(CheckpointList(directory=files.root, checkpoints=entries))
     if not entries:
-        return print(f"no checkpoints in {files.root}")
-    print(_table([_cells(entry) for entry in entries]))
+        return say(plain_line(f"no checkpoints in {files.root}"))
+    say(_table([_cells(entry) for entry in entries]))
     if only is not None:
-        print("\n" + _table([_operator_cells(figures) for figures in entries[0].operators.values()]))
+        say("\n" + _table([_operator_cells(figures) for figures in entries[0].operators.values()]))
 
 
 def _one(files: Files, entries: list[ListedCheckpoint], checkpoint_id: int) -> ListedCheckpoint:

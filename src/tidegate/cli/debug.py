@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidegate.cli.jobs import job_ids
-from tidegate.cli.outcome import Json, Verbose, command, print_json
+from tidegate.cli.outcome import Json, Verbose, command, print_json, say
 from tidegate.common.errors import SnapshotError
 from tidegate.common.user_code import is_the_users
 
@@ -56,9 +56,7 @@ def debug(
         failed = FailedRound.read(Files(directory_of(job)))
         if not json:
             plan = failed.plan.context
-            typer.echo(
-                f"job '{failed.job_name}' ({failed.job_id}), round {plan.round}, failed with:\n{failed.message}\n"
-            )
+            say(f"job '{failed.job_name}' ({failed.job_id}), round {plan.round}, failed with:\n{failed.message}\n")
         if not replay(failed, directory, show):
             raise SnapshotError(
                 "A round fails again if nothing but its records and state decides.",
@@ -89,7 +87,7 @@ def facts(failure: Failure) -> list[tuple[str, str]]:
 
 def _tell(failure: Failure) -> None:
     for name, text in facts(failure):
-        typer.echo(f"{name}: {text}")
+        say(f"{name}: {text}")
 
 
 def _as_json(failure: Failure) -> None:
@@ -110,7 +108,7 @@ def _as_json(failure: Failure) -> None:
 
 def _stop(failure: Failure) -> None:
     _tell(failure)
-    typer.echo("variables: record, key, state, operator, error; q ends\n")
+    say("variables: record, key, state, operator, error; q ends\n")
     debugger = Debugger(failure)
     debugger.reset()
     debugger.interaction(None, failure.error.__traceback__)

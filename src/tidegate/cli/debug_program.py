@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import typer
-
 from tidegate.cli.explain import built
+from tidegate.cli.outcome import say
 from tidegate.common.counts import count
 from tidegate.runtime.replay import Stopped
 from tidegate.runtime.replay_checkpoint import End, replay_behind
@@ -13,6 +12,4 @@ from tidegate.runtime.replay_checkpoint import End, replay_behind
 def replay_program(script: str, path: str, directory: str, stopped: Stopped, most: int) -> None:
     found = replay_behind(built(script, [], {}, asks="debug"), path, directory, stopped, most)
     if found.end is not End.FAILED:
-        typer.echo(
-            f"no failure in {count(found.rounds, 'round')} with {count(found.records, 'record')}: {found.end.value}"
-        )
+        say(f"no failure in {count(found.rounds, 'round')} with {count(found.records, 'record')}: {found.end.value}")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tidegate.cli.outcome import say
 from tidegate.common.errors import TidegateError
 from tidegate.connectors.kafka.dev_broker import DEFAULT_PORT, DevBroker, home
 
@@ -26,14 +27,14 @@ def start(port: Port = DEFAULT_PORT) -> None:
     """Start it; its jars are fetched the first time. Topics are kept over a stop."""
     broker = _broker(port)
     if broker.pid is not None:
-        typer.echo(f"Kafka runs on {broker.bootstrap_servers} (process {broker.pid})")
+        say(f"Kafka runs on {broker.bootstrap_servers} (process {broker.pid})")
         return
     try:
-        broker.start(lambda step: typer.echo(f"  {step}", err=True))
+        broker.start(lambda step: say(f"  {step}", err=True))
     except TidegateError as error:
-        typer.echo(str(error), err=True)
+        say(str(error), err=True)
         raise typer.Exit(1) from None
-    typer.echo(f"Kafka runs on {broker.bootstrap_servers} (process {broker.pid})")
+    say(f"Kafka runs on {broker.bootstrap_servers} (process {broker.pid})")
 
 
 @kafka.command()
@@ -44,10 +45,10 @@ def stop(
     """Stop it, in order."""
     broker = _broker(port)
     if broker.pid is None:
-        typer.echo(f"no Kafka of ours runs on {broker.bootstrap_servers}")
+        say(f"no Kafka of ours runs on {broker.bootstrap_servers}")
     else:
         broker.stop()
-        typer.echo("stopped")
+        say("stopped")
     if delete:
         broker.delete()
 
@@ -57,8 +58,6 @@ def status(port: Port = DEFAULT_PORT) -> None:
     """Whether it runs; exit code 3 if it does not."""
     broker = _broker(port)
     if broker.pid is None:
-        typer.echo(f"no Kafka of ours runs on {broker.bootstrap_servers}")
+        say(f"no Kafka of ours runs on {broker.bootstrap_servers}")
         raise typer.Exit(NOT_RUNNING)
-    typer.echo(
-        f"Kafka runs on {broker.bootstrap_servers} (process {broker.pid}), its log: {broker.directory}/server.log"
-    )
+    say(f"Kafka runs on {broker.bootstrap_servers} (process {broker.pid}), its log: {broker.directory}/server.log")

@@ -11,9 +11,10 @@ import msgspec
 import typer
 
 from tidegate.cli.durations import duration
-from tidegate.cli.outcome import Json, Verbose, command, print_json, table
+from tidegate.cli.outcome import Json, Verbose, command, print_json, say, table
 from tidegate.common.counts import count
 from tidegate.common.errors import JobOverError, UnreachableError
+from tidegate.common.plain_text import plain_line
 from tidegate.control import registry
 from tidegate.control.client import DriverClient, find
 from tidegate.control.launch import log_of
@@ -49,10 +50,10 @@ def list_jobs(
     if json:
         return print_json([facts_of(record) for record in shown])
     if not shown:
-        return typer.echo("no jobs" if every else "no running jobs; tidegate list -a shows those that have ended")
+        return say("no jobs" if every else "no running jobs; tidegate list -a shows those that have ended")
     ids = _short_ids(runs)
     rows = [(ids[r.job_id], shown_state(r), moment(r.started_ms), _took(r), r.name) for r in shown]
-    typer.echo(table(("JOB", "STATE", "STARTED", "FOR", "NAME"), rows))
+    say(table(("JOB", "STATE", "STARTED", "FOR", "NAME"), rows))
 
 
 @command
@@ -71,7 +72,7 @@ def info(
     if json:
         return print_json({**facts_of(record), "details": details})
     for line in _lines(record, details):
-        typer.echo(line)
+        say(plain_line(line))
 
 
 @command
@@ -149,7 +150,7 @@ def _lines(record: JobRecord, details: JobDetails | None) -> list[str]:
     if (log := log_of(record)) is not None:
         lines.append(f"  log         {log}")
     if record.error is not None:
-        lines.append("  error       " + record.error.replace("\n", "\n              "))
+        lines += ("  error       " + record.error.replace("\n", "\n              ")).split("\n")
     return lines + (_live_lines(details) if details is not None else [])
 
 

@@ -9,7 +9,7 @@ import typer
 
 from tidegate.checkpoint.lease import Lease
 from tidegate.cli.jobs import job_ids
-from tidegate.cli.outcome import Json, Verbose, command, print_json, table
+from tidegate.cli.outcome import Json, Verbose, command, print_json, say, table
 from tidegate.common.clock import SystemClock
 from tidegate.common.errors import ConfigurationError
 
@@ -72,7 +72,7 @@ def transactions(
     if json:
         print_json([each.plain() for each in seen])
     else:
-        typer.echo(table(_HEAD, list(map(_row, seen))) if seen else "nothing is open, and no checkpoint holds anything")
+        say(table(_HEAD, list(map(_row, seen))) if seen else "nothing is open, and no checkpoint holds anything")
 
 
 def _below(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from enum import Enum
 from typing import Annotated
 
@@ -15,13 +16,13 @@ import tidegate
 from tidegate.cli import background, debug, dev, jobs, kafka, state, telling, watching
 from tidegate.cli.ahead import spark_ahead
 from tidegate.cli.flink_options import instead_of
-from tidegate.cli.outcome import ExitCode, Json, Verbose, command, outcomes_at_the_end, print_json
+from tidegate.cli.outcome import ExitCode, Json, Verbose, command, outcomes_at_the_end, print_json, say
 from tidegate.cli.pipes import ends_quietly
 from tidegate.cli.script import run_script
 from tidegate.cli.supervising import MOST_RESTARTS, Supervisor
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.flink_keys import PASSED_ON
-from tidegate.common.global_configuration import set_dynamic_properties
+from tidegate.common.global_configuration import set_dynamic_properties, tell_file
 from tidegate.common.option_types import BOOL
 from tidegate.common.options import (
     ALLOW_PICKLE,
@@ -34,6 +35,7 @@ from tidegate.common.options import (
     RESTORE_PREVIOUS,
     SPELLINGS,
 )
+from tidegate.common.plain_text import PlainFormatter, plain_line
 from tidegate.common.signals import heed_sigterm
 
 app = typer.Typer(
@@ -149,8 +151,17 @@ def run(
             return background.start(options, json=json)
         sys.exit(Supervisor(options, max_restarts).run())
     set_dynamic_properties(properties)
+    _prepare_output()
     with outcomes_at_the_end() if json else nullcontext():
         run_script(script, arguments or [], pyflink=pyflink, entry=entry, beside=spark_ahead())
+
+
+def _prepare_output() -> None:
+    """Which configuration file is used; and log lines of a program that sets up no logging are printed as all else is."""
+    with suppress(ConfigurationError):  # for the program to meet
+        tell_file(lambda text: say(text, err=True))
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(PlainFormatter("%(message)s"))
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -180,7 +191,7 @@ def explain_program(
     if json:
         return print_json(facts(program))
     for line in explained(program):
-        typer.echo(line)
+        say(plain_line(line))
 
 
 app.command("list")(jobs.list_jobs)
@@ -238,7 +249,7 @@ def main() -> None:
     if _COMPLETE in os.environ:
         completion_init()
     elif (answer := instead_of(sys.argv[1:])) is not None:
-        typer.echo(answer, err=True)
+        say(answer, err=True)
         sys.exit(ExitCode.USAGE)
     with ends_quietly():
         app(prog_name="tidegate")

@@ -16,6 +16,7 @@ import typer
 from tidegate.cli.pipes import ends_quietly
 from tidegate.common import errors
 from tidegate.common.errors import TidegateError
+from tidegate.common.plain_text import plain, plain_line
 from tidegate.common.portable_errors import RemoteTraceback, trace
 from tidegate.control.launch import tell_launcher
 
@@ -86,7 +87,7 @@ def command(act: Callable[..., Any]) -> Callable[..., Any]:
         except (typer.Exit, typer.BadParameter):
             raise
         except KeyboardInterrupt as interrupted:
-            typer.echo(str(interrupted) or "interrupted", err=True)
+            say(str(interrupted) or "interrupted", err=True)
             sys.exit(ExitCode.INTERRUPTED)
         except Exception as error:
             fail(error, verbose=options.get("verbose", False), json=options.get("json", False))
@@ -100,11 +101,11 @@ def fail(error: Exception, *, verbose: bool, json: bool = False) -> NoReturn:
     code = exit_code(error)
     tell_launcher(readable(error))
     if verbose:
-        traceback.print_exception(error)
+        say("".join(traceback.format_exception(error)), err=True, nl=False)
     elif json:
-        typer.echo(as_line({"error": type(error).__name__, "message": str(error), "exit_code": int(code)}), err=True)
+        say(as_line({"error": type(error).__name__, "message": str(error), "exit_code": int(code)}), err=True)
     else:
-        typer.echo(readable(error), err=True, nl=False)
+        say(readable(error), err=True, nl=False)
     sys.exit(code)
 
 
@@ -120,7 +121,7 @@ def _causes(error: BaseException) -> list[str]:
     while cause is not None and not isinstance(cause, RemoteTraceback):
         text = str(cause)
         if text not in told or not isinstance(cause, TidegateError):
-            lines.append(f"caused by {type(cause).__name__}" + (f": {text}" if text else ""))
+            lines.append(f"caused by {type(cause).__name__}" + (f": {text}" if text else "").replace("\n", "\n  "))
         cause = cause.__cause__
     return lines
 
@@ -147,7 +148,12 @@ def outcomes_at_the_end() -> Iterator[None]:
             }
             for view in views
         ]
-        typer.echo(as_line({"jobs": told}))
+        say(as_line({"jobs": told}))
+
+
+def say(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print. All that commands print goes through here: names, keys, values and errors may come from strangers."""
+    typer.echo(plain(text), err=err, nl=nl)
 
 
 def as_line(value: Any) -> str:
@@ -156,12 +162,12 @@ def as_line(value: Any) -> str:
 
 
 def print_json(value: Any) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    say(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as they must be; the last one may be of any width."""
-    lines = [head, *rows]
+    lines = [head, *([plain_line(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
+from tidegate.common.plain_text import plain_line
+
 _ERASE, _DIM, _PLAIN = "\r\x1b[2K", "\x1b[2m", "\x1b[0m"
 _PATIENCE, _PATIENCE_S = 10, 0.005
 _NARROWEST = 20
@@ -47,7 +49,7 @@ class Terminal:
             self.erase()
             if not self._at_margin:
                 self._write("\n")
-            self._write(f"{text}\n")
+            self._write(f"{plain_line(text)}\n")
             self._out.flush()
             self._at_margin = True
 
@@ -56,7 +58,7 @@ class Terminal:
         with self._lock:
             if not (self._live and self._at_margin):
                 return
-            room = self._width() - 1
+            room, text = self._width() - 1, plain_line(text)
             line = text if len(text) <= room else f"{text[: room - 3]}..."
             self._write(_ERASE + (f"{_DIM}{line}{_PLAIN}" if self._colours else line))
             self._out.flush()

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 import cloudpickle
-import typer
 
+from tidegate.cli.outcome import say
 from tidegate.common import pyflink_imports
 from tidegate.common.errors import ConfigurationError
 from tidegate.control.launch import runs_program
@@ -31,7 +31,7 @@ def run_script(
     if not path.is_file():
         raise ConfigurationError("run takes a Python file", found=f"no file {script}", cure="check the path")
     if pyflink and pyflink_imports.install():
-        typer.echo("apache-flink is installed here too; with --pyflink it is not used", err=True)
+        say("apache-flink is installed here too; with --pyflink it is not used", err=True)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(path.resolve().parent))
     with beside or nullcontext():

@@ -11,6 +11,7 @@ import msgspec
 
 from tidegate.checkpoint.columns import Column, as_text, plain_columns
 from tidegate.cli.outcome import table
+from tidegate.common.plain_text import plain, plain_line
 from tidegate.connectors.formats.arrow_types import arrow_schema, converters
 from tidegate.connectors.formats.libraries import library
 from tidegate.state.entries import StateRow, TimerRow
@@ -40,16 +41,17 @@ def _shown(value: Any) -> str:
 
 def write_csv(out: TextIO, columns: list[Column], rows: Iterator[Any]) -> None:
     writer = csv.writer(out, lineterminator="\n")
+    on_terminal = out.isatty()  # a file gets the values as they are
     writer.writerow([column.name for column in columns])
     for row in rows:
-        values = (row[column.field] for column in columns)
-        writer.writerow(["" if value is None else as_text(value) for value in values])
+        texts = ["" if (value := row[column.field]) is None else as_text(value) for column in columns]
+        writer.writerow(map(plain_line, texts) if on_terminal else texts)
 
 
 def write_json(out: TextIO, columns: list[Column], rows: Iterator[Any]) -> None:
     """One object a line."""
     for row in rows:
-        out.write(to_json({column.name: row[column.field] for column in columns}) + "\n")
+        out.write(plain(to_json({column.name: row[column.field] for column in columns})) + "\n")
 
 
 def to_json(value: Any) -> str:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import Progress
 
@@ -16,12 +15,13 @@ from tidegate.checkpoint.columns import Column, state_columns, timer_columns
 from tidegate.checkpoint.difference import OperatorChange, difference
 from tidegate.checkpoint.reader import TIMERS, Count, OperatorInfo, SnapshotReader
 from tidegate.cli import state_rows
-from tidegate.cli.outcome import print_json, table
+from tidegate.cli.outcome import print_json, say, table
 from tidegate.common import global_configuration
 from tidegate.common.counts import count
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.options import SIGNING_KEY_FILE
 from tidegate.common.pickling import allow_stored
+from tidegate.common.plain_text import plain_line
 
 
 def open_snapshot(path: str, signing_key_file: str | None, *, allow_pickle: bool) -> SnapshotReader:
@@ -68,13 +68,13 @@ def _print_rows(columns: list[Column], rows: Iterator[Any], *, csv: bool, json: 
         raise ConfigurationError("Rows are shown in one way", found="--csv, --json or --parquet together")
     if parquet is not None:
         number = state_rows.write_parquet(parquet, columns, rows)
-        typer.echo(f"{count(number, 'row')} in {parquet}", err=True)
+        say(f"{count(number, 'row')} in {parquet}", err=True)
     elif csv:
         state_rows.write_csv(sys.stdout, columns, rows)
     elif json:
         state_rows.write_json(sys.stdout, columns, rows)
     else:
-        typer.echo(state_rows.as_table(columns, rows))
+        say(state_rows.as_table(columns, rows))
 
 
 def _owner_of(reader: SnapshotReader, state: str | None) -> str:
@@ -103,12 +103,12 @@ def _overview(reader: SnapshotReader, operators: list[OperatorInfo], count: bool
     if json:
         return print_json(_as_json(reader, operators, counts))
     metadata = reader.metadata
-    typer.echo(f"{metadata.kind} {metadata.checkpoint_id} of job '{metadata.job_name}' ({metadata.job_id})")
-    typer.echo(f"{reader.address}, round {metadata.round}, {sum(f.size for f in metadata.state_files()):,} bytes")
+    say(plain_line(f"{metadata.kind} {metadata.checkpoint_id} of job '{metadata.job_name}' ({metadata.job_id})"))
+    say(f"{reader.address}, round {metadata.round}, {sum(f.size for f in metadata.state_files()):,} bytes")
     for operator in operators:
-        typer.echo("")
+        say("")
         for line in _operator_lines(operator, counts.get(operator.uid_hash)):
-            typer.echo(line)
+            say(plain_line(line))
 
 
 def _operator_lines(operator: OperatorInfo, counts: dict[str, Count] | None) -> Iterator[str]:
@@ -172,7 +172,7 @@ def show_difference(before: SnapshotReader, now: SnapshotReader, *, examples: in
         print_json([_change_as_json(change) for change in changes])
     else:
         for line in (line for change in changes for line in _change_lines(change)):
-            typer.echo(line)
+            say(plain_line(line))
     if exit_code and any(change.is_change for change in changes):
         sys.exit(1)
 

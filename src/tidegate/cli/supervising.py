@@ -13,9 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import typer
-
 from tidegate.cli.background import driver_command
+from tidegate.cli.outcome import say
 from tidegate.common.counts import count
 from tidegate.common.ids import new_token
 from tidegate.common.options import JOB_ID, RESTART_COVERS_START
@@ -58,11 +57,11 @@ class Supervisor:
             died = f"the driver (process {driver}) died of {signal.Signals(-code).name}"
             jobs = [job for job in jobs_of(self._launch) if job.owner.pid == driver]
             if (reason := self._why_not_again(-code, jobs, restarts)) is not None:
-                typer.echo(f"{died}; it is not started again: {reason}", err=True)
+                say(f"{died}; it is not started again: {reason}", err=True)
                 return 128 - code
             restarts += 1
             pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (restarts - 1))
-            typer.echo(f"{died}; it is started again in {pause:.0f} s ({restarts} of {self._most})", err=True)
+            say(f"{died}; it is started again in {pause:.0f} s ({restarts} of {self._most})", err=True)
             self._pause(pause)
             job_id = [f"-D{JOB_ID.key}={jobs[0].job_id}"] if jobs else job_id
 

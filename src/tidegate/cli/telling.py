@@ -10,7 +10,7 @@ import typer
 
 from tidegate.cli.durations import duration
 from tidegate.cli.jobs import JobArgument, job_ids
-from tidegate.cli.outcome import Json, Verbose, command, print_json
+from tidegate.cli.outcome import Json, Verbose, command, print_json, say
 from tidegate.cli.screen import Terminal
 from tidegate.common.errors import TidegateError
 from tidegate.common.job_status import JobStatus
@@ -56,7 +56,7 @@ def savepoint(
         from tidegate.checkpoint.disposal import dispose as delete
 
         delete(dispose, _directories_in_use(), force=force)
-        return print_json({"disposed": dispose}) if json else typer.echo(f"disposed of {dispose}")
+        return print_json({"disposed": dispose}) if json else say(f"disposed of {dispose}")
     done = tell(str(job), "savepoint", "savepoints", SavepointRequest(target=_absolute(directory)))
     _say(done, json, done.result or "")
 
@@ -153,4 +153,4 @@ def _copying(driver: DriverClient, seconds: float) -> str:
 
 
 def _say(done: Operation, json: bool, text: str) -> Any:
-    return print_json(done) if json else typer.echo(text)
+    return print_json(done) if json else say(text)

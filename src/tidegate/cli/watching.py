@@ -14,7 +14,7 @@ import typer
 from tidegate.checkpoint.owner import is_alive
 from tidegate.cli.durations import duration
 from tidegate.cli.jobs import JobArgument, facts_of, shown_state
-from tidegate.cli.outcome import ExitCode, Json, Verbose, command, print_json
+from tidegate.cli.outcome import ExitCode, Json, Verbose, command, print_json, say
 from tidegate.cli.screen import Terminal
 from tidegate.common.errors import NoLogError
 from tidegate.common.job_status import JobStatus
@@ -73,9 +73,9 @@ def wait(
     if json:
         print_json(facts_of(ended))
     else:
-        typer.echo(f"job '{ended.name}' ({ended.job_id}) is {shown_state(ended)}")
+        say(f"job '{ended.name}' ({ended.job_id}) is {shown_state(ended)}")
         if ended.error is not None and ended.state == JobStatus.FAILED.name:
-            typer.echo(ended.error, err=True)
+            say(ended.error, err=True)
     life = ended.life()
     if life is Life.DIED:
         sys.exit(ExitCode.DIED)

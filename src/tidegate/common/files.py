@@ -427,4 +427,13 @@ def _normalized(root: str) -> str:
         raise ConfigurationError(
             "A storage directory must have a name.", found=repr(root), cure="give a path or an address"
         )
-    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
+    if "://" in text:
+        return text
+    path = os.path.expanduser(text)
+    if path.startswith("~"):
+        raise ConfigurationError(
+            "'~' stands for a home directory",
+            found=f"{text!r}, and no such home directory is known",
+            cure="an absolute path",
+        )
+    return os.path.abspath(path)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ from tidegate.common.errors import ConfigurationError
 from tidegate.common.option_types import MAP
 from tidegate.common.options import SPELLINGS
 
+log = logging.getLogger(__name__)
+
 FILE_NAME = "config.yaml"
 _dynamic: dict[str, Any] = {}
+_told: set[Path] = set()
 
 
 def set_dynamic_properties(properties: Mapping[str, Any]) -> None:
@@ -28,10 +32,19 @@ def load() -> Configuration:
     """Defaults < file < ``-D``. Code comes on top of it, as in Flink: what a program sets itself wins."""
     configuration = Configuration()
     path = configuration_file()
+    tell_file(log.warning if path == Path("conf", FILE_NAME) else log.info)
     if path is not None:
         _overlay(configuration, read_yaml(path), f"file {path}")
     _overlay(configuration, _dynamic, "-D of the command line")
     return configuration
+
+
+def tell_file(say: Callable[[str], object]) -> None:
+    """Say which file is used, once for each file: that of the current directory nobody has named."""
+    path = configuration_file()
+    if path is not None and path.absolute() not in _told:
+        _told.add(path.absolute())
+        say(f"configuration: {path.absolute()}")
 
 
 def _overlay(configuration: Configuration, values: Mapping[str, Any], where: str) -> None:

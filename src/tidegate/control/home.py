@@ -1,4 +1,5 @@
-"""The directory of the user in which jobs are registered: ``TIDEGATE_HOME``, else ``~/.tidegate``."""
+"""The directory of the user in which jobs are registered: ``TIDEGATE_HOME``, else ``~/.tidegate``, else where there is no writable
+home directory ``tidegate-home-<uid>/.tidegate`` in the directory for temporary files."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from tidegate.common import this_user
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.ids import new_token
 
@@ -16,7 +18,11 @@ SOCKETS = "sockets"
 
 
 def home() -> Path:
-    return Path(os.environ.get(VARIABLE) or Path.home() / ".tidegate").absolute()
+    named = os.environ.get(VARIABLE)
+    if named:
+        return Path(named).absolute()
+    usual = Path(os.path.expanduser("~/.tidegate"))
+    return usual if usual.is_absolute() and usual.is_dir() else this_user.own_place() / ".tidegate"
 
 
 def folder(name: str, *, create: bool = True) -> Path:

@@ -22,7 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from tidegate.spark.properties import properties_file, with_properties
 
 _LOG4J = "log4j2.properties"
-_DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
+DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
 _NO_NEWS = (
     b"WARNING: Using incubator modules",
     b"WARNING: A restricted method in java.lang.System has been called",
@@ -50,7 +50,7 @@ def log_settings(settings: Mapping[str, str], level: str) -> dict[str, str]:
         return {}
     file = Path(__file__).with_name(_LOG4J).as_uri()
     options = [f"-Dlog4j2.configurationFile={file}", f"-Dtidegate.spark.log-level={level}"]
-    return {_DEFAULT_OPTIONS: " ".join([*options, settings.get(_DEFAULT_OPTIONS, "")]).strip()}
+    return {DEFAULT_OPTIONS: " ".join([*options, settings.get(DEFAULT_OPTIONS, "")]).strip()}
 
 
 def start_jvm(conf: SparkConf) -> None:

@@ -13,11 +13,12 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 
+from tidegate.common import this_user
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.errors import ConfigurationError, EngineUnavailableError
 from tidegate.common.options import CHECKPOINT_DIR, CHECKPOINT_STORAGE, PYTHON_EXECUTABLE, SPARK_LOG_LEVEL
 from tidegate.spark.bundle import make_bundle, staging, unpacked
-from tidegate.spark.launch import forget_ahead, log_settings, start_jvm, start_jvm_ahead
+from tidegate.spark.launch import DEFAULT_OPTIONS, forget_ahead, log_settings, start_jvm, start_jvm_ahead
 from tidegate.spark.lost import forget_lost, is_lost
 
 log = logging.getLogger(__name__)
@@ -125,6 +126,7 @@ def start_ahead(configuration: Mapping[str, Any]) -> None:
 def _create(configuration: Mapping[str, Any]) -> SparkContext:
     conf = _conf(configuration)
     start_jvm(conf)
+    _log_in()
     context = SparkContext.getOrCreate(conf)
     _CREATED.add(context)
     context.setLogLevel(_log_level(configuration))
@@ -135,7 +137,7 @@ def _conf(configuration: Mapping[str, Any]) -> SparkConf:
     own = {key: str(value) for key, value in configuration.items() if key.startswith("spark.")}
     master = _master(configuration, "local[*,4]")
     settings = {**_SETTINGS, **(_LOCAL_SETTINGS if master.startswith("local") else {}), **own, "spark.master": master}
-    settings |= log_settings(own, _log_level(configuration))
+    settings |= log_settings({**own, **_account_settings(own)}, _log_level(configuration)) or _account_settings(own)
     if _UNIX_SOCKETS not in own:
         settings[_UNIX_SOCKETS] = "true" if _why_no_unix_sockets(settings, master) is None else "false"
     if master.startswith("local"):
@@ -145,6 +147,22 @@ def _conf(configuration: Mapping[str, Any]) -> SparkConf:
         settings |= _executable(executable, Dependencies.of(configuration), master.startswith("local"))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return SparkConf().setAppName(str(configuration.get("pipeline.name") or "tidegate")).setAll(list(settings.items()))
+
+
+def _account_settings(own: Mapping[str, str]) -> dict[str, str]:
+    """Java takes name and home directory of the user from the system's accounts, and a user without one has '?' for both."""
+    if this_user.has_account():
+        return {}
+    options = f"-Duser.name={this_user.name()} -Duser.home={this_user.own_place()}"
+    return {DEFAULT_OPTIONS: f"{options} {own.get(DEFAULT_OPTIONS, '')}".strip()}
+
+
+def _log_in() -> None:
+    """Hadoop's login asks the system's accounts too, and fails for a user without one, before any file is opened."""
+    if not this_user.has_account():
+        assert SparkContext._jvm is not None
+        users = SparkContext._jvm.org.apache.hadoop.security.UserGroupInformation
+        users.setLoginUser(users.createRemoteUser(os.environ.get("HADOOP_USER_NAME") or this_user.name()))
 
 
 def _import_path(first: str | None) -> str:

@@ -12,6 +12,7 @@ from pyspark import SparkFiles
 
 from tidegate.common.errors import DependencyError
 from tidegate.common.library_logs import quiet_libraries
+from tidegate.common.plain_text import PlainFormatter
 from tidegate.operators import distributed_cache
 from tidegate.spark.bundle import Unpacked, unpacked
 
@@ -98,7 +99,7 @@ def _log_to_stderr(level: str) -> None:
     root = logging.getLogger()
     if not root.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter(_LINE))
+        handler.setFormatter(PlainFormatter(_LINE))
         handler.addFilter(_Placed())
         root.addHandler(handler)
     root.setLevel(_OFF if level == "OFF" else level)

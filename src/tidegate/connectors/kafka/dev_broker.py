@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tidegate.common import this_user
 from tidegate.common.errors import ConfigurationError, ServiceError
 
 VERSION = "4.3.1"
@@ -51,7 +52,7 @@ Progress = Callable[[str], None]
 
 def home() -> Path:
     """Where jars and brokers of development live: a directory below the user's cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tidegate")
+    return Path(os.environ.get("XDG_CACHE_HOME") or this_user.own_place() / ".cache", "tidegate")
 
 
 def fetch_jars(say: Progress = lambda _: None) -> Path:
