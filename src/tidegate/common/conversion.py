@@ -185,7 +185,14 @@ class _Compiler:
             row._fields = names
             return row
 
+        lenient = self._wrap
+
         def opened(value: Any) -> tuple[list[Any], RowKind]:
+            held = (
+                getattr(value, "__dict__", ()) if lenient and not isinstance(value, Row | dict | tuple | list) else ()
+            )
+            if any(name in held for name in names):
+                value = held  # of an object whose attributes are called like the fields, as PyFlink takes it
             return fields_of(value, names, path)
 
         return _function(

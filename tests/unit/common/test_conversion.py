@@ -179,3 +179,17 @@ def test_a_batch_of_tuples_as_declared_passes_as_it_is_and_one_other_record_is_f
     for wrong in ((1 << 63, "a"), (1, 2), ("1", "a")):
         with pytest.raises(ArgumentTypeError):
             through([*values, wrong])
+
+
+def test_a_collection_takes_objects_whose_attributes_are_called_like_the_fields() -> None:
+    class Sensor:
+        def __init__(self, id: str, level: int) -> None:
+            self.id, self.level = id, level
+
+    info = Types.ROW_NAMED(["level", "id", "more"], [Types.INT(), Types.STRING(), Types.INT()])
+    convert = collection_converter(info)
+    assert convert is not None and convert(Sensor("s1", 3)) == Row(level=3, id="s1", more=None)
+    with pytest.raises(ArgumentTypeError, match="is declared as a Row, tuple, list or dict with one value for each of"):
+        convert(object())
+    with pytest.raises(ArgumentTypeError, match="is declared as a Row, tuple, list or dict with one value for each of"):
+        Conversion(info)(Sensor("s1", 3))
