@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kafka_tools import Broker, Topics
 
-from tidegate.common import Configuration, SimpleStringSchema, WatermarkStrategy
+from tidegate.common import Configuration, SimpleStringSchema, Types, WatermarkStrategy
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError, ServiceError, UserCodeError
 from tidegate.common.serialization import for_many
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
@@ -304,3 +304,17 @@ def test_a_way_for_one_record_wins_over_the_inherited_way_for_many() -> None:
     assert for_many(Upper(), "deserialize")([b"a"]) == ["A"]
     assert for_many(Upper(), "serialize")(["a"]) == [b"A"]
     assert for_many(SimpleStringSchema(), "deserialize")([b"a"]) == ["a"]
+
+
+def test_the_type_of_a_stream_is_that_of_its_schema_unless_a_subclass_deserializes_otherwise() -> None:
+    class Numbers(SimpleStringSchema):
+        def deserialize(self, message: bytes) -> Any:
+            return int(message)
+
+    class Typed(Numbers):
+        def get_produced_type(self) -> Any:
+            return Types.INT()
+
+    for schema, expected in ((SimpleStringSchema(), Types.STRING()), (Numbers(), None), (Typed(), Types.INT())):
+        builder = KafkaSource.builder().set_bootstrap_servers("b").set_topics("t")
+        assert builder.set_value_only_deserializer(schema).build().get_produced_type() == expected

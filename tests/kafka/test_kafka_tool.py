@@ -117,8 +117,11 @@ def test_a_job_that_has_ended_has_nothing_open(
     settings = {"execution.checkpointing.dir": str(tmp_path), "tidegate.job-id": "ended"}
     numbers_to(broker, topics.new(1), settings).execute()
     for job in ("ended", tmp_path / "ended"):
-        shown = call(job)
-        assert (shown.exit_code, shown.output) == (0, "nothing is open, and no checkpoint holds anything\n")
+        for options in ([], ["--abort"]):
+            shown = call(job, *options)
+            assert shown.exit_code == 0
+            assert shown.output.startswith("the job has ended (finished) and keeps no checkpoint: its sinks have")
+        assert call(job, "--json").output.strip() == "[]"
 
 
 def test_a_job_whose_directory_is_gone_says_how_to_name_its_transactions(

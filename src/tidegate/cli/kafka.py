@@ -56,11 +56,14 @@ def transactions(
 
     properties = _properties(config) | ({"bootstrap.servers": servers} if servers else {})
     seen: list[Seen]
+    nothing = "nothing is open, and no checkpoint holds anything"
     if prefix is not None:
         seen = _below(prefix, job, properties, commit=commit, abort=abort, force=force)
     elif job is not None:
         found = JobTransactions(directory_of(job), properties, SystemClock())
-        if commit or abort:
+        if found.ended_with is not None:
+            nothing = f"the job has ended ({found.ended_with.value}) and keeps no checkpoint: its sinks have ended all transactions"
+        elif commit or abort:
             _act(found, commit=commit, abort=abort, force=force)
         seen = found.look()
     else:
@@ -72,7 +75,7 @@ def transactions(
     if json:
         print_json([each.plain() for each in seen])
     else:
-        say(table(_HEAD, list(map(_row, seen))) if seen else "nothing is open, and no checkpoint holds anything")
+        say(table(_HEAD, list(map(_row, seen))) if seen else nothing)
 
 
 def _below(

@@ -30,17 +30,28 @@ __all__ = [
 def for_many(schema: Any, one: str) -> Callable[[list[Any]], list[Any]]:
     """A schema's way for many records (``serialize_batch``, ``deserialize_batch``), unless a subclass of it has written its own way
     for ``one`` (``serialize``, ``deserialize``): then that is called for each."""
-    order = type(schema).__mro__
-
-    def depth(name: str) -> int:
-        return next((n for n, each in enumerate(order) if name in vars(each)), len(order))
-
     many: Callable[[list[Any]], list[Any]]
-    if depth(f"{one}_batch") <= depth(one):
+    if _depth(schema, f"{one}_batch") <= _depth(schema, one):
         many = getattr(schema, f"{one}_batch")
         return many
     single = getattr(schema, one)
     return lambda values: [single(value) for value in values]
+
+
+def produced_type(schema: Any) -> TypeInformation | None:
+    """The type of a deserialization schema's records; None where it is not known: a subclass that has written its own way to
+    deserialize and says nothing of the type may give something else."""
+    told = _depth(schema, "get_produced_type")
+    if told > min(_depth(schema, "deserialize"), _depth(schema, "deserialize_batch")):
+        return None
+    found: TypeInformation | None = schema.get_produced_type()
+    return found
+
+
+def _depth(schema: Any, name: str) -> int:
+    """How far up from the schema's class a method is written."""
+    order = type(schema).__mro__
+    return next((n for n, each in enumerate(order) if name in vars(each)), len(order))
 
 
 class SerializationSchema(ABC):

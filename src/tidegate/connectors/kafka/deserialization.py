@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from tidegate.common.arguments import wrong
-from tidegate.common.serialization import DeserializationSchema, for_many
+from tidegate.common.serialization import DeserializationSchema, for_many, produced_type
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.connectors.kafka.cluster import TopicPartition
 from tidegate.connectors.kafka.records import ConsumerRecord
@@ -60,8 +60,7 @@ class ValueOnly(KafkaRecordDeserializationSchema):
         self._schema = schema
 
     def get_produced_type(self) -> TypeInformation | None:
-        schema_type = getattr(self._schema, "get_produced_type", None)
-        return None if schema_type is None else schema_type()
+        return produced_type(self._schema)
 
     def deserialize(self, record: ConsumerRecord) -> Any:
         return None if record.value is None else self._schema.deserialize(record.value)

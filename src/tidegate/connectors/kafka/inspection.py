@@ -12,7 +12,15 @@ import msgspec
 
 from tidegate.checkpoint.completed import TASK_OWNED
 from tidegate.checkpoint.lease import Lease, acquire
-from tidegate.checkpoint.lease_records import Claim, claim_path, newest_token, read_undamaged
+from tidegate.checkpoint.lease_records import (
+    AttemptStatus,
+    Claim,
+    LiveRecord,
+    claim_path,
+    live_path,
+    newest_token,
+    read_undamaged,
+)
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate_own
 from tidegate.checkpoint.metadata import metadata_path, read_metadata
@@ -58,6 +66,8 @@ class JobTransactions:
 
     def __init__(self, directory: str, properties: Mapping[str, str], clock: Clock) -> None:
         self._files, self._given, self._clock = Files(directory), dict(properties), clock
+        self.ended_with: AttemptStatus | None = None
+        """How the job ended, if its sinks have ended all their transactions and deleted the record of them."""
         self._sinks = self._read_sinks()
         self._committables = self._read_committables()
 
@@ -66,6 +76,8 @@ class JobTransactions:
         found = {name: sink_record.read(Files(self._files.location(f"{TASK_OWNED}/{name}"))) for name in names}
         sinks = {name: record for name, record in found.items() if record is not None}
         if not sinks:
+            self.ended_with = self._end()
+        if not sinks and self.ended_with is None:
             there = self._files.list_names()
             gone = "no such directory: a directory that was made for one run is deleted when the job ends"
             raise RestoreError(
@@ -76,6 +88,12 @@ class JobTransactions:
                 "--prefix PREFIX --bootstrap-servers HOST:PORT",
             )
         return sinks
+
+    def _end(self) -> AttemptStatus | None:
+        """Of a job that keeps no checkpoint: the records of its sinks are deleted after what they had open was aborted."""
+        token = newest_token(self._files)
+        live = read_undamaged(self._files, live_path(token), LiveRecord) if token else None
+        return live.status if live is not None and live.discarded else None
 
     def _read_committables(self) -> Committables:
         found: Committables = {name: {} for name in self._sinks}
