@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
-from operator import index
 from typing import Any
 
+from tidegate.common import scalar_conversion as scalars
 from tidegate.common.errors import UserCodeError
 from tidegate.operators.blame import reprlib_repr
 from tidegate.operators.column_batch import HIGHEST, LOWEST, Times, Values
@@ -60,15 +60,16 @@ class Strategy:
         return self._checked([extract(value, MIN_WATERMARK if t is None else t) for value, t in former], values)
 
     def _checked(self, times: list[Any], values: Values) -> list[int]:
-        """The times as ints of 64 bits, looked at as a whole. ``values``: their records, to name the one that has none."""
-        try:
-            if set(map(type, times)) != _INT:
-                times = list(map(index, times))  # numpy's ints, and bools
-        except TypeError:
-            raise self._refused(times, values) from None
-        if times and not (min(times) >= LOWEST and max(times) <= HIGHEST):
+        """The times as ints of 64 bits, looked at as a whole. ``values``: their records, to name the one that has none. As in PyFlink
+        whatever has an integer value is a time: floats are cut."""
+        if set(map(type, times)) == _INT:
+            if min(times) >= LOWEST and max(times) <= HIGHEST:
+                return times
             raise self._refused(times, values)
-        return times
+        try:
+            return [_whole(time) for time in times]
+        except Exception:
+            raise self._refused(times, values) from None
 
     def restored(self, row: Sequence[Any], now_ms: int) -> Any:
         """The generator that gave the row, in an earlier round; of an empty one: a new generator."""
@@ -122,13 +123,15 @@ class Strategy:
 
 
 _INT = {int}
+_whole = scalars.integer(64)
 
 
 def _is_time(value: Any) -> bool:
     try:
-        return LOWEST <= index(value) <= HIGHEST
-    except TypeError:
+        _whole(value)
+    except Exception:
         return False
+    return True
 
 
 _BETWEEN = ""

@@ -159,7 +159,8 @@ def test_even_channels_without_watermarks_take_turns_by_their_chunks() -> None:
 
 
 @pytest.mark.parametrize(
-    "moments", [[None], [5, None], [5, "later"], [5, 1 << 63], [5, -(1 << 63) - 1], [True, 1 << 63], [5, 1.5]]
+    "moments",
+    [[None], [5, None], [5, "later"], [5, 1 << 63], [5, -(1 << 63) - 1], [True, 1 << 63], [5, float("nan")], [5, 1e19]],
 )
 def test_assigner_without_a_time_of_64_bits_is_named_with_operator_line_and_record(moments: list[Any]) -> None:
     class Assigning:
@@ -181,13 +182,13 @@ def test_assigner_without_a_time_of_64_bits_is_named_with_operator_line_and_reco
         assert "in timestamp_assigner" in where and "int(seconds * 1000)" in cure
 
 
-def test_times_at_the_ends_of_64_bits_and_numpy_ints_are_taken() -> None:
+def test_times_at_the_ends_of_64_bits_numpy_ints_and_floats_become_ints() -> None:
     class Same:
         kind, out_of_orderness_ms, idleness_ms = "monotonous", 0, None
 
         def timestamp_assigner(self, value: Any, former: int) -> Any:
             return value
 
-    times = Strategy(Same()).timestamps([np.int64(5), True, (1 << 63) - 1, -(1 << 63)], None)
-    assert [repr(time) for time in times or ()] == ["5", "1", str((1 << 63) - 1), str(-(1 << 63))]
+    times = Strategy(Same()).timestamps([np.int64(5), True, 1.5, (1 << 63) - 1, -(1 << 63)], None)
+    assert [repr(time) for time in times or ()] == ["5", "1", "1", str((1 << 63) - 1), str(-(1 << 63))]
     assert Strategy(Same()).timestamps([], None) == []
