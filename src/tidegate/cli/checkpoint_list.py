@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import typer
+
 from tidegate.checkpoint.figures import OperatorFigures
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.listing import CheckpointList, ListedCheckpoint, list_checkpoints
+from tidegate.checkpoint.locate import names_in
 from tidegate.checkpoint.metadata import FILE_NAME
 from tidegate.cli.durations import duration
 from tidegate.cli.jobs import moment
@@ -25,10 +28,10 @@ def show(job: str, *, json: bool, only: int | None = None) -> None:
     if json:
         return print_json(CheckpointList(directory=files.root, checkpoints=entries))
     if not entries:
-        return print(f"no checkpoints in {files.root}")
-    print(_table([_cells(entry) for entry in entries]))
+        return typer.echo(f"no checkpoints in {files.root}")
+    typer.echo(_table([_cells(entry) for entry in entries]))
     if only is not None:
-        print("\n" + _table([_operator_cells(figures) for figures in entries[0].operators.values()]))
+        typer.echo("\n" + _table([_operator_cells(figures) for figures in entries[0].operators.values()]))
 
 
 def _one(files: Files, entries: list[ListedCheckpoint], checkpoint_id: int) -> ListedCheckpoint:
@@ -54,11 +57,12 @@ def directory_of(text: str) -> str:
         files = Files(place)
         if files.exists("history.json") or files.exists(LEASES):
             return place
-    names = Files(here).list_names()
+    names = names_in(Files(here))
+    found = "a file" if names is None else "no such directory, or it is empty"
     raise RestoreError(
         "The history of checkpoints is in the directory of a job",
         where=text,
-        found=f"no history.json in it: {', '.join(names[:5])}" if names else "no such directory, or it is empty",
+        found=f"no history.json in it: {', '.join(names[:5])}" if names else found,
         cure="give the job's directory (with chk-<n>, lease, shared in it), or the job's id",
     )
 

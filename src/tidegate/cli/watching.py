@@ -7,7 +7,6 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
@@ -21,6 +20,7 @@ from tidegate.common.errors import NoLogError
 from tidegate.common.job_status import JobStatus
 from tidegate.control import registry
 from tidegate.control.client import find
+from tidegate.control.home import LOGS, home
 from tidegate.control.launch import is_supervised, jobs_of, log_of
 from tidegate.control.registry import JobRecord, Life
 
@@ -160,6 +160,6 @@ def _no_log(record: JobRecord) -> NoLogError:
         where=f"job {record.job_id} ('{record.name}'), {record.owner}",
         found="it was started in the foreground: what it prints went to its terminal or service"
         if record.launch is None
-        else f"its log is gone from {Path(registry.home()) / 'logs'}, or its supervisor ran in the foreground",
+        else f"its log is gone from {home() / LOGS}, or its supervisor ran in the foreground",
         cure="start it with tidegate run -d; for a service, ask the service's log (journalctl, kubectl logs)",
     )
