@@ -37,17 +37,18 @@ def bare_python() -> str:
 
 
 @contextmanager
-def cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
+def cluster(directory: Path, workers: int = 2, site: Path = SITE) -> Iterator[Cluster]:
+    """``site``: where the Python of executors finds packages."""
     processes: list[subprocess.Popen[bytes]] = []
     try:
         log = directory / "master.log"
-        _start(processes, log, "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        _start(processes, log, site, "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         master = _awaited(processes[0], log, r"Starting Spark master at (spark://\S+)")
         for number in range(workers):
             log, place = directory / f"worker-{number}.log", directory / "work" / str(number)
             place.mkdir(parents=True)
             size = ["--cores", "1", "--memory", "512m", "--work-dir", str(place)]
-            _start(processes, log, "worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", *size, master)
+            _start(processes, log, site, "worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", *size, master)
         for number in range(workers):
             _awaited(processes[number + 1], directory / f"worker-{number}.log", r"(Successfully registered)")
         yield Cluster(master, directory / "work")
@@ -58,9 +59,9 @@ def cluster(directory: Path, workers: int = 2) -> Iterator[Cluster]:
             process.wait(60)
 
 
-def _start(processes: list[subprocess.Popen[bytes]], log: Path, name: str, *arguments: str) -> None:
+def _start(processes: list[subprocess.Popen[bytes]], log: Path, site: Path, name: str, *arguments: str) -> None:
     kept = {key: os.environ[key] for key in ("PATH", "HOME", "JAVA_HOME") if key in os.environ}
-    environment = {**kept, "SPARK_HOME": str(HOME), "PYTHONPATH": str(SITE), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {**kept, "SPARK_HOME": str(HOME), "PYTHONPATH": str(site), "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
     with log.open("wb") as output:
         processes.append(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from standalone import Cluster, bare_python, cluster
+from standalone import SITE, Cluster, bare_python, cluster
 
 PROGRAM = """\
 import logging
@@ -146,6 +146,32 @@ def test_a_cluster_has_what_the_program_has(standalone: Cluster, program: Path, 
     logged = [line for line in standalone.printed().splitlines() if "] seen " in line]
     assert sorted(line.rpartition(" ")[2] for line in logged) == [str(x) for x in range(6)]
     assert all(" INFO job [seen: " in line and "/2)] seen " in line for line in logged), logged
+
+
+def test_executors_that_lack_what_tidegate_depends_on_are_named_before_the_job_starts(tmp_path: Path) -> None:
+    site = tmp_path / "only-pyspark"
+    site.mkdir()
+    for package in ("pyspark", "py4j"):
+        (site / package).symlink_to(SITE / package)
+    (tmp_path / "job.py").write_text(
+        "from tidegate.datastream import StreamExecutionEnvironment\n"
+        "env = StreamExecutionEnvironment.get_execution_environment()\n"
+        "env.from_collection([1]).print()\n"
+        "env.execute()\n"
+    )
+    environment = {**os.environ, "PYSPARK_PYTHON": bare_python(), "TMPDIR": str(tmp_path)}
+    environment.pop("PYTHONPATH", None)
+    local = ["-Dspark.driver.host=127.0.0.1", "-Dspark.driver.bindAddress=127.0.0.1", "-Dspark.executor.memory=512m"]
+    with cluster(tmp_path, workers=1, site=site) as bare:
+        command = [sys.executable, "-m", "tidegate.cli", "run", *local, "--master", bare.master, "job.py"]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=250
+        )
+    assert done.returncode == 1, done.stderr
+    assert "DependencyError: Executors need the packages that Tidegate depends on\n" in done.stderr
+    assert f"host {os.uname().nodename}, Python {bare_python()}" in done.stderr
+    assert "found: no cloudpickle, lmdb, msgspec, numpy, pyyaml, xxhash\n" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_local_master_too(program: Path, tmp_path: Path) -> None:

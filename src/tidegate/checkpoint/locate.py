@@ -15,7 +15,7 @@ from tidegate.checkpoint.metadata import (
     metadata_path,
     read_signed,
 )
-from tidegate.common.errors import CorruptFileError, RestoreError
+from tidegate.common.errors import CorruptFileError, RestoreError, StorageError
 from tidegate.common.files import Files, expected_content, verify_content
 from tidegate.common.hashing import is_strong
 from tidegate.common.options import ACCEPT_UNSIGNED, SIGNING_KEY_FILE
@@ -149,7 +149,9 @@ def _latest_of_job(here: Files) -> Located | None:
 
 
 def _not_found(here: Files, path: str, what: str) -> RestoreError:
-    names = here.list_names()
+    names = names_in(here)
+    if names is None:
+        return RestoreError(f"{what} must be a checkpoint or a savepoint.", where=path, found="a file", cure=_CURE)
     jobs = [name for name in names if here.exists(f"{name}/{DIRECTORY}")]
     checkpoints = [name for name in names if re.fullmatch(r"chk-\d+", name)]
     cure = _CURE
@@ -167,6 +169,16 @@ def _not_found(here: Files, path: str, what: str) -> RestoreError:
     else:
         found = f"no checkpoint in it: {_few(names) or 'it is empty'}"
     return RestoreError(f"{what} must be a checkpoint or a savepoint.", where=path, found=found, cure=cure)
+
+
+def names_in(here: Files) -> list[str] | None:
+    """None: it is a file. A store of objects has none that is both."""
+    try:
+        return here.list_names()
+    except StorageError as error:
+        if isinstance(error.__cause__, NotADirectoryError):
+            return None
+        raise
 
 
 def _which_of(here: Files, checkpoints: list[str], what: str) -> str:

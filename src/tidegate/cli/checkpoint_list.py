@@ -7,6 +7,7 @@ from pathlib import Path
 from tidegate.checkpoint.figures import OperatorFigures
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.listing import CheckpointList, ListedCheckpoint, list_checkpoints
+from tidegate.checkpoint.locate import names_in
 from tidegate.checkpoint.metadata import FILE_NAME
 from tidegate.cli.durations import duration
 from tidegate.cli.jobs import moment
@@ -55,11 +56,12 @@ def directory_of(text: str) -> str:
         files = Files(place)
         if files.exists("history.json") or files.exists(LEASES):
             return place
-    names = Files(here).list_names()
+    names = names_in(Files(here))
+    found = "a file" if names is None else "no such directory, or it is empty"
     raise RestoreError(
         "The history of checkpoints is in the directory of a job",
         where=text,
-        found=f"no history.json in it: {', '.join(names[:5])}" if names else "no such directory, or it is empty",
+        found=f"no history.json in it: {', '.join(names[:5])}" if names else found,
         cure="give the job's directory (with chk-<n>, lease, shared in it), or the job's id",
     )
 

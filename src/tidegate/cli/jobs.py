@@ -147,6 +147,9 @@ def _lines(record: JobRecord, details: JobDetails | None) -> list[str]:
     lines += [f"  savepoint   {done.result}" for done in record.operations if _made_a_savepoint(done)]
     if record.checkpoint_interval_ms is not None:
         lines.append(f"  checkpoints every {duration(record.checkpoint_interval_ms)} in {record.directory}")
+    if record.life() is Life.DIED:
+        again = "" if record.is_temporary else "; to continue, start the program again with the same tidegate.job-id"
+        lines.append(f"  died        its driver is gone, and has not said why{again}")
     if (log := log_of(record)) is not None:
         lines.append(f"  log         {log}")
     if record.error is not None:

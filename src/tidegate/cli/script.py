@@ -29,7 +29,8 @@ def run_script(
     """``entry``: the function to call, without arguments; then the file is no ``__main__``. ``beside``: is around the program."""
     path = Path(script)
     if not path.is_file():
-        raise ConfigurationError("run takes a Python file", found=f"no file {script}", cure="check the path")
+        found = f"{script} is a directory" if path.is_dir() else f"no file {script}"
+        raise ConfigurationError("A program is a Python file", found=found, cure="check the path")
     if pyflink and pyflink_imports.install():
         say("apache-flink is installed here too; with --pyflink it is not used", err=True)
     sys.argv = [script, *arguments]

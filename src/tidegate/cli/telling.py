@@ -109,7 +109,9 @@ def _directory_and_job(names: list[str], savepoint: bool) -> tuple[str | None, s
     if len(names) == 1:
         return None, names[0]
     if len(names) > 2 or not savepoint:
-        raise typer.BadParameter("one job, and with -s a directory" if savepoint else "one job")
+        raise typer.BadParameter(
+            f"cancel takes one job{', and with -s a directory' if savepoint else ''}; call it for each of several jobs"
+        )
     first, second = names
     return (second, first) if "/" in second and "/" not in first else (first, second)
 

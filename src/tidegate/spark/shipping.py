@@ -20,6 +20,7 @@ from tidegate.common.errors import DependencyError
 from tidegate.common.options import WORKER_LOG_LEVEL
 from tidegate.common.user_code import is_the_users
 from tidegate.spark.bundle import make_bundle, staging
+from tidegate.spark.needs import check_executors
 from tidegate.spark.worker_setup import WorkerSetup
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ def ship(context: SparkContext, configuration: Mapping[str, Any], job_id: str, j
     remote = not str(context.master).startswith("local")
     dependencies = Dependencies.of(configuration)
     if remote:
+        check_executors(context)
         ship_tidegate(context)
     modules = program_modules() if remote else {}  # a local worker finds them by the path it inherits
     bundle = make_bundle(dependencies, modules, staging()) if dependencies or modules else None

@@ -207,6 +207,10 @@ def test_a_driver_that_died_is_shown_as_such_and_its_checkpoints_are_there(drive
     assert [(job["state"], job["life"]) for job in parsed("list", "-a")] == [("DIED", "died")]
     assert tidegate("list", "-a").stdout.splitlines()[1].split()[:2] == ["dies", "DIED"]
     assert tidegate("info", "dies").stdout.startswith("job 'counting' (dies): DIED\n")
+    assert (
+        "  died        its driver is gone, and has not said why; to continue, start the program"
+        in tidegate("info", "dies").stdout
+    )
     for refused in (tidegate("cancel", "dies"), tidegate("checkpoint", "dies")):
         assert refused.returncode == ExitCode.DIED
         assert "is gone, and has not said why (state RUNNING)" in refused.stderr
@@ -227,6 +231,20 @@ def test_unknown_jobs_and_places(home: Path, tmp_path: Path) -> None:
     assert json.loads(as_json.stderr)["exit_code"] == ExitCode.UNKNOWN_JOB
     assert "Traceback" in tidegate("cancel", "nobody", "-v").stderr
     assert not home.exists()  # looking makes nothing
+
+
+@pytest.mark.parametrize("command", [["state"], ["savepoint", "--dispose"], ["checkpoints"]])
+def test_a_file_in_place_of_a_directory_is_said_to_be_one(home: Path, tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "file").touch()
+    done = tidegate(*command, f"{tmp_path}/file")
+    assert (done.returncode, "found: a file\n" in done.stderr) == (ExitCode.BAD_SNAPSHOT, True), done.stderr
+
+
+def test_odd_arguments_are_answered_in_words(home: Path, tmp_path: Path) -> None:
+    assert "A program is a Python file" in tidegate("run", str(tmp_path)).stderr
+    assert f"{tmp_path} is a directory" in tidegate("explain", str(tmp_path)).stderr
+    several = tidegate("cancel", "one", "two")
+    assert several.returncode == ExitCode.USAGE and "cancel takes one job" in several.stderr
 
 
 def test_two_live_jobs_with_one_directory(driver: Start) -> None:

@@ -190,7 +190,8 @@ def test_a_checkpoint_that_a_cancelled_job_has_left_is_disposed_of_with_its_file
 
 def test_of_several_the_latest_goes_last_and_files_go_with_the_last_that_needs_them(tmp_path: Path) -> None:
     job = SmallJob(tmp_path, *range(40))
-    assert run(job, 5, **RETAIN, **{"execution.checkpointing.num-retained": 2}) is JobStatus.CANCELED
+    two: dict[str, Any] = {**RETAIN, "execution.checkpointing.num-retained": 2}
+    assert run(job, 5, **two) is JobStatus.CANCELED
     older, latest = sorted((tmp_path / "checkpoints" / "first").glob("chk-*"))
     with pytest.raises(SnapshotInUseError) as caught:
         dispose(str(latest), force=True)
@@ -216,7 +217,8 @@ def test_the_latest_of_a_job_that_can_continue_is_not_disposed_of_without_force(
 
 
 def test_a_checkpoint_of_a_live_job_is_not_disposed_of(tmp_path: Path) -> None:
-    job, refused = SmallJob(tmp_path, *range(40)), []
+    job = SmallJob(tmp_path, *range(40))
+    refused: list[LeaseError] = []
 
     def try_it(name: str, where: dict[str, Any]) -> None:
         if name == "C6.all-committed" and not refused:

@@ -1,0 +1,33 @@
+"""What executors must have is what a task imports, and it is looked for by a function that needs none of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+
+from tidegate.spark.needs import PACKAGES, looking
+
+IMPORTED = """
+import sys
+import tidegate.operators.registry, tidegate.spark.task, tidegate.state.stores
+print(*{name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names))
+"""
+
+
+def test_the_list_is_what_a_task_imports() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.split()) & packages_distributions().keys()
+    brought_along = {
+        "tidegate",
+        "pyspark",
+        "py4j",
+        "typing_extensions",
+    }  # the last is optional to those that ask for it
+    assert {name for name in imported - brought_along if not name.startswith("_")} == PACKAGES.keys()
+
+
+def test_what_is_missing_is_named_with_host_and_python() -> None:
+    look = looking({"sys": "a", "no_such_module": "z-package", "nor_this_one": "b-package"})
+    assert list(look([1, 2])) == [(os.uname().nodename, sys.executable, ["b-package", "z-package"])]
