@@ -46,7 +46,8 @@ class ForkingCount(Count):
     """Each worker starts a child with its first record, which outlives the round."""
 
     def __init__(self, children: str) -> None:
-        self._children, self._child = children, None
+        self._children = children
+        self._child: Any = None
 
     def process_element(self, value: Any, ctx: Any) -> Any:
         if self._child is None:

@@ -35,7 +35,7 @@ class SpooledFiles(Files):
 
     def __init__(self, root: str, spool: str, threads: int = 1, held: HeldDirectory | None = None) -> None:
         super().__init__(root)
-        self._held = held
+        self.held = held
         self._storage, self._spool, self._threads = Files(root), Files(spool, "local state"), threads
         self._tried: set[str] = set()
         self._stored: set[str] = set()
@@ -122,8 +122,10 @@ class SpooledFiles(Files):
         sweep(os.path.dirname(os.path.dirname(self._spool.root)))
 
     def forget_own(self) -> None:
-        if self._held is not None:
-            self._held.remove()
+        """And once more those of dead drivers: late tasks of theirs may have written since the first sweep."""
+        if self.held is not None:
+            self.held.remove()
+            self.forget_others()
 
     def _lost(self, path: str, what: str = "it is not there") -> StorageError:
         return StorageError(

@@ -253,6 +253,7 @@ class Restoring:
             CompletedCheckpoints(self._job.files, lease, 1).discard_all(AttemptStatus.FINISHED, abort_output)
         finally:
             committers.close()
+        self._job.files.forget_others()
         remove_job(self._job.local_root, self._job.local_name)  # other hosts' stores go with their next boot
 
     # -- what an attempt holds -------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -188,6 +189,8 @@ class SimulatedEngine:
         self._workers = [None] * len(self._workers)
         settings = self._spec.settings
         remove_job(settings.local_root, settings.local_name)
+        if settings.spool:
+            shutil.rmtree(settings.spool, ignore_errors=True)
 
     @contextmanager
     def _as(self, inside: Inside) -> Iterator[None]:
