@@ -36,18 +36,19 @@ class HeldDirectory:
                 cure="choose another directory with tidegate.state.local-dir",
             ) from error
         self.path = os.path.join(self._place, _CONTENT)
-        self._let_go = weakref.finalize(self, os.close, held)
+        self.let_go = weakref.finalize(self, os.close, held)
+        """What the end of the process does too."""
 
     def remove(self) -> None:
         """With everything in it. It may be called again."""
         shutil.rmtree(self._place, ignore_errors=True)
-        self._let_go()
+        self.let_go()
 
     def keep(self) -> None:
         """It outlives this process: no sweep takes it."""
         with contextlib.suppress(OSError), open(os.path.join(self._place, _KEPT), "x"):
             pass
-        self._let_go()
+        self.let_go()
 
 
 def sweep(parent: str, but: str = "") -> None:

@@ -39,7 +39,7 @@ class SpooledFiles(Files):
         self, root: str, spool: str, threads: int = 1, held: HeldDirectory | None = None, *, strong: bool = False
     ) -> None:
         super().__init__(root, strong=strong)
-        self._held, self._threads = held, threads
+        self.held, self._threads = held, threads
         self._storage, self._spool = Files(root, strong=strong), Files(spool, "local state", strong=strong)
         self._tried: set[str] = set()
         self._stored: set[str] = set()
@@ -126,8 +126,10 @@ class SpooledFiles(Files):
         sweep(os.path.dirname(os.path.dirname(self._spool.root)))
 
     def forget_own(self) -> None:
-        if self._held is not None:
-            self._held.remove()
+        """And once more those of dead drivers: late tasks of theirs may have written since the first sweep."""
+        if self.held is not None:
+            self.held.remove()
+            self.forget_others()
 
     def _lost(self, path: str, what: str = "it is not there") -> StorageError:
         return StorageError(

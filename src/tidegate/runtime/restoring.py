@@ -280,6 +280,7 @@ class Restoring:
             CompletedCheckpoints(self._job.files, lease, 1).discard_all(AttemptStatus.FINISHED, abort_output)
         finally:
             committers.close()
+        self._job.files.forget_others()
         self._remove_stores()  # other hosts' stores go with their next boot
 
     def _remove_stores(self) -> None:

@@ -16,6 +16,7 @@ from tidegate.checkpoint.owner import Owner
 from tidegate.common import faults
 from tidegate.common.clock import ManualClock
 from tidegate.common.errors import RoundError
+from tidegate.common.spooled_files import SpooledFiles
 from tidegate.operators.level import JobSpec
 from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
@@ -119,10 +120,17 @@ class Life:
             self.finished = True
         except SimulatedCrash:
             self.crashed = True
+            self._let_go()
         except Exception as error:
             self.error = error
         if self.violation is not None:
             raise self.violation
+
+    def _let_go(self) -> None:
+        """Locks end with a process."""
+        files = self.master._job.files
+        if isinstance(files, SpooledFiles) and files.held is not None:
+            files.held.let_go()
 
     def _new_lanes(self, inbox: Inbox, name: str) -> SimulatedLanes:
         self.lanes = SimulatedLanes(inbox, self.simulation.seed * 103 + self.number)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -189,6 +190,8 @@ class SimulatedEngine:
         settings = self._spec.settings
         for root in settings.local_roots:
             remove_job(root, settings.local_name)
+        if settings.spool:
+            shutil.rmtree(settings.spool, ignore_errors=True)
 
     @contextmanager
     def _as(self, inside: Inside) -> Iterator[None]:
