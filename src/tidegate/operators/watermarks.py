@@ -60,8 +60,8 @@ class Strategy:
         return self._checked([extract(value, MIN_WATERMARK if t is None else t) for value, t in former], values)
 
     def _checked(self, times: list[Any], values: Values) -> list[int]:
-        """The times as ints of 64 bits, looked at as a whole. ``values``: their records, to name the one that has none. As in PyFlink
-        whatever has an integer value is a time: floats are cut."""
+        """The times as ints of 64 bits, looked at as a whole. ``values``: their records, to name the one that has none. As in
+        PyFlink whatever has an integer value is a time: floats are cut."""
         if set(map(type, times)) == _INT:
             if min(times) >= LOWEST and max(times) <= HIGHEST:
                 return times
