@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import msgspec
 import typer
 
-from tidegate.cli.pipes import ends_quietly
+from tidegate.cli import pipes
 from tidegate.common import errors
 from tidegate.common.errors import TidegateError
 from tidegate.common.portable_errors import RemoteTraceback, trace
@@ -47,6 +47,7 @@ class ExitCode(IntEnum):
     SUSPENDED = 18
     TIMED_OUT = 124
     INTERRUPTED = 130
+    BROKEN_PIPE = pipes.EXIT_CODE
 
 
 _CODES: list[tuple[type[TidegateError], ExitCode]] = [
@@ -81,7 +82,7 @@ def command(act: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(act)
     def guarded(**options: Any) -> None:
         try:
-            with ends_quietly():
+            with pipes.ends_quietly():
                 act(**options)
         except (typer.Exit, typer.BadParameter):
             raise
