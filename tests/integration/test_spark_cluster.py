@@ -4,6 +4,7 @@ and packages reach them, and what functions log stands in the executors' logs.""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -168,10 +169,10 @@ def test_executors_that_lack_what_tidegate_depends_on_are_named_before_the_job_s
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=250
         )
     assert done.returncode == 1, done.stderr
-    assert "DependencyError: Executors need the packages that Tidegate depends on\n" in done.stderr
+    assert "found: Executors need the packages that Tidegate depends on\n" in done.stderr
     assert f"host {os.uname().nodename}, Python {bare_python()}" in done.stderr
-    assert "found: no cloudpickle, lmdb, msgspec, numpy, pyyaml, xxhash\n" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert re.search(r"found: no (cloudpickle, )?lmdb, msgspec, numpy, (pyyaml, )?xxhash\n", done.stderr), done.stderr
+    assert "Traceback" not in done.stderr and "TaskSetManager" not in done.stderr
 
 
 def test_a_local_master_too(program: Path, tmp_path: Path) -> None:

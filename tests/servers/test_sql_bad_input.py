@@ -213,7 +213,7 @@ def test_a_transaction_that_somebody_rolled_back_fails_the_job_by_name(target: T
     target.end_prepared()
     with pytest.raises(OutputLostError, match="rolled back a transaction that a completed checkpoint holds") as caught:
         run.commit()
-    assert "of 1 rows" in str(caught.value) and not caught.value.restart_helps
+    assert "of 1 row" in str(caught.value) and not caught.value.restart_helps
     run.committer.close()
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NoReturn
 import msgspec
 import typer
 
-from tidegate.cli.pipes import ends_quietly
+from tidegate.cli import pipes
 from tidegate.common import errors
 from tidegate.common.errors import TidegateError
 from tidegate.common.plain_text import plain, plain_line
@@ -48,6 +48,7 @@ class ExitCode(IntEnum):
     SUSPENDED = 18
     TIMED_OUT = 124
     INTERRUPTED = 130
+    BROKEN_PIPE = pipes.EXIT_CODE
 
 
 _CODES: list[tuple[type[TidegateError], ExitCode]] = [
@@ -82,7 +83,7 @@ def command(act: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(act)
     def guarded(**options: Any) -> None:
         try:
-            with ends_quietly():
+            with pipes.ends_quietly():
                 act(**options)
         except (typer.Exit, typer.BadParameter):
             raise

@@ -203,6 +203,8 @@ class SparkEngine:
         spec = self._spec
         if self._context is None or spec is None or self._is_lost():
             return  # a context that is gone has taken its broadcasts with it
+        if self._setup is None:
+            return  # executors could not be got ready, so nothing of the job is there
         forget = ForgetJob(spec.settings)
         hosts = max(1, self._sc.defaultParallelism)
         self._sc.setJobGroup(f"{self._group}-end", "release local state", interruptOnCancel=False)

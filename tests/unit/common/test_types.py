@@ -187,7 +187,7 @@ def test_wrong_type_arguments() -> None:
         Types.PRIMITIVE_ARRAY(Types.STRING())
     with pytest.raises(ArgumentTypeError, match="a basic element type"):
         Types.BASIC_ARRAY(Types.LIST(Types.INT()))
-    with pytest.raises(ProgramError, match="1 names for 2 types"):
+    with pytest.raises(ProgramError, match="1 name for 2 types"):
         Types.ROW_NAMED(["a"], [Types.INT(), Types.INT()])
 
 

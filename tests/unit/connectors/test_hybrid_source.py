@@ -146,5 +146,5 @@ def test_mistakes_are_named() -> None:
         HybridSource.builder(endless).add_source(bounded)
     with pytest.raises(ArgumentTypeError, match=r"HybridSource.add_source takes a source"):
         HybridSource.builder(bounded).add_source([1, 2])  # type: ignore[arg-type]
-    with pytest.raises(RestoreError, match=r"1 sources, and source 2 was being read"):
+    with pytest.raises(RestoreError, match=r"1 source, and source 2 was being read"):
         HybridSource.builder(bounded).build().create_enumerator(1, [1, None])

@@ -193,7 +193,7 @@ def test_refused_where_its_output_is_committed(tmp_path: Path, what: str) -> Non
     message = str(refused.value)
     assert "only if none of its output has been committed" in message
     assert path in message
-    assert "its output (1 committables) has been committed, and would be written again" in message
+    assert "its output (1 committable) has been committed, and would be written again" in message
     assert "point execution.state-recovery.path at an older checkpoint" in message
     assert job.small.committed() == before
     assert job.files.exists("chk-5")

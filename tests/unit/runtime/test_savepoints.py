@@ -163,7 +163,7 @@ def test_a_source_that_cannot_stop(tmp_path: Path) -> None:
     error = refusal(handle, StopWithSavepoint(f"{tmp_path}/sp"))
     assert isinstance(error, CheckpointError)
     assert error.rule == "A job stops only if all its sources can."
-    assert error.found == "what 'numbers' has taken and not handed over would be lost"
+    assert error.found == "what ScriptedSource 'numbers' has taken and not handed over would be lost"
     assert error.cure == "cancel the job, with a savepoint if its state is to be kept"
     assert not os.path.exists(tmp_path / "sp")
     path = answer(handle, CancelWithSavepoint(f"{tmp_path}/sp"))
