@@ -77,7 +77,7 @@ def cases_of(scenario: str, kind: Kind, repeats: int = 0, state: str = "hashmap-
     ]
 
 
-_OF_CONNECTORS = re.compile(r"\.(kafka|sql|redis|table|write-ahead|for-each)\.|^socket\.")
+_OF_CONNECTORS = re.compile(r"\.(kafka|sql|jdbc|redis|table|write-ahead|for-each)\.|^socket\.")
 """Passed by tests of their own, most of them on real servers: tests/kafka, tests/servers, tests/unit/connectors."""
 
 
