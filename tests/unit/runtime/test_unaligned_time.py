@@ -9,9 +9,11 @@ import pytest
 from slow_jobs import UNALIGNED, Slow, SlowJob, Time
 from test_unaligned import crash_behind
 
+from tidegate.common import Time as Size
 from tidegate.common.time import Duration
 from tidegate.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
-from tidegate.datastream import ProcessFunction, StreamExecutionEnvironment
+from tidegate.datastream import AggregateFunction, ProcessFunction, ProcessWindowFunction, StreamExecutionEnvironment
+from tidegate.datastream.window import SlidingEventTimeWindows
 from tidegate.testing.sources import At, ScriptedSource
 
 
@@ -84,3 +86,53 @@ def test_what_several_subtasks_had_in_flight_is_not_late_in_one(
     assert [seen for seen in Time.seen if isinstance(seen, tuple)] == []
     assert job.written() == list(range(1500))
     assert len(job.rounds) > 5
+
+
+class SlowForSome(AggregateFunction):
+    """The sum. Records of two keys of three take 10 ms, so their subtasks fall behind."""
+
+    def create_accumulator(self) -> int:
+        return 0
+
+    def add(self, value: Any, accumulator: int) -> int:
+        Time.clock.advance(10 * (value % 3 > 0))
+        return accumulator + int(value)
+
+    def get_result(self, accumulator: int) -> int:
+        return accumulator
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+
+class WithWindow(ProcessWindowFunction):
+    def process(self, key: Any, context: Any, elements: Any) -> Any:
+        yield from ((context.window().start, key, element) for element in elements)
+
+    def clear(self, context: Any) -> None:
+        pass
+
+
+def sliding(env: StreamExecutionEnvironment) -> Any:
+    marks = WatermarkStrategy.for_monotonous_timestamps()
+    numbers = source(env, "numbers", 600, marks, [At(n, n) for n in range(900)]).set_parallelism(1)
+    windows = numbers.key_by(lambda n: n % 3).window(
+        SlidingEventTimeWindows.of(Size.milliseconds(40), Size.milliseconds(10))
+    )
+    return windows.aggregate(SlowForSome(), WithWindow()).uid("windows")
+
+
+@pytest.mark.parametrize("checkpoint", [1, 2, 3])
+@pytest.mark.parametrize("parallelism", [1, 2, 4])
+def test_a_window_that_one_subtask_has_fired_does_not_fire_again_behind_a_rescale(
+    parallelism: int, checkpoint: int, tmp_path: Path
+) -> None:
+    """The subtasks of an unaligned checkpoint are not at the same event time; the one that is furthest behind counts."""
+    job = SlowJob(tmp_path, sliding)
+    crash_behind(job, checkpoint, **{"parallelism.default": 3, "tidegate.chunk.records": 10})
+    job.run(parallelism, **UNALIGNED)
+    sums: dict[tuple[int, int], int] = {}
+    for n in range(900):
+        for start in range(n // 10 * 10 - 30, n // 10 * 10 + 1, 10):
+            sums[start, n % 3] = sums.get((start, n % 3), 0) + n
+    assert job.written() == sorted([start, key, total] for (start, key), total in sums.items())

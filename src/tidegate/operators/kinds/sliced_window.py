@@ -29,12 +29,16 @@ from tidegate.operators.windows.slices import Group, Slices
 from tidegate.operators.windows.time_assigners import aligned_event_time
 from tidegate.operators.windows.window import TimeWindow, TimeWindowSerializer, bytes_of
 from tidegate.state import namespaces
+from tidegate.state.key_groups import encode_and_group
 from tidegate.state.keys import visible
+from tidegate.state.refs import KeyGroupRange
 from tidegate.state.slices import SliceCells, SliceStateDescriptor
 from tidegate.state.snapshot import ListPart, OperatorSnapshot, Part, Redistribution
 
 SLICES = "slices"
 """The part with the starts of the slices that have something in them."""
+FIRED = "fired"
+"""The part with key groups, first and last, and the watermark that their windows have fired up to."""
 _FIRE, _CLEAN_UP = 0, 1
 _SERIALIZER = TimeWindowSerializer()
 
@@ -69,6 +73,9 @@ class SlicedWindowOperator(FunctionOperator):
         """A heap: when a window is to be fired or cleaned up, which of the two, its start."""
         self._windows: set[int] = set()
         """Starts of the windows in the heap."""
+        self._ahead: list[tuple[KeyGroupRange, int]] = []
+        """Key groups of former subtasks whose windows have fired beyond ``watermark``. Subtasks of an unaligned checkpoint are not
+        at the same event time, and behind a rescale the one that was furthest behind counts."""
         self._groups: dict[Group, dict[Any, Any]] = {}
         """What groups of slices come to, by key. They are made when a window that has them whole fires: from then on only records
         behind the watermark can change them."""
@@ -83,6 +90,9 @@ class SlicedWindowOperator(FunctionOperator):
         assert self.by_key is not None
         self._state = self.by_key.backend.state(SliceStateDescriptor(CONTENTS, self._adding.type))
         self.watermark = self.below.watermark
+        fired = [(KeyGroupRange(first, last), mark) for first, last, mark in snapshot.values(FIRED)]
+        mine = self.by_key.backend.groups
+        self._ahead = [(groups, mark) for groups, mark in fired if mark > self.watermark and groups.intersect(mine)]
         self._out.clear()
         self._due, self._windows, self._open = [], set(), set()
         self._stored = set(filter(self._is_open, snapshot.values(SLICES)))
@@ -102,8 +112,13 @@ class SlicedWindowOperator(FunctionOperator):
             self._groups.clear()
 
     def parts(self) -> dict[str, Part]:
+        if not self._open:
+            return super().parts()
+        assert self.by_key is not None
         slices = ListPart.of(Redistribution.UNION, sorted(self._open))
-        return {**super().parts(), **({SLICES: slices} if self._open else {})}
+        fired = [(self.by_key.backend.groups, self.watermark), *self._ahead]
+        rows = [(groups.first, groups.last, mark) for groups, mark in fired if mark >= self.watermark]
+        return {**super().parts(), SLICES: slices, FIRED: ListPart.of(Redistribution.UNION, rows)}
 
     # -- records -----------------------------------------------------------------------------------------------------
 
@@ -216,6 +231,8 @@ class SlicedWindowOperator(FunctionOperator):
 
     def _fire_window(self, window: int) -> None:
         contents = self._contents(window)
+        if self._ahead:
+            contents = self._not_fired(contents, window + self._slices.size - 1)
         if self._operation.shape is Shape.NONE:
             results = [self._adding.result(value) for value in contents.values() if value is not None]
             if self._lateness or not self._slices.are_windows:
@@ -226,6 +243,16 @@ class SlicedWindowOperator(FunctionOperator):
             if value is not None:
                 self._call_function(key, window, self._adding.result(value))
                 self._out.flush_full()
+
+    def _not_fired(self, contents: dict[Any, Any], end: int) -> dict[Any, Any]:
+        """Without the keys for which a former subtask has fired the window."""
+        self._ahead = [(groups, mark) for groups, mark in self._ahead if mark >= end]
+        if not self._ahead or not contents:
+            return contents
+        assert self.by_key is not None
+        groups = encode_and_group(list(contents), self.by_key.backend.max_parallelism)[1].tolist()
+        fired = {group for group in set(groups) if any(group in ahead for ahead, _ in self._ahead)}
+        return {key: value for (key, value), group in zip(contents.items(), groups, strict=True) if group not in fired}
 
     def _fire_key(self, key: Any, window: int) -> None:
         """Of one key only: a late record has come."""
