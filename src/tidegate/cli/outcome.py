@@ -122,7 +122,8 @@ def _causes(error: BaseException) -> list[str]:
     while cause is not None and not isinstance(cause, RemoteTraceback):
         text = str(cause)
         if text not in told or not isinstance(cause, TidegateError):
-            lines.append(f"caused by {type(cause).__name__}" + (f": {text}" if text else "").replace("\n", "\n  "))
+            text = text if isinstance(cause, TidegateError) else text.replace("\n", "\n  ")  # no line of its own
+            lines.append(f"caused by {type(cause).__name__}" + (f": {text}" if text else ""))
         cause = cause.__cause__
     return lines
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -79,7 +80,7 @@ env.execute("homeless")
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs to become another user")
 def test_job_of_an_unknown_user_runs_and_is_listed() -> None:
     """The user may read what root may, since the interpreter can be in root's home, but may write nowhere."""
     place = tempfile.mkdtemp()
