@@ -19,7 +19,8 @@ HEAD = """\
 Keys are Flink's, in the new and the older spelling; what Flink does not have begins with `tidegate.`. A key is set, in growing
 order of weight:
 
-1. in `config.yaml`, flat or nested, in the directory `$TIDEGATE_CONF_DIR`, else `$FLINK_CONF_DIR`, else `./conf` (a line on standard error names the file);
+1. in `config.yaml`, flat or nested, in the directory `$TIDEGATE_CONF_DIR`, else `$FLINK_CONF_DIR`, else `./conf`
+(a line on standard error names the file);
 2. on the command line: `tidegate run -D key=value job.py`;
 3. in the program: a `Configuration` handed to `StreamExecutionEnvironment.get_execution_environment`, or the methods of the
    environment (`enable_checkpointing`, `set_parallelism`, ...).
