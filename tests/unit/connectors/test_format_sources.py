@@ -273,6 +273,6 @@ def test_parquet_files_of_avro_records_hold_nulls_and_unions_as_flink_writes_the
 
 
 def test_avro_record_that_fits_no_type_of_a_union_is_named() -> None:
-    wrong = {"nothing": None, "number": 1, "either": "text", "listed": [], "inner": None}
+    wrong: dict[str, Any] = {"nothing": None, "number": 1, "either": "text", "listed": [], "inner": None}
     with pytest.raises(UserCodeError, match="A record must fit the Avro schema"):
         AvroParquetWriters.for_generic_record(MIXED).pack([wrong])
