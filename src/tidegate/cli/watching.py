@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ from tidegate.cli.outcome import ExitCode, Json, Verbose, command, print_json, s
 from tidegate.cli.screen import Terminal
 from tidegate.common.errors import NoLogError
 from tidegate.common.job_status import JobStatus
+from tidegate.common.plain_text import plain
 from tidegate.control import registry
 from tidegate.control.client import find
 from tidegate.control.home import LOGS, home
@@ -146,12 +148,16 @@ def _print_rest(log: BinaryIO) -> None:
 
 
 def _write(part: bytes) -> None:
-    """As it was printed; a stream that has no bytes below (a test's) gets text."""
+    """As it was printed; but a terminal obeys no escape of the log, which may hold records and messages of strangers."""
     below: Callable[[bytes], object] | None = getattr(getattr(sys.stdout, "buffer", None), "write", None)
-    if below is None:
-        sys.stdout.write(part.decode(errors="replace"))
+    if below is None or sys.stdout.isatty():
+        sys.stdout.write(plain(_decoder.decode(part)))
     else:
         below(part)
+
+
+_decoder = codecs.getincrementaldecoder("utf-8")("replace")
+"""Remembers a character of which a part ends in the middle."""
 
 
 def _no_log(record: JobRecord) -> NoLogError:
