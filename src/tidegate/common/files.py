@@ -26,6 +26,7 @@ from tidegate.common.signing import SigningKey
 CHECKPOINT_STORAGE, FILE_SINK = "checkpoint storage", "the directory of a file sink"
 _PIECE = 4 << 20
 _JAVA_STACK = re.compile(r"(?:\n|\\n)(?:\t|\\t)at ")  # servers in Java send theirs with the message
+_WRONG_DIRECTORIES = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 Paths = list[str]
 FileSystem = LocalFileSystem | RemoteFileSystem
 
@@ -155,6 +156,9 @@ class Files:
 
     def forget_others(self) -> None:
         """What drivers before this one have left on this host. Here nothing."""
+
+    def forget_spool(self) -> None:
+        """The job did not start. Here nothing."""
 
     def forget_own(self) -> None:
         """The driver has ended: what it has on this host besides goes. Here nothing."""
@@ -300,6 +304,8 @@ class Files:
             found = self.read(self.write(probe, b"tidegate"))
             self.delete(probe)
         except StorageError as error:
+            if not self.is_local and not isinstance(error.__cause__, _WRONG_DIRECTORIES):
+                raise  # the storage does not answer: the directory may be right, and a restart may help
             raise ConfigurationError(
                 "The checkpoint directory must be writable.",
                 where=self.root,
@@ -327,16 +333,17 @@ def expected_content(size: int, hash: str) -> str:
 def verified_copy(source: Files, path: str, target: Files, name: str, *, size: int, hash: str) -> None:
     """Copy a file, from one root to another, in pieces. ``CorruptFileError``, and no copy, if it is not what was written."""
     with target.create_stream(name) as writer:
-        _verify_pieces(source, path, size, hash, writer.write)
+        read_verified(source, path, size=size, hash=hash, take=writer.write)
         writer.close()
 
 
 def verify_content(source: Files, path: str, *, size: int, hash: str) -> None:
     """Read a file in pieces. ``CorruptFileError`` if it is not what was written."""
-    _verify_pieces(source, path, size, hash, lambda data: None)
+    read_verified(source, path, size=size, hash=hash, take=lambda data: None)
 
 
-def _verify_pieces(source: Files, path: str, size: int, hash: str, take: Callable[[bytes], None]) -> None:
+def read_verified(source: Files, path: str, *, size: int, hash: str, take: Callable[[bytes], object]) -> None:
+    """Hand a file over in pieces. ``CorruptFileError``, after the last one, if it is not what was written."""
     expected, digest, found = expected_content(size, hash), new_digest(is_strong(hash)), 0
     with source.open_stream(path, expected) as stream:
         while data := _piece(source, path, stream):

@@ -51,14 +51,14 @@ class HeldDirectory:
         self.let_go()
 
 
-def sweep(parent: str, but: str = "") -> None:
-    """Remove those below ``parent`` that no living process holds, none was told to keep, and ``but`` does not lie in."""
+def sweep(parent: str) -> None:
+    """Remove those below ``parent`` that no living process holds and none was told to keep."""
     try:
         names = os.listdir(parent)
     except OSError:
         return
     for place in (os.path.join(parent, name) for name in names):
-        if os.path.exists(os.path.join(place, _KEPT)) or but.startswith(f"{place}/"):
+        if os.path.exists(os.path.join(place, _KEPT)):
             continue
         try:
             held = _hold(place)
@@ -67,6 +67,28 @@ def sweep(parent: str, but: str = "") -> None:
         if held is not None:
             shutil.rmtree(place, ignore_errors=True)
             os.close(held)
+
+
+def is_any_held(tree: str) -> bool:
+    """Whether a living process holds a directory anywhere below. Where locks cannot be asked the answer is yes."""
+    for place, _, names in os.walk(tree):
+        if _LOCK in names:
+            try:
+                held = _hold(place)
+            except OSError:
+                return True
+            if held is None:
+                return True
+            os.close(held)
+    return False
+
+
+def mark_kept(path: str, parent: str) -> None:
+    """No sweep takes the one below ``parent`` that the path lies in: somebody wants to read it."""
+    place = path.removeprefix(f"{parent}/").partition("/")[0]
+    if path.startswith(f"{parent}/") and place:
+        with contextlib.suppress(OSError), open(os.path.join(parent, place, _KEPT), "x"):
+            pass
 
 
 def _hold(place: str) -> int | None:

@@ -40,9 +40,15 @@ class StandIn(Exception):
         return stand_in, (type(self).__module__, type(self).__qualname__, str(self))
 
 
-def stand_in(module: str, name: str, text: str) -> StandIn:
-    made: type[StandIn] = type(name.rpartition(".")[2], (StandIn,), {"__module__": module, "__qualname__": name})
+def stand_in(module: str, name: str, text: str, kinds: tuple[str, ...] = ()) -> StandIn:
+    attributes = {"__module__": module, "__qualname__": name, "kinds": kinds}
+    made: type[StandIn] = type(name.rpartition(".")[2], (StandIn,), attributes)
     return made(text)
+
+
+def kinds_of(error: BaseException) -> tuple[str, ...]:
+    """The names of its class and of all classes above, also of an error that a stand-in stands for."""
+    return getattr(error, "kinds", ()) or tuple(kind.__name__ for kind in type(error).__mro__)
 
 
 class PortableError(Exception):
@@ -62,14 +68,16 @@ class _Link:
     text: str
     notes: tuple[str, ...]
     is_cause: bool
+    kinds: tuple[str, ...] = ()
 
     @staticmethod
     def of(error: BaseException, is_cause: bool) -> _Link:
         kind, notes = type(error), tuple(map(str, getattr(error, "__notes__", ())))
-        return _Link(_pickled(error), kind.__module__, kind.__qualname__, _text(error), notes, is_cause)
+        name, text = kind.__qualname__, _text(error)
+        return _Link(_pickled(error), kind.__module__, name, text, notes, is_cause, kinds_of(error))
 
     def load(self) -> BaseException:
-        error = self._loaded() or stand_in(self.module, self.name, self.text)
+        error = self._loaded() or stand_in(self.module, self.name, self.text, self.kinds)
         if self.notes and not hasattr(error, "__notes__"):
             error.__notes__ = list(self.notes)
         return error

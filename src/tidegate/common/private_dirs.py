@@ -124,8 +124,10 @@ def _random_homes(root: str, own: str) -> list[str]:
 def _refuse_planted(root: str) -> None:
     """Whoever owns a directory, or a link to one, can put another in the place of ours. Where everybody may create names, anybody
     may have made the one that leads to us; so there it has to be ours, or the system's."""
+    # YARN names the directories of its own that a container is to use: whoever runs the container owns the process anyway.
+    given = {os.path.abspath(path) for path in os.environ.get("LOCAL_DIRS", "").split(",") if path}
     for path in {os.path.abspath(root), os.path.realpath(root)}:
-        while (above := os.path.dirname(path)) != path:
+        while path not in given and (above := os.path.dirname(path)) != path:
             owner = os.lstat(path).st_uid
             if owner not in (0, os.geteuid()) and os.stat(above).st_mode & stat.S_IWOTH:
                 raise _not_private(path, f"it belongs to user {owner}, and every user may create names in {above}")

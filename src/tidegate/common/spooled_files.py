@@ -125,6 +125,11 @@ class SpooledFiles(Files):
         """After the claim of a lease: spools of the job's drivers before this one, if their processes are gone."""
         sweep(os.path.dirname(os.path.dirname(self._spool.root)))
 
+    def forget_spool(self) -> None:
+        """Of a driver that never had the lease: others of the job may live, so only its own goes."""
+        if self.held is not None:
+            self.held.remove()
+
     def forget_own(self) -> None:
         """And once more those of dead drivers: late tasks of theirs may have written since the first sweep."""
         if self.held is not None:

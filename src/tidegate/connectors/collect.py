@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import cloudpickle
 
 from tidegate.common.errors import ArgumentTypeError
-from tidegate.common.pickling import cure_of
+from tidegate.common.pickling import cure_of, load_stored
 from tidegate.connectors.once import Once
 from tidegate.operators.sink import (
     Committer,
@@ -125,7 +125,14 @@ class _CollectCommitter(Committer):
         self._channel_id = channel_id
 
     def commit(self, committables: list[Any]) -> None:
+        self._commit(committables, cloudpickle.loads)
+
+    def recover(self, committables: list[Any]) -> None:
+        """These come from a snapshot, and those of ``commit`` from tasks of this job."""
+        self._commit(committables, load_stored)
+
+    def _commit(self, committables: list[Any], load: Callable[[bytes], Any]) -> None:
         channel = collected(self._channel_id)
         channel.begin(committable["id"] for committable in committables)
         for committable in committables:
-            channel.put(committable["id"], cloudpickle.loads(committable["values"]))
+            channel.put(committable["id"], load(committable["values"]))

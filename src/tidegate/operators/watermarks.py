@@ -134,7 +134,7 @@ def _is_time(value: Any) -> bool:
     return True
 
 
-_BETWEEN = ""
+BETWEEN = ""
 """Instead of a split: the generator of the one that has ended last, or a new one, until the next split begins."""
 
 
@@ -149,19 +149,19 @@ class SplitWatermarks:
         self.strategy, self._held, self._awaited = strategy, held, awaited
         self.splits = dict(splits)
         if not awaited:
-            self.splits.pop(_BETWEEN, None)
+            self.splits.pop(BETWEEN, None)
         self.waiting: Collection[str] = ()
         """Splits of which records wait to be processed: they are not idle, however long that takes."""
 
     def start(self, split: str, now_ms: int) -> None:
         if split not in self.splits:
-            self.splits.pop(_BETWEEN, None)
+            self.splits.pop(BETWEEN, None)
             self.splits[split] = self.strategy.restored((), now_ms)
 
     def await_first(self, now_ms: int) -> None:
-        """The subtask has had no split yet."""
+        """The subtask has had no split yet, or none since a rescale. Its watermark stays where it is."""
         if self._awaited and not self.splits:
-            self.splits[_BETWEEN] = self.strategy.restored((), now_ms)
+            self.splits[BETWEEN] = self.strategy.restored((), now_ms)
 
     def pieces(
         self, split: str, values: Values, timestamps: Times | None, now_ms: int
@@ -182,7 +182,7 @@ class SplitWatermarks:
     def finish(self, split: str) -> None:
         generator = self.splits.pop(split, None)
         if self._awaited and generator is not None and not self.splits:
-            self.splits[_BETWEEN] = generator
+            self.splits[BETWEEN] = generator
 
     def status(self, before: int, now_ms: int) -> Status:
         """``before``: the watermark so far, which never falls. No active split, or all idle: the subtask is idle."""

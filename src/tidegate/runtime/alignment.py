@@ -12,7 +12,7 @@ from typing import Any
 
 from tidegate.graph.plan import Operator
 from tidegate.operators.rows import MAX_WATERMARK, MIN_WATERMARK
-from tidegate.operators.watermarks import split_status
+from tidegate.operators.watermarks import BETWEEN, split_status
 from tidegate.state.snapshot import EMPTY, SPLITS, OperatorSnapshot
 
 FIRST_LIMIT = 256
@@ -87,7 +87,8 @@ class Alignment:
     def _look(self, member: _Member, snapshots: Mapping[tuple[int, int], OperatorSnapshot], now_ms: int) -> None:
         operator, before = member.operator, member.foremost
         left = [snapshots.get((operator.id, subtask), EMPTY) for subtask in range(operator.parallelism)]
-        rows = [row for snapshot in left for row in snapshot.values(SPLITS)]
+        # a subtask between two splits reads nothing: no other source waits for it
+        rows = [row for snapshot in left for row in snapshot.values(SPLITS) if row[0] != BETWEEN]
         statuses = {split: split_status(operator.spec.watermarks, row, now_ms) for split, *row in rows}
         member.splits = {split: status.watermark for split, status in statuses.items() if not status.idle}
         member.is_idle = not member.splits and any(snapshot is not EMPTY for snapshot in left)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from tidegate.common import options
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.files import Files
-from tidegate.common.held_dir import HeldDirectory, sweep
+from tidegate.common.held_dir import HeldDirectory, mark_kept, sweep
 from tidegate.common.signing import SigningKey
 from tidegate.common.spooled_files import SpooledFiles
 from tidegate.runtime.settings import JobSettings
@@ -81,7 +81,9 @@ def _sweep_memory(settings: JobSettings) -> None:
     """What killed drivers have left in memory, unless this job is told to start from it."""
     restored = Files(settings.recovery_path).root if settings.recovery_path else ""
     for place in host_dirs(_SHARED_MEMORY):
-        sweep(os.path.join(place, _IN_MEMORY), but=restored)
+        parent = os.path.join(place, _IN_MEMORY)
+        mark_kept(restored, parent)  # other jobs that start meanwhile leave it alone too
+        sweep(parent)
 
 
 _SHARED_MEMORY = SHARED_MEMORY

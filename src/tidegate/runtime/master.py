@@ -257,11 +257,17 @@ class JobMaster:
             log.info("job %s: %s", self.job_id, guarantee)
             for line in guarantee.lines():
                 log.info("job %s: path %s", self.job_id, line)
-        except BaseException:
-            if self._is_temporary:  # any other directory may be in use: by the driver whose lease refused this one
-                self._quietly("delete the job's directory", self._clear_directory)
-            self._quietly("delete state files that wait on this host", self._job.files.forget_own)
+        except BaseException as error:
+            if not (
+                isinstance(error, Exception) and self.waits_for(error)
+            ):  # else the next try needs what this one holds
+                self._give_up_start()
             raise
+
+    def _give_up_start(self) -> None:
+        if self._is_temporary:  # any other directory may be in use: by the driver whose lease refused this one
+            self._quietly("delete the job's directory", self._clear_directory)
+        self._quietly("delete state files that wait on this host", self._job.files.forget_spool)
 
     def waits_for(self, error: Exception) -> bool:
         """Whether ``run`` tries the start again that has failed so: another system is away, and the restart strategy covers it."""
@@ -272,19 +278,23 @@ class JobMaster:
     def _prepare_at_last(self) -> None:
         """As the restart strategy says, if it covers the start."""
         failed, self._not_started = self._not_started, None
-        while True:
-            if failed is not None:
-                self._recorder.attempt_ended(failed)
-                delay, times = self._delay_after(failed)
-                if delay is None:
-                    raise failed
-                self._restart(failed, delay, times)
-            try:
-                return self.prepare()
-            except Exception as error:
-                if not self.waits_for(error):
-                    raise
-                failed = error
+        try:
+            while True:
+                if failed is not None:
+                    self._recorder.attempt_ended(failed)
+                    delay, times = self._delay_after(failed)
+                    if delay is None:
+                        raise failed
+                    self._restart(failed, delay, times)
+                try:
+                    return self.prepare()
+                except Exception as error:
+                    if not self.waits_for(error):
+                        raise
+                    failed = error
+        except BaseException:
+            self._give_up_start()
+            raise
 
     def run(self) -> None:
         """All attempts of the job. Returns when it is finished (or was, in an earlier run); raises otherwise."""

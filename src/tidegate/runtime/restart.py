@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tidegate.common import options
 from tidegate.common.counts import count
 from tidegate.common.errors import ConfigurationError, RoundError, TidegateError, UserCodeError
-from tidegate.common.portable_errors import with_causes
+from tidegate.common.portable_errors import kinds_of, with_causes
 from tidegate.common.user_code import users_line
 
 PREFIX = "restart-strategy."
@@ -188,12 +188,20 @@ _MOST_KEPT = 100
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 _NUMBER = re.compile(r"\d+")
 _OUTAGE = re.compile(
-    r"connect|timeout|timedout|unavailable|network|http|operationalerror|interfaceerror|rpcerror|kafka|clienterror|throttl"
-    r"|toomanyrequests|serviceerror|storageerror",
+    r"connect|timeout|timedout|available|network|http|operationalerror|interfaceerror|rpcerror|kafka|clienterror|throttl"
+    r"|toomanyrequests|serviceerror|storageerror|ratelimit|servererror|apierror|clusterdown|busy|retry",
     re.IGNORECASE,
 )
 """In the names of exceptions: many clients of databases and services raise errors that are no OSError."""
-_WRONG_PATHS = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
+_WRONG_PATHS = {
+    "FileNotFoundError",
+    "FileExistsError",
+    "IsADirectoryError",
+    "NotADirectoryError",
+    "PermissionError",
+}
+_LOST = re.compile(r"ExecutorLostFailure|FetchFailed|Lost task|lost executor|decommission", re.IGNORECASE)
+"""What Spark says when hosts or executors go: the next start may find others."""
 
 
 def _identity(failure: Exception, rounds: int) -> tuple[str, ...] | None:
@@ -201,7 +209,8 @@ def _identity(failure: Exception, rounds: int) -> tuple[str, ...] | None:
     if is_outage(failure):
         return None
     if isinstance(failure, RoundError):
-        counts = rounds == 0 and not _OUTAGE.search((failure.found or "").partition(":")[0])
+        found = failure.found or ""
+        counts = rounds == 0 and not _OUTAGE.search(found.partition(":")[0]) and not _LOST.search(found)
     elif isinstance(failure, TidegateError):
         counts = isinstance(failure, UserCodeError)
     else:
@@ -221,10 +230,9 @@ def _what_failed(failure: Exception) -> tuple[str, ...]:
 
 def is_outage(failure: Exception) -> bool:
     """Whether another system did not answer, by the error or by what it was raised from."""
-    causes = [cause for cause, _ in with_causes(failure) if not isinstance(cause, TidegateError)]
-    names = [kind.__name__ for cause in causes for kind in type(cause).__mro__]
-    return any(isinstance(cause, OSError) and not isinstance(cause, _WRONG_PATHS) for cause in causes) or any(
-        map(_OUTAGE.search, names)
+    every = [kinds_of(cause) for cause, _ in with_causes(failure) if not isinstance(cause, TidegateError)]
+    return any(
+        ("OSError" in kinds and _WRONG_PATHS.isdisjoint(kinds)) or any(map(_OUTAGE.search, kinds)) for kinds in every
     )
 
 

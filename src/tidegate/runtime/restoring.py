@@ -17,6 +17,7 @@ from tidegate.checkpoint.lease import Lease, Liveness, acquire, refuse_if_held
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import Lineage, read_lineage
 from tidegate.checkpoint.locate import Located, locate_own
+from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.misfits import Misfit, named
 from tidegate.checkpoint.previous import offering_previous
 from tidegate.checkpoint.recovery import Recovery, decide, origin_of
@@ -26,6 +27,7 @@ from tidegate.common.errors import CorruptFileError, FencedError, RestoreError
 from tidegate.common.files import Files
 from tidegate.common.hashing import is_strong
 from tidegate.common.options import ALLOW_PICKLE, SIGNING_KEY_FILE
+from tidegate.common.pickling import allow_stored
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program
 from tidegate.operators.source import SourceContext
@@ -74,6 +76,8 @@ class Restoring:
         self, job: Submission, aside: Callable[[Act], None], on_lost: Callable[[int, FencedError], None]
     ) -> None:
         self._job, self._aside, self._on_lost = job, aside, on_lost
+        self._accepted: CheckpointMetadata | None = None
+        """The unsigned snapshot that the user lets this run restore."""
 
     def start(self, *, first: bool) -> Checked | FinishedBefore:
         """The next attempt. Nothing outside is touched before all checks have passed and the decision is recorded (``take_over``).
@@ -84,7 +88,7 @@ class Restoring:
         with contextlib.ExitStack() as undo:
             undo.callback(claimed.release)
             recovery = self._decide(claimed.lease, first)
-            self._check_trust(recovery)
+            self._check_trust(recovery, first)
             if first and recovery.begins_beside_output and not self._job.settings.start_anew:
                 raise _begins_beside_output(self._job, recovery)
             if recovery.previous is AttemptStatus.FINISHED and recovery.located is None:
@@ -123,13 +127,17 @@ class Restoring:
             refuse_if_held(recovery.located.root, self._job.clock, self._job.liveness)
         return recovery
 
-    def _check_trust(self, recovery: Recovery) -> None:
+    def _check_trust(self, recovery: Recovery, first: bool) -> None:
         """Refuse a snapshot that may run the code of somebody else, before anything of it but the metadata is read."""
         located, settings = recovery.located, self._job.settings
+        allow_stored(settings.allow_pickle)
         if located is None:
             return
         key = self._job.files.signing_key
-        located.check_signature(key, accept_unsigned=settings.accept_unsigned)
+        if first and settings.accept_unsigned and located.signature is None:
+            self._accepted = located.metadata
+        # The snapshot of the first attempt alone: what the job has signed since may not be replaced by an unsigned one.
+        located.check_signature(key, accept_unsigned=located.metadata == self._accepted)
         if located.metadata.is_unaligned and not settings.allow_pickle:
             raise RestoreError(
                 f"Records in flight are pickled, and pickles are refused ({ALLOW_PICKLE.key}).",

@@ -238,13 +238,15 @@ def _without_key(data: bytes) -> tuple[bytes, bytes]:
 
 @contextlib.contextmanager
 def _mapped(path: str, size: int) -> Iterator[None]:
-    """A map takes address space, whatever is in it, and a process may be given little of that. A restart would find the same."""
+    """A map takes address space, whatever is in it, and a process may be given little of that."""
     try:
         yield
     except lmdb.MemoryError as error:
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         bound = "no limit is set" if limit == resource.RLIM_INFINITY else f"{limit >> 20} mb is the limit (ulimit -v)"
-        raise ConfigurationError(
+        final = limit != resource.RLIM_INFINITY and size >= limit
+        kind = ConfigurationError if final else StorageError  # a new worker, which holds less, may have room
+        raise kind(
             "The map of a local store must fit in the address space of the worker.",
             where=path,
             found=f"{error}: {MAP_SIZE.key} is {size >> 20} mb, and of address space {bound}",

@@ -16,6 +16,7 @@ import time
 from urllib.parse import quote
 
 from tidegate.common.errors import ConfigurationError, StorageError
+from tidegate.common.held_dir import is_any_held
 from tidegate.common.ids import stable_hash
 from tidegate.common.private_dirs import existing_homes, opened_directory, private_home, remove_below
 
@@ -139,7 +140,8 @@ def _remove_other_boots(home: str) -> None:
     mark is not ours to delete, whatever its name."""
     for name in os.listdir(home):
         host, _, rest = name.partition(".")
-        if host == host_id() and not rest.startswith(f"{boot_id()}.") and _is_marked(home, name):
+        is_old = host == host_id() and not rest.startswith(f"{boot_id()}.") and _is_marked(home, name)
+        if is_old and not is_any_held(os.path.join(home, name)):  # hosts that are copies of each other may have one id
             remove_below(home, name)
 
 

@@ -14,6 +14,7 @@ Files are written and read as streams: the memory of either is a few blocks, wha
 from __future__ import annotations
 
 import struct
+import tempfile
 import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -25,8 +26,8 @@ import msgspec
 import xxhash
 
 from tidegate.common.errors import NewerFormatError, StorageError
-from tidegate.common.files import FileHandle, Files, FileWriter, expected_content
-from tidegate.common.hashing import hash_text, is_strong, new_digest, shown_hash
+from tidegate.common.files import FileHandle, Files, FileWriter, expected_content, read_verified
+from tidegate.common.hashing import hash_text, is_strong, shown_hash
 from tidegate.state.layout import GROUP_BYTES
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.store import Batch
@@ -182,18 +183,13 @@ def read(files: Files, ref: StateFile, groups: KeyGroupRange | None = None) -> I
         part = _part_reader(source, ref, stream)
         index, compressed = _index(source, ref, part)
         mine = [block for block in index if block.first <= clip.last and clip.first <= block.last]
-        # A file that was read in one piece is compared with its hash already. Blocks of a larger one have checksums against damage.
-        # Checksums can be forged: of a file with a strong hash every block is read, and hashed, whoever needs only some of them.
-        strong = is_strong(ref.hash)
-        whole = new_digest(strong) if ref.size > WHOLE_LIMIT and (strong or mine == index) else None
-        if whole is not None:
-            whole.update(part(0, _HEAD_BYTES))
-        for block in index if whole is not None else mine:
+        # what was read in one piece, or has a strong hash, is compared with its hash already
+        checked = ref.size <= WHOLE_LIMIT or is_strong(ref.hash)
+        whole = xxhash.xxh3_128(part(0, _HEAD_BYTES)) if mine == index and not checked else None
+        for block in mine:
             data = _block(source, ref, block, part)
             if whole is not None:
                 whole.update(data)
-                if block.first > clip.last or clip.first > block.last:
-                    continue
             flat = _unpack_flat(zlib.decompress(data) if compressed else data)
             inside = clip.first <= block.first and block.last <= clip.last
             yield Batch(block.table, flat if inside else _clipped(flat, clip), block.deletes)
@@ -209,7 +205,24 @@ _Part = Callable[[int, int], bytes]
 def _opened(files: Files, ref: StateFile) -> BinaryIO | nullcontext[BinaryIO]:
     if ref.size <= WHOLE_LIMIT:
         return nullcontext(BytesIO(files.read(FileHandle(ref.path, ref.size, ref.hash))))
+    if is_strong(ref.hash):
+        return _verified(files, ref)
     return files.open_stream(ref.path, expected_content(ref.size, ref.hash))
+
+
+def _verified(files: Files, ref: StateFile) -> BinaryIO:
+    """A private copy of a file, compared with its hash before anybody sees an entry.
+
+    Checksums of blocks can be forged, and readers unpickle entries as they come. The copy also keeps the file from being
+    replaced between the comparison and the reading.
+    """
+    copy = tempfile.TemporaryFile(prefix="tidegate-")  # noqa: SIM115 (the reader closes it)
+    try:
+        read_verified(files, ref.path, size=ref.size, hash=ref.hash, take=copy.write)
+    except BaseException:
+        copy.close()
+        raise
+    return copy
 
 
 def _part_reader(files: Files, ref: StateFile, stream: BinaryIO) -> _Part:

@@ -14,7 +14,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tidegate.common import faults
-from tidegate.common.errors import ConfigurationError, CorruptFileError, InternalError, StorageError
+from tidegate.common.errors import ConfigurationError, CorruptFileError, InternalError, StorageError, TidegateError
 from tidegate.common.files import FileHandle, Files
 from tidegate.common.hashing import content_hash
 
@@ -313,6 +313,19 @@ def test_check_writable_below_a_file(tmp_path: Path) -> None:
     assert caught.value.where == str(tmp_path / "file" / "job")
     assert caught.value.found == "ENOTDIR: Not a directory"
     assert "execution.checkpointing.dir" in str(caught.value.cure)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(ConnectionError("away"), StorageError), (PermissionError("no"), ConfigurationError)]
+)
+def test_check_writable_of_storage_that_does_not_answer_is_an_outage(
+    fail_at: Callable[..., list[str]], error: OSError, kind: type[TidegateError]
+) -> None:
+    """A restart may help against it, and against a wrong directory none does."""
+    fired = fail_at("storage.write", error)
+    with pytest.raises(kind) as caught:
+        Files("memory://bucket/job").check_writable()
+    assert fired and type(caught.value) is kind
 
 
 def test_check_writable_without_permission(local: Files, fail_at: Callable[..., list[str]]) -> None:

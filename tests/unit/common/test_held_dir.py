@@ -11,11 +11,11 @@ import pytest
 
 from tidegate.common import held_dir
 from tidegate.common.errors import StorageError
-from tidegate.common.held_dir import HeldDirectory, sweep
+from tidegate.common.held_dir import HeldDirectory, is_any_held, mark_kept, sweep
 
 _HOLD_AND_WAIT = """
 import sys
-from tidegate.common.held_dir import HeldDirectory
+from tidegate.common.held_dir import HeldDirectory, is_any_held, mark_kept
 held = HeldDirectory(sys.argv[1])
 print(held.path, flush=True)
 sys.stdin.read()
@@ -46,7 +46,9 @@ def test_what_is_kept_or_asked_for_is_not_swept(tmp_path: Path) -> None:
     paths = [each.path for each in (kept, asked, left)]
     kept.keep()
     del asked, left
-    sweep(str(tmp_path), but=f"{paths[1]}/chk-3")
+    mark_kept(f"{paths[1]}/chk-3", str(tmp_path))
+    mark_kept("/elsewhere/chk-3", str(tmp_path))
+    sweep(str(tmp_path))
     assert [os.path.exists(path) for path in paths] == [True, True, False]
 
 
@@ -79,3 +81,11 @@ def test_a_sweep_leaves_what_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     sweep(str(tmp_path))
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_tree_is_held_while_a_process_holds_a_directory_below(tmp_path: Path) -> None:
+    held = HeldDirectory(str(tmp_path / "spools" / "job"))
+    assert is_any_held(str(tmp_path))
+    held.let_go()
+    assert not is_any_held(str(tmp_path))
+    assert not is_any_held(f"{tmp_path}/missing")

@@ -145,6 +145,7 @@ def test_a_subtask_between_two_splits_is_idle_only_if_no_other_split_comes(await
     first = SplitWatermarks(Strategy(Bounded()), {}, awaited=awaited)
     first.await_first(60)
     assert first.status(MIN_WATERMARK, 60) == Status(MIN_WATERMARK, not awaited)
+    assert first.status(96, 60) == Status(96, not awaited), "a rescale has given it a watermark and no split"
     marks.start("b", 200)
     assert list(marks.splits) == ["b"]
     assert marks.status(96, 200) == Status(96, False)

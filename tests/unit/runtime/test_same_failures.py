@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,10 +12,17 @@ import pytest
 from small_jobs import SmallJob
 
 from tidegate.common.errors import ConfigurationError, RoundError, ServiceError, UserCodeError
+from tidegate.common.portable_errors import StandIn
 from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.runtime.restart import ExponentialDelayRestart, FailureRateRestart, FixedDelayRestart, SameFailures
+from tidegate.runtime.restart import (
+    ExponentialDelayRestart,
+    FailureRateRestart,
+    FixedDelayRestart,
+    SameFailures,
+    is_outage,
+)
 from tidegate.testing.simulated_engine import SimulatedEngine
 
 LIMIT = "tidegate.restart.same-failure-limit"
@@ -133,6 +141,37 @@ def test_error_that_hides_an_outage_is_retried(tmp_path: Path) -> None:
         return error
 
     assert run(tmp_path, Runs(hidden, until=6)) == list(range(10))
+
+
+class ServerGone(OSError):
+    """Cannot be loaded from a pickle: its ``__init__`` takes other arguments than it hands on."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(f"{host}:{port} is away")
+
+
+@pytest.mark.parametrize("name", ["NoHostAvailable", "RateLimitError", "InternalServerError", "ClusterDownError"])
+def test_outages_are_known_by_the_names_that_clients_give_them(name: str) -> None:
+    assert is_outage(type(name, (Exception,), {})("away"))
+    assert not is_outage(type("BadRecord", (Exception,), {})("no number"))
+
+
+def test_outage_whose_class_does_not_survive_the_way_to_the_driver_is_still_one() -> None:
+    failed = UserCodeError("A user function raised an exception")
+    failed.__cause__ = ServerGone("host", 1)
+    arrived = pickle.loads(pickle.dumps(failed))
+    assert isinstance(arrived.__cause__, StandIn)
+    assert is_outage(arrived)
+
+
+def test_lost_executors_before_the_first_round_are_retried() -> None:
+    failures = SameFailures(3)
+    lost = RoundError(
+        "A round failed.", found="Job aborted due to stage failure: ExecutorLostFailure (executor 1 exited)"
+    )
+    broken = RoundError("A round failed.", found="Job aborted: Python worker exited: No module named 'numpy'")
+    assert [failures.add(lost, checkpoints=0, rounds=0) for _ in range(4)] == [0, 0, 0, 0]
+    assert [failures.add(broken, checkpoints=0, rounds=0) for _ in range(3)] == [1, 2, 3]
 
 
 def test_missing_file_is_no_outage(tmp_path: Path) -> None:

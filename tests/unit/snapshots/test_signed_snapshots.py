@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import msgspec
 import pytest
 from snapshot_jobs import RECORDS, every_kind, kept, own_states, read_so_far, run, windows
@@ -16,10 +17,16 @@ from typer.testing import CliRunner
 
 from tidegate.checkpoint.envelope import seal
 from tidegate.checkpoint.locate import locate
-from tidegate.checkpoint.metadata import MAGIC, SIGNED, VERSION, encode_metadata
+from tidegate.checkpoint.metadata import MAGIC, SIGNED, VERSION, decode_metadata, encode_metadata
 from tidegate.cli.main import app
-from tidegate.common import Types
-from tidegate.common.errors import ConfigurationError, CorruptFileError, JobFailedError, RestoreError
+from tidegate.common import Types, faults
+from tidegate.common.errors import (
+    ConfigurationError,
+    CorruptFileError,
+    JobFailedError,
+    PickleRefusedError,
+    RestoreError,
+)
 from tidegate.common.files import Files
 from tidegate.common.hashing import is_strong
 from tidegate.common.pickling import allow_stored
@@ -151,31 +158,68 @@ def test_signed_snapshot_with_swapped_state_file_is_refused(tmp_path: Path, key:
         run(every_kind, tmp_path / "again", restore=reader.address, **key)
 
 
-@pytest.mark.parametrize("strong", [True, False])
-def test_large_file_with_forged_blocks_is_found_out_by_its_strong_hash_even_when_clipped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strong: bool
-) -> None:
-    """All checksums in the forged file are right: only the hash that the signed metadata holds tells."""
+def forged(files: Files, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A large file in the place of which another one lies. All checksums in it are right: only the hash of the whole tells."""
     monkeypatch.setattr(segments, "WHOLE_LIMIT", 0)
     monkeypatch.setattr(segments, "BLOCK_TARGET", 64)
-    files, groups = Files(str(tmp_path), strong=strong), KeyGroupRange(0, 9)
 
     def written(name: str, value: bytes) -> Any:
         with segments.SegmentWriter(files, name) as writer:
             for group in range(10):
                 for n in range(20):
                     writer.add(0, [group.to_bytes(2, "big") + bytes([n]), value], deletes=False)
-            return writer.finish(version="1", groups=groups)
+            return writer.finish(version="1", groups=KeyGroupRange(0, 9))
 
-    mine, forged = written("mine", b"good"), written("forged", b"evil")
-    assert mine.size == forged.size and is_strong(mine.hash) is strong
-    shutil.copy(tmp_path / "forged", tmp_path / "mine")
-    clip = KeyGroupRange(4, 4)
-    if strong:
-        with pytest.raises(CorruptFileError, match="sha-256"):
-            list(segments.read(files, mine, clip))
-    else:
-        assert list(segments.read(files, mine, clip)), "checksums alone do not tell"
+    mine, other = written("mine", b"good"), written("other", b"evil")
+    assert mine.size == other.size
+    shutil.copy(files.location("other"), files.location("mine"))
+    return mine
+
+
+@pytest.mark.parametrize("clip", [KeyGroupRange(4, 4), KeyGroupRange(0, 9)])
+def test_forged_large_file_with_strong_hash_is_refused_before_its_first_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clip: KeyGroupRange
+) -> None:
+    """Readers may unpickle entries as they come."""
+    files = Files(str(tmp_path), strong=True)
+    entries = segments.read(files, forged(files, monkeypatch), clip)
+    with pytest.raises(CorruptFileError, match="sha-256"):
+        next(entries)
+
+
+def test_checksums_alone_do_not_find_a_forged_large_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = Files(str(tmp_path))
+    assert list(segments.read(files, forged(files, monkeypatch), KeyGroupRange(4, 4)))
+
+
+def test_unsigned_snapshot_in_the_place_of_a_signed_one_is_refused_after_a_failure(
+    tmp_path: Path, key: dict[str, Any]
+) -> None:
+    """Though the run was started with accept-unsigned: the option is for the snapshot that it began with."""
+    first = kept(every_kind, tmp_path / "first")
+    replaced: list[int] = []
+
+    def replace(name: str, where: dict[str, Any]) -> None:
+        if name == "C7.subsumed":
+            [path] = (tmp_path / "second").rglob("_metadata")
+            plain = decode_metadata("here", path.read_bytes())
+            path.write_bytes(encode_metadata(plain))
+            replaced.append(plain.checkpoint_id)
+
+    faults.install(replace)
+    restarts: dict[str, Any] = {
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": "2",
+        "restart-strategy.fixed-delay.delay": "1 ms",
+        "tidegate.checkpoint.accept-unsigned": "true",
+        "execution.checkpointing.num-retained": "1",
+    }
+    try:
+        with pytest.raises(JobFailedError, match="it has no signature"):
+            run(every_kind, tmp_path / "second", fails=True, restore=first.address, **key, **restarts)
+    finally:
+        faults.install(None)
+    assert replaced
 
 
 @pytest.mark.parametrize(
@@ -288,12 +332,32 @@ def test_restore_without_pickles_runs_no_code_of_the_snapshot(tmp_path: Path) ->
     assert not marker.exists()
 
 
-def test_job_with_declared_types_runs_and_restores_without_pickles(tmp_path: Path) -> None:
+def test_job_with_declared_types_runs_without_pickles(tmp_path: Path) -> None:
     without: dict[str, Any] = {"tidegate.state.allow-pickle": "false"}
+    assert run(keyed(KeepsNumber(), Types.LONG()), tmp_path / "first", **without) == list(range(RECORDS))
+
+
+def test_collected_records_of_a_snapshot_are_not_unpickled(tmp_path: Path) -> None:
+    """They wait in the checkpoint to be committed: the driver would load them before any function opens."""
+    marker = tmp_path / "code has run"
+
+    reader = kept(keyed(KeepsNumber(), Types.LONG()), tmp_path / "plain")
+    metadata = locate(reader.address).metadata
+    [sink] = [
+        operator for operator in metadata.operators if operator.name.startswith("Collect") or operator.committables
+    ]
+    values = cloudpickle.dumps([Payload(str(marker))])
+    hostile = msgspec.structs.replace(
+        sink, committables=[msgspec.msgpack.encode({"id": "strange", "values": values})], uid_hash=sink.uid_hash
+    )
+    operators = [hostile if operator is sink else operator for operator in metadata.operators]
+    (Path(reader.address) / "_metadata").write_bytes(
+        encode_metadata(msgspec.structs.replace(metadata, operators=operators))
+    )
     build = keyed(KeepsNumber(), Types.LONG())
-    reader = kept(build, tmp_path / "first", **without)
-    rest = run(build, tmp_path / "again", restore=reader.address, **without)
-    assert rest == list(range(rest[0], RECORDS)) and rest[0] <= read_so_far(reader).stop
+    with pytest.raises((PickleRefusedError, JobFailedError)):
+        run(build, tmp_path / "again", restore=reader.address, **settings("tidegate.state.allow-pickle", "false"))
+    assert not marker.exists()
 
 
 def test_key_that_needs_pickle_is_refused_with_its_cure(tmp_path: Path) -> None:

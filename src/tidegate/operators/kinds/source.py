@@ -90,11 +90,17 @@ class SourceOperator(StreamOperator):
         super().restore(snapshot, round)
         self.below.watermark, self.below.idle = snapshot.watermark, snapshot.idle
         now = round.now_ms()
-        generators = {split: self._strategy.restored(row, now) for split, *row in snapshot.values(SPLITS)}
+        generators: dict[str, Any] = {}
+        for split, *row in snapshot.values(SPLITS):
+            generator = self._strategy.restored(row, now)
+            before = generators.get(
+                split
+            )  # of several former subtasks between two splits, the one that is behind counts
+            if before is None or self._strategy.watermark(generator) < self._strategy.watermark(before):
+                generators[split] = generator
         plan = round.plan
         self._marks = SplitWatermarks(self._strategy, generators, held=plan.source_held, awaited=plan.source_awaited)
-        if snapshot.watermark == MIN_WATERMARK:
-            self._marks.await_first(now)
+        self._marks.await_first(now)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
