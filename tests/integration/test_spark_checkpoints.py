@@ -151,7 +151,7 @@ def test_the_history_tells_of_every_checkpoint(counting_env: Any, tmp_path: Path
         assert entry.size > 100
         assert entry.round > 0
         names = sorted(figures.name.partition(" at ")[0] for figures in entry.operators.values())
-        assert names == ["FileSink", "KEYED PROCESS", "DataGeneratorSource 'numbers'"]
+        assert names == ["DataGeneratorSource 'numbers'", "FileSink", "KEYED PROCESS"]
         assert {"trigger", "run", "align", "snapshot", "complete", "commit"} <= entry.steps_ms.keys()
         assert 0 < entry.incremental <= entry.size
     assert [entry.round for entry in completed] == sorted(entry.round for entry in completed)
