@@ -111,7 +111,7 @@ def test_command_that_waits_for_a_job(
     record = job.record()
     os.kill(record.owner.pid, signal.SIGSTOP)
     command = started(*TIDEGATE, waiting, "waiting", *(["/tmp/sp"] if waiting == "savepoint" else []))
-    eventually(lambda: psutil.Process(command.pid).net_connections(), "it asks the driver")
+    eventually(lambda: psutil.Process(command.pid).net_connections("all"), "it asks the driver")
     end(command)
     assert registry.records()[-1].state == "RUNNING"
 
