@@ -79,9 +79,9 @@ def test_what_exists_is_never_reported() -> None:
 
 
 def test_what_comes_to_be_is_found_without_a_change_of_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = next(n for n in lacking("method") if ":StreamExecutionEnvironment." in n).rpartition(".")[2]
+    name = next(n for n in lacking("method") if ":ExecutionConfig." in n).rpartition(".")[2]
 
-    class Later(StreamExecutionEnvironment):
+    class Later(ExecutionConfig):
         pass
 
     setattr(Later, name, lambda self: "here")
