@@ -15,6 +15,7 @@ import pytest
 from parity import API, compare
 
 from tidegate import pyflink_names
+from tidegate.common import ExecutionConfig
 from tidegate.datastream import MapFunction, StreamExecutionEnvironment
 
 ROOT = Path(__file__).parents[2]
