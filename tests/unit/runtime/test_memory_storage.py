@@ -168,7 +168,10 @@ sys.stdin.read()
 """
 
 
-def test_what_a_killed_driver_has_left_in_memory_goes_with_the_next_one(tmp_path: Path, memory: Path) -> None:
+@pytest.mark.parametrize("asked_for", [False, True])
+def test_what_a_killed_driver_has_left_in_memory_goes_with_the_next_one_unless_a_job_restores_it(
+    tmp_path: Path, memory: Path, asked_for: bool
+) -> None:
     command = [sys.executable, "-c", _LEAVES, str(memory)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as driver:
         assert driver.stdout is not None
@@ -177,11 +180,12 @@ def test_what_a_killed_driver_has_left_in_memory_goes_with_the_next_one(tmp_path
         in_memory(SmallJob(tmp_path / "first")).run()
         assert os.path.exists(f"{directory}/chk-1/_metadata"), "it lives"
         driver.kill()
-    asked = JobSettings.of({"execution.state-recovery.path": f"file://{directory}/chk-1"})
-    job_files.job_files(asked, "job", str(tmp_path), one_host=True)
-    assert os.path.exists(f"{directory}/chk-1/_metadata"), "a job may be told to start from it"
-    job_files.job_files(JobSettings.of({}), "job", str(tmp_path), one_host=True)
-    assert left_in(memory) == []
+    if asked_for:
+        asked = JobSettings.of({"execution.state-recovery.path": f"file://{directory}/chk-1"})
+        job_files.job_files(asked, "job", str(tmp_path), one_host=True)
+    job_files.job_files(JobSettings.of({}), "other", str(tmp_path), one_host=True)
+    assert os.path.exists(f"{directory}/chk-1/_metadata") is asked_for
+    assert bool(left_in(memory)) is asked_for
 
 
 def test_more_state_than_may_be_kept_fails_the_checkpoint(tmp_path: Path) -> None:
