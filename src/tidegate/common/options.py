@@ -254,7 +254,7 @@ CHECKPOINT_STORAGE = _option(
     choice(["filesystem", "jobmanager"], {"file-system": "filesystem", "job-manager": "jobmanager"}),
     "filesystem",
     "Where checkpoints are kept. jobmanager: in the memory of the driver's host, unless there is a directory, and only as much as "
-    "tidegate.checkpoint.max-state-size; they end with the driver, unless the job was interrupted.",
+    "tidegate.checkpoint.max-state-size; they end with the driver, unless the job was interrupted or another job restores them.",
     "state.checkpoint-storage",
 )
 CHECKPOINT_AFTER_FINISH = _option(
