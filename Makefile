@@ -67,7 +67,7 @@ hdfs: setup
 
 # Mutants of the protocol, each run against the simulated fault tests: all must be caught. Or one: make mutants MUTANT="ignore the lease".
 mutants: setup
-	$(BIN)/python tests/mutants/mutant_run.py $(if $(MUTANT),"$(MUTANT)")
+	$(BIN)/python -m tests.mutants.mutant_run $(if $(MUTANT),"$(MUTANT)")
 
 # A failure and a restart on Spark for every pair of mode, backend, kind of checkpoint, changelog and storage.
 pairwise: setup
@@ -106,7 +106,7 @@ LAST ?= 499
 random-pyflink: setup
 	bash scripts/pyflink_venv.sh
 	venv="$${TIDEGATE_PYFLINK_VENV:-$(CURDIR)/.venv-pyflink}"; DIFFERENTIAL_API=pyflink PATH="$$venv/bin:$$PATH" \
-		PYTHONPATH=tests/compat "$$venv/bin/python" -m random_programs.run $(FIRST) $(LAST)
+		PYTHONPATH=. "$$venv/bin/python" -m tests.compat.random_programs.run $(FIRST) $(LAST)
 
 bench: setup
 	bash bench/setup_peers.sh

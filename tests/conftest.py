@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ FAULT_DIRECTORY = "TIDEGATE_SWITCHED_FAULTS"
 for _name in ("CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
     os.environ.pop(_name, None)
 os.environ["TERM"] = "xterm"
+# Processes that tests start, and Spark's workers, import this package too.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -53,12 +54,10 @@ def spark(fault_directory: Path) -> Iterator[Any]:
     from tidegate.spark.lost import is_lost
     from tidegate.spark.session import spark_context
 
-    # Workers get the driver's sys.path: what test modules define is imported there when functions are unpickled.
-    sys.path[:] = dict.fromkeys([str(HERE / "integration"), *sys.path])
     created = spark_context(
         {
             "spark.master": "local[2,4]",
-            "spark.executorEnv.TIDEGATE_FAULT_HOOK": "fault_switch:hook",
+            "spark.executorEnv.TIDEGATE_FAULT_HOOK": "tests.integration.fault_switch:hook",
             f"spark.executorEnv.{FAULT_DIRECTORY}": str(fault_directory),
         }
     )

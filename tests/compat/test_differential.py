@@ -18,14 +18,12 @@ from typing import Any
 
 import pytest
 
+from tests.compat.differential import programs
+from tests.compat.differential.catalog import Case, Surroundings, cases, normalized, run
+from tests.compat.pyflink_place import pyflink_python
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration
 from tidegate.datastream import StreamExecutionEnvironment, executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
-
-sys.path.insert(0, str(Path(__file__).parent))
-from differential import programs
-from differential.catalog import Case, Surroundings, cases, normalized, run
-from pyflink_place import pyflink_python
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "differential" / "recorded.json"
@@ -115,11 +113,10 @@ def run_everything(python: Path, package: str, target: Path) -> dict[str, Any]:
         **os.environ,
         "DIFFERENTIAL_API": package,
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     log = target.with_suffix(".log")
     with log.open("w") as output:
-        command = [str(python), "-m", "differential.run", str(target)]
+        command = [str(python), "-m", "tests.compat.differential.run", str(target)]
         ended = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False)
     assert ended.returncode == 0, f"{package} did not run: {log.read_text()[-3000:]}"
     results: dict[str, Any] = json.loads(target.read_text())

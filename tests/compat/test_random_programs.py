@@ -5,23 +5,20 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from tests.compat.random_programs.generator import RandomProgram, generate
+from tests.compat.random_programs.run import Difference, differences, results, summary
+from tests.compat.random_programs.stage import STAGES
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration, Encoder
 from tidegate.common.errors import JobFailedError
 from tidegate.datastream import MapFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.file_system import FileSink, RollingPolicy
-from tidegate.testing.simulated_executor import SimulatedExecutor
-
-sys.path.insert(0, str(Path(__file__).parent))
-from random_programs.generator import RandomProgram, generate
-from random_programs.run import Difference, differences, results, summary
-from random_programs.stage import STAGES
 
 MakeEnv = Any
 
@@ -159,7 +156,7 @@ def test_a_difference_is_told_with_its_program_and_how_to_see_it_again() -> None
     text = differences(program, ["3.7: 1 2 at 3", *expected[1:]])
     assert text.startswith("program 3, keys ")
     assert f"- {expected[0]} (x1)\n+ 3.7: 1 2 at 3 (x1)" in text
-    assert text.endswith("PYTHONPATH=tests/compat python -m random_programs.run 3 3")
+    assert text.endswith("python -m tests.compat.random_programs.run 3 3")
     assert differences(program, expected) == ""
 
 

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import parity
 import pytest
 
+from tests.compat import parity
 from tidegate.common import pyflink_imports
 from tidegate.common.errors import NotInTidegateError
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import Count
 from typer.testing import CliRunner
 
+from tests.integration.job_tools import Count
+from tests.sources import Pause, ScriptedSource
+from tests.waiting import eventually
 from tidegate.cli.main import app
 from tidegate.common import JobStatus, WatermarkStrategy, global_configuration
 from tidegate.common.errors import JobCancelledError, JobFailedError, ProgramError
@@ -19,8 +21,6 @@ from tidegate.connectors import collect
 from tidegate.datastream import MapFunction
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
-from tidegate.testing.sources import Pause, ScriptedSource
-from waiting import eventually
 
 NONE = WatermarkStrategy.no_watermarks()
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "snapshots"))
-
-from snapshot_jobs import RECORDS, every_kind, kept, own_states, read_so_far, run, windows
-
+from tests.unit.snapshots.snapshot_jobs import RECORDS, every_kind, kept, own_states, read_so_far, run, windows
 from tidegate.checkpoint.difference import difference
 from tidegate.common import Types
 from tidegate.common.errors import SnapshotError

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kafka_tools import Broker, Topics
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common.ids import new_token
 from tidegate.connectors.kafka.dev_broker import free_port
 from tidegate.datastream import executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,8 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
+from tests.simulation.executor import SimulatedExecutor
+from tests.sources import ScriptedSource
 from tidegate.common import Configuration, Encoder, SimpleStringSchema, Types, WatermarkStrategy, faults
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.base import DeliveryGuarantee
@@ -20,8 +22,6 @@ from tidegate.datastream.connectors.kafka import KafkaRecordSerializationSchema,
 from tidegate.datastream.connectors.postgresql import PostgreSqlSink, Table
 from tidegate.runtime import master as _master  # noqa: F401
 from tidegate.testing import kill_hook
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sources import ScriptedSource
 
 
 def main(directory: str) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_outages import make_sink
-from test_kafka_programs import source, values
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_outages import make_sink
+from tests.kafka.test_kafka_programs import source, values
 from tidegate.common import Configuration, SimpleStringSchema, WatermarkStrategy
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.datastream import OutputTag, StreamExecutionEnvironment

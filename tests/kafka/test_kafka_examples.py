@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from kafka_tools import Broker, Topics
 
+from tests.kafka.kafka_tools import Broker, Topics
 from tidegate.common import ByteArraySchema, Configuration, SimpleStringSchema, Types, WatermarkStrategy
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.common.ids import new_token

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_outages import make_sink
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_outages import make_sink
+from tests.waiting import eventually
 from tidegate.common import Configuration, WatermarkStrategy
 from tidegate.common.errors import ConfigurationError
 from tidegate.connectors.kafka import prefix_hold
@@ -20,7 +21,6 @@ from tidegate.connectors.kafka.sink import KafkaSink
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.operators.sink import Committer, CommitterContext, WriterContext
-from waiting import eventually
 
 Hold = Callable[..., PrefixHold]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
 
+from tests.kafka.kafka_tools import Broker, Topics
 from tidegate.common import Configuration, SimpleStringSchema, Types, WatermarkStrategy
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError, ServiceError, UserCodeError
 from tidegate.common.serialization import for_many

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_programs import serializer
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_programs import serializer
+from tests.waiting import eventually
 from tidegate.checkpoint.locate import locate
 from tidegate.common import Configuration, JobClient, JobStatus, SimpleStringSchema, Types, WatermarkStrategy
 from tidegate.common.errors import JobCancelledError
@@ -19,7 +20,6 @@ from tidegate.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaS
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.runtime.commands import CancelWithSavepoint
 from tidegate.runtime.handle import StartedJob
-from waiting import eventually
 
 BATCH = 40
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_outages import make_sink
-from test_kafka_programs import source, values
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_outages import make_sink
+from tests.kafka.test_kafka_programs import source, values
 from tidegate.common import Configuration, WatermarkStrategy
 from tidegate.common.errors import AccessError, CommitError, ServiceError
 from tidegate.connectors.kafka.cluster import Cluster

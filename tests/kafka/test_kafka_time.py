@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_programs import source
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_programs import source
 from tidegate.common import Configuration, Duration, Types, WatermarkStrategy
 from tidegate.common.watermarks import MIN_WATERMARK
 from tidegate.connectors.kafka.reader import KafkaReader

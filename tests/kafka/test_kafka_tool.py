@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_outages import make_sink
 from typer.testing import CliRunner
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_outages import make_sink
 from tidegate.checkpoint.lease import acquire
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
@@ -57,7 +57,7 @@ def crashed(broker: Broker, topics: Topics, tmp_path: Path, simulated: None) -> 
 
 
 def _stray(broker: Broker, topic: str, directory: Path) -> None:
-    from test_kafka_transactions import batch
+    from tests.kafka.test_kafka_transactions import batch
 
     [place] = directory.glob(f"taskowned/*/{NAME}")
     record = read(Files(str(place.parent)))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import databases
 import pytest
-from server import Server
 
+from tests.servers import databases
+from tests.servers.server import Server
+from tests.servers.sql_cases import own_targets, target
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.datastream import executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
+
+__all__ = ["own_targets", "target"]  # fixtures
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +31,3 @@ def mariadb() -> Iterator[Server]:
 def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     """``execution.target: simulated`` runs programs without Spark."""
     monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-
-
-from sql_cases import own_targets, target  # noqa: E402
-
-__all__ = ["own_targets", "target"]

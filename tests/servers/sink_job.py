@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.simulation.executor import SimulatedExecutor
+from tests.sources import ScriptedSource
 from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy, faults
 from tidegate.common.ids import new_token
 from tidegate.common.types import Row
@@ -37,8 +39,6 @@ from tidegate.datastream.formats.parquet import ParquetBulkWriters
 from tidegate.operators.sink import CommitterContext, GlobalCommitter, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.runtime import master as _master  # noqa: F401
 from tidegate.testing import kill_hook
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sources import ScriptedSource
 
 COUNT, BUCKET = 400, 100
 ROW = Types.ROW_NAMED(["n"], [Types.LONG()])

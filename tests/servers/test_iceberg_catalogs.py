@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import databases
 import psycopg
 import pytest
-from server import Server
 
+from tests.servers import databases
+from tests.servers.server import Server
 from tidegate.common import Row, Types, faults
 from tidegate.common.errors import RetryableCommitError, ServiceError
 from tidegate.connectors.iceberg_sink import IcebergSink

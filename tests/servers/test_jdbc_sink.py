@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import PASSWORD
-from sql_cases import Target
 
+from tests.servers.databases import PASSWORD
+from tests.servers.sql_cases import Target
 from tidegate.common import Configuration, Types, faults
 from tidegate.common.errors import AccessError, ConfigurationError, RowError, ServiceError
 from tidegate.common.types import Row

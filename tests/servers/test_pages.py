@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import databases
 import pytest
-from server import Server
-from sql_cases import Target
+
+from tests.servers import databases
+from tests.servers.server import Server
+from tests.servers.sql_cases import Target
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXPECTED: dict[str, dict[str, list[tuple[object, ...]]]] = {

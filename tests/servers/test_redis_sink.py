@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import PASSWORD
-from redis_servers import client_of, redis_server, url_of
-from server import Server
 
+from tests.servers.databases import PASSWORD
+from tests.servers.redis_servers import client_of, redis_server, url_of
+from tests.servers.server import Server
 from tidegate.common import faults
 from tidegate.common.errors import (
     AccessError,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from attempt_model import GROUPS
 
+from tests.unit.checkpoint.attempt_model import GROUPS
 from tidegate.checkpoint.completed import CompletedCheckpoints, OutcomeUnknownError
 from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint

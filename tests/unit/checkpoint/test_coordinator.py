@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 import pytest
-from attempt_model import complete
 
+from tests.unit.checkpoint.attempt_model import complete
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.failures import CheckpointFailureReason, FailureCounter

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from attempt_model import Attempt, ModelSink, check_invariants, restored_state
 
+from tests.unit.checkpoint.attempt_model import Attempt, ModelSink, check_invariants, restored_state
 from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import AttemptStatus, live_path
 from tidegate.checkpoint.lineage import read_lineage

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
 from tidegate.common import global_configuration
 from tidegate.datastream import executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 PROGRAM = """
 import logging

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration
 from tidegate.common.files import FILE_SINK, FileHandle, Files
 from tidegate.common.hashing import content_hash
 from tidegate.common.serialization import Encoder
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.file_system import FileSink
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 
 @pytest.fixture(params=[0o022, 0o002, 0o077], ids=oct)

@@ -11,8 +11,8 @@ import fastavro
 import pyarrow
 import pyarrow.parquet
 import pytest
-from format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 
+from tests.unit.connectors.format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 from tidegate.common import Row, Types
 from tidegate.common.errors import CorruptFileError, UserCodeError
 from tidegate.connectors.file_source import FileSource

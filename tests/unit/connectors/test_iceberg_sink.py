@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Row, Types, faults, secrets
 from tidegate.common.errors import ConfigurationError, OutputLostError, RetryableCommitError, ServiceError
 from tidegate.connectors.iceberg_sink import IcebergSink
 from tidegate.datastream import executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 

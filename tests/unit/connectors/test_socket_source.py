@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from senders import Sender
 
+from tests.unit.connectors.senders import Sender
+from tests.waiting import eventually
 from tidegate.common.errors import ArgumentTypeError, ProgramError, RestoreError, ServiceError
 from tidegate.connectors import received_lines
 from tidegate.connectors.received_lines import LinesInMemory, LinesOnStorage
 from tidegate.connectors.socket_source import SocketSource
 from tidegate.operators.source import SourceContext, SplitEnumerator
 from tidegate.testing.source_contract import read_interval
-from waiting import eventually
 
 
 def opened(source: SocketSource, directory: Path, restored: Any = None, lease: int = 1) -> SplitEnumerator:

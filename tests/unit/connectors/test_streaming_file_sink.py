@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration, Encoder, Row, Types, configuration
 from tidegate.common.errors import ArgumentTypeError
 from tidegate.datastream import StreamExecutionEnvironment, executor
@@ -20,7 +21,6 @@ from tidegate.datastream.connectors.file_system import (
     StreamingFileSink,
 )
 from tidegate.datastream.formats.csv import CsvBulkWriters, CsvSchema
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 
 @pytest.fixture

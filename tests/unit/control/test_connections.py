@@ -19,9 +19,10 @@ from typing import cast
 import h11
 import msgspec
 import pytest
-from drivers import Driver
 from typer.testing import CliRunner
 
+from tests.unit.control.drivers import Driver
+from tests.waiting import eventually
 from tidegate.checkpoint.owner import this_process
 from tidegate.cli.main import app
 from tidegate.common.errors import UnreachableError
@@ -33,7 +34,6 @@ from tidegate.control.jobs import ControlledJob, Jobs
 from tidegate.control.registry import JobRecord
 from tidegate.control.server import Server
 from tidegate.runtime.handle import StartedJob
-from waiting import eventually
 
 Start = Callable[..., Driver]
 HOLDS = """

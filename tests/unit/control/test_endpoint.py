@@ -14,6 +14,8 @@ from typing import Any, cast
 import pytest
 from starlette.routing import Route
 
+from tests.simulation.executor import SimulatedExecutor
+from tests.waiting import eventually
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.control import registry
 from tidegate.control.endpoint import Endpoint
@@ -26,8 +28,6 @@ from tidegate.control.server import Server
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
 from tidegate.runtime.handle import StartedJob
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from waiting import eventually
 
 Ask = Callable[..., tuple[int, Any]]
 JOB = "/v1/jobs/endless"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from drivers import PROGRAM, Driver
 from typer.testing import CliRunner
 
+from tests.unit.control.drivers import PROGRAM, Driver
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
 from tidegate.common import global_configuration

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.checkpoint.owner import this_process
 from tidegate.common import Configuration
 from tidegate.common.errors import AmbiguousJobError, ConfigurationError, UnknownJobError
@@ -18,7 +19,6 @@ from tidegate.control.client import find
 from tidegate.control.home import folder
 from tidegate.control.registry import JobRecord, Life
 from tidegate.datastream import StreamExecutionEnvironment, executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 DAY_MS = 86_400_000
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration, Row, Time, Types
 from tidegate.common.errors import JobFailedError, TidegateError
 from tidegate.datastream import (
@@ -34,7 +35,6 @@ from tidegate.datastream.window import (
     TumblingProcessingTimeWindows,
     WindowAssigner,
 )
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])

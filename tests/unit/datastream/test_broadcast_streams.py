@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
+from tests.sources import ScriptedSource
 from tidegate.common import Configuration, Types
 from tidegate.common.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common.time import Time
@@ -31,8 +33,6 @@ from tidegate.datastream.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sources import ScriptedSource
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
 NAMES = MapStateDescriptor("names", None, None)

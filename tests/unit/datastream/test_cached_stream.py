@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.common.errors import JobFailedError, ProgramError
 from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.datastream import KeyedProcessFunction, RuntimeExecutionMode, StreamExecutionEnvironment, executor
 from tidegate.datastream.functions import MapFunction
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 STAMPED = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, before: value)
 

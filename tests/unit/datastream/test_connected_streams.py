@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
+from tests.sources import At, ScriptedSource
 from tidegate.common import Configuration, Row, Types
 from tidegate.common.errors import ArgumentTypeError, JobFailedError, ProgramError, StateAccessError, UserCodeError
 from tidegate.common.watermark_strategy import WatermarkStrategy
@@ -26,8 +28,6 @@ from tidegate.datastream import (
     executor,
 )
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sources import At, ScriptedSource
 
 PAID = [("a", 3), ("b", 5), ("a", 4), ("c", 1)]
 NAMES = [{"id": "a", "name": "Ann"}, {"id": "b", "name": "Bob"}, {"id": "d", "name": "Dan"}]

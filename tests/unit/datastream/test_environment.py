@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow
 import pytest
 
+from tests.waiting import eventually
 from tidegate.common import (
     Configuration,
     Duration,
@@ -46,7 +47,6 @@ from tidegate.datastream.batch import LastReduction
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.graph.transformation import ProcessSpec, Program, ReduceSpec, SinkSpec, SourceSpec
 from tidegate.operators.source import Boundedness
-from waiting import eventually
 
 # -- configuration
 

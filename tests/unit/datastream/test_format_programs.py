@@ -9,6 +9,7 @@ import fastavro
 import pyarrow.parquet
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration, Row, Types, WatermarkStrategy
 from tidegate.common.errors import TidegateError
 from tidegate.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, StreamExecutionEnvironment, executor
@@ -17,7 +18,6 @@ from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.formats.avro import AvroBulkWriters, AvroInputFormat, AvroSchema, GenericRecordAvroTypeInfo
 from tidegate.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from tidegate.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 NUMBER = Types.ROW_NAMED(["n", "text"], [Types.LONG(), Types.STRING()])
 SCHEMA = AvroSchema.parse_string('{"type": "record", "name": "N", "fields": [{"name": "n", "type": "long"}]}')

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration, Time, Types
 from tidegate.common import configuration as notices
 from tidegate.common.errors import ArgumentTypeError
@@ -19,7 +20,6 @@ from tidegate.datastream import (
     executor,
 )
 from tidegate.datastream.former import FsStateBackend, MemoryStateBackend, RocksDBStateBackend, TimeCharacteristic
-from tidegate.testing.simulated_executor import SimulatedExecutor
 from tidegate.util.java_utils import get_j_env_configuration
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.engine import SimulatedEngine
 from tidegate.common import Configuration, JobExecutionResult, JobID, JobStatus
 from tidegate.common.errors import JobFailedError, JobSuspendedError
 from tidegate.datastream import StreamExecutionEnvironment, executor
@@ -21,7 +22,6 @@ from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 

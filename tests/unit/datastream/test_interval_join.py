@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
+from tests.sources import At, ScriptedSource
+from tests.unit.simulation.api_scenario import run, source
 from tidegate.common import Configuration, Types
 from tidegate.common.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common.time import Duration, Time
@@ -26,11 +28,6 @@ from tidegate.datastream import (
     executor,
 )
 from tidegate.operators.kinds import interval_join
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sources import At, ScriptedSource
-
-sys.path.append(str(Path(__file__).parents[1] / "simulation"))
-from api_scenario import run, source
 
 
 @pytest.fixture

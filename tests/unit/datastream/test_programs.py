@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration, Row, Types
 from tidegate.common.errors import JobFailedError, UserCodeError
 from tidegate.datastream import (
@@ -19,7 +20,6 @@ from tidegate.datastream import (
     executor,
 )
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 ORDERS = [("a", 3, "x"), ("a", 1, "y"), ("b", 5, "p"), ("a", 1, "z"), ("b", 2, "q"), ("a", 0, "q")]
 ORDER = Types.ROW_NAMED(["customer", "amount", "tag"], [Types.STRING(), Types.INT(), Types.STRING()])

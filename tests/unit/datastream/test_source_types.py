@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration, Row, Types, WatermarkStrategy
 from tidegate.common.errors import ArgumentTypeError, JobFailedError
 from tidegate.common.typeinfo import TypeInformation
@@ -22,7 +23,6 @@ from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.column_batch import ColumnBatch
 from tidegate.operators.kinds.source import _Declared
 from tidegate.operators.source import Source
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 PERSON = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.LONG()])
 NONE = WatermarkStrategy.no_watermarks()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration
 from tidegate.common.configuration import meaning
 from tidegate.common.errors import ArgumentTypeError, ConfigurationError
@@ -20,7 +21,6 @@ from tidegate.datastream import (
 from tidegate.operators import state_by_key
 from tidegate.state.local_dir import store_path
 from tidegate.state.rocksdb_options import RocksdbOptions
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 
 def settings(env: StreamExecutionEnvironment) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.simulation.engine import Chances, SimulatedEngine
 from tidegate.common import Configuration, Duration, Row, Time, Types, WatermarkStrategy
 from tidegate.common.errors import JobFailedError
 from tidegate.connectors.number_sequence import NumberSequenceSource
@@ -32,7 +33,6 @@ from tidegate.datastream.async_retry_strategies import (
 from tidegate.operators.async_calls import AsyncCalls, Call, event_loop, in_event_loop
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
 
 WAITS = [AsyncDataStream.ordered_wait, AsyncDataStream.unordered_wait]
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, before: value)

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.simulation.engine import Chances, SimulatedEngine
+from tests.sources import At, ScriptedSource
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.common.errors import ProgramError
 from tidegate.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
@@ -23,8 +25,6 @@ from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.operators import sorted_feed
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
-from tidegate.testing.sources import At, ScriptedSource
 
 MIN, MAX = -(1 << 63), (1 << 63) - 1
 NONE = WatermarkStrategy.no_watermarks()

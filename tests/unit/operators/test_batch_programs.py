@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written_functions import exact, written
 
+from tests.simulation.engine import Chances, SimulatedEngine
+from tests.unit.operators.written_functions import exact, written
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
@@ -19,7 +20,6 @@ from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
 
 Build = Callable[[StreamExecutionEnvironment], DataStream]
 

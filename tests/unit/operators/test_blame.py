@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration
 from tidegate.common.errors import JobFailedError, UserCodeError
 from tidegate.datastream import StreamExecutionEnvironment, executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 
 class NotRead(Exception):

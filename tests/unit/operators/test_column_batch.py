@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_batch_programs import CountsAndTimers, alone, run, simulated
-from written_functions import exact
 
+from tests.column_source import ColumnSource, record
+from tests.unit.operators.test_batch_programs import CountsAndTimers, alone, run, simulated
+from tests.unit.operators.written_functions import exact
 from tidegate.common import Types, WatermarkStrategy
 from tidegate.common.errors import StateFormatError, UserCodeError
 from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
@@ -21,7 +22,6 @@ from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.operators import outputs
 from tidegate.operators.column_batch import ColumnBatch, checked_column, unpack
 from tidegate.operators.packing import Packer
-from tidegate.testing.column_source import ColumnSource, record
 
 __all__ = ["simulated"]
 COLUMNS = [

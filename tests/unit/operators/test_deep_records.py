@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration, Types
 from tidegate.common.errors import TidegateError
 from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 DEPTH = 20_000
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from written_functions import written
 
+from tests.unit.operators.written_functions import written
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.connectors.discard import DiscardingSink
 from tidegate.connectors.number_sequence import NumberSequenceSource

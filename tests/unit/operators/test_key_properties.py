@@ -17,6 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
 from tidegate.common import Configuration, Row, Types
 from tidegate.common.errors import JobSuspendedError
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
@@ -26,9 +29,6 @@ from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
 
 Decimal: Any = decimal.Decimal
 UTC = datetime.UTC

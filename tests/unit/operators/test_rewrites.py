@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_batch_programs import PROGRAMS, check, simulated
 
+from tests.unit.operators.test_batch_programs import PROGRAMS, check, simulated
 from tidegate.operators import rewrites
 from tidegate.operators.rewrites.rewrite import Rewrite
 

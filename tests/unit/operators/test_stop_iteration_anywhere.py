@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
 from tidegate.common.errors import JobFailedError
 from tidegate.common.watermark_strategy import TimestampAssigner
@@ -24,7 +25,6 @@ from tidegate.datastream import (
 from tidegate.datastream.connectors.file_system import FileSink
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.operators.source import Batch, Source, SourcePlan, SplitEnumerator, SplitInterval, SplitReader
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 NONE = WatermarkStrategy.no_watermarks()
 

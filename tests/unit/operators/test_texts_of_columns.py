@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_arithmetic import INTS, LOW, check, in_columns
-from written_functions import written
 
+from tests.simulation.executor import SimulatedExecutor
+from tests.unit.operators.test_arithmetic import INTS, LOW, check, in_columns
+from tests.unit.operators.written_functions import written
 from tidegate.common import Configuration, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
@@ -23,7 +24,6 @@ from tidegate.operators.rewrites import texts
 from tidegate.operators.rewrites.arithmetic import check_arithmetic
 from tidegate.operators.rewrites.bodies import body_of
 from tidegate.operators.rewrites.rewrite import Refused
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 PIECES = st.sampled_from(
     ["{r[0]}", "{r[1]}", "{r[0] % 7}", "{r[1] // 3:05d}", "{r[0]:>8}", "{5}", "{{", "'", "\\\\", "key-", "ü"]

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.simulation.engine import Chances, SimulatedEngine
+from tests.sources import At, Fail, ScriptedSource
 from tidegate.common import Configuration, Duration, Time, Types, WatermarkStrategy
 from tidegate.common.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput
@@ -24,8 +26,6 @@ from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
-from tidegate.testing.sources import At, Fail, ScriptedSource
 
 HOUR = 3_600_000
 
@@ -256,7 +256,7 @@ def test_splits_of_one_round_wait_for_each_other(
     tmp_path: Path, interleaves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a reader can only read them one after the other: no record is late that its own split does not make late."""
-    from tidegate.testing import sources
+    from tests import sources
 
     monkeypatch.setattr(sources._ScriptReader, "interleaves", interleaves)
     scripts = [[At(n, (s, n)) for n in range(50)] for s in range(4)]

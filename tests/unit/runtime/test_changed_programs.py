@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
+from tests.waiting import eventually
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.common.errors import JobCancelledError, RestoreError
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
@@ -21,9 +24,6 @@ from tidegate.graph.transformation import Program
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
-from waiting import eventually
 
 BEFORE, ALL, KEYS = 30, 60, 4
 PATIENCE_S = 120

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SETTINGS, SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
+from tests.unit.runtime.small_jobs import SETTINGS, SmallJob
 from tidegate.checkpoint.figures import STEPS
 from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, read_history
 from tidegate.cli.checkpoint_list import show
@@ -26,8 +28,6 @@ from tidegate.operators.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.prometheus import prometheus_text
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
 
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
 

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.observer import staged_pages
+from tests.sources import ScriptedSource
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.checkpoint.lease import acquire
 from tidegate.common import faults
 from tidegate.common.clock import ManualClock
@@ -15,9 +18,6 @@ from tidegate.common.errors import FencedError, UserCodeError
 from tidegate.common.files import Files
 from tidegate.operators.sink import Committer, CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import staged_pages
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
 
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
 

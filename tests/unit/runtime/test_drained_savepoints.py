@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import At, ScriptedSource
+from tests.waiting import eventually
 from tidegate.checkpoint.locate import locate
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.common.time import Duration, Time
 from tidegate.common.watermarks import MAX_WATERMARK
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.window import TumblingEventTimeWindows
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import At, ScriptedSource
-from waiting import eventually
 
 BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(5))
 

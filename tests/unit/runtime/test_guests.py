@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from small_jobs import SmallJob, unchanged
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.runtime.small_jobs import SmallJob, unchanged
 from tidegate.common.clock import ManualClock
 from tidegate.common.errors import ArgumentTypeError
 from tidegate.datastream.functions import MapFunction
@@ -17,7 +18,6 @@ from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.notifications import is_notified
 from tidegate.runtime.statistics import Listener
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 
 def run(job: SmallJob, *listeners: Listener) -> None:

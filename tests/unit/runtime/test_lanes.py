@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.checkpoint.history import read_history
 from tidegate.checkpoint.lease import acquire
 from tidegate.common import faults
@@ -21,7 +22,6 @@ from tidegate.operators.sink import Committer, CommitterContext, Prepared, Publi
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.view import Outcome
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 PATIENCE_S = 60
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"

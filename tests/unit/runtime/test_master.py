@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import Chances, SimulatedEngine
+from tests.simulation.observer import staged_pages
+from tests.sinks import LedgerSink
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.checkpoint.history import read_history
 from tidegate.checkpoint.lease import acquire
 from tidegate.common import faults
@@ -35,9 +38,6 @@ from tidegate.operators.sink import Committer, CommitterContext, Prepared, Sink,
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import staged_pages
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
 
 TIMEOUT = "execution.checkpointing.timeout"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.simulation.engine import Chances, SimulatedEngine
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.common.errors import ConfigurationError, JobFailedError
 from tidegate.common.time import Time
@@ -30,7 +31,6 @@ from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.prometheus import PrometheusServer, prometheus_text
 from tidegate.runtime.view import JobView
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
 
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, before: value)
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SETTINGS, SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
+from tests.unit.runtime.small_jobs import SETTINGS, SmallJob
 from tidegate.checkpoint.locate import locate_exactly
 from tidegate.common import faults
 from tidegate.common.clock import ManualClock
@@ -29,8 +31,6 @@ from tidegate.operators.rows import Ack
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
 
 PREVIOUS: dict[str, Any] = {"tidegate.restore-previous": True}
 RETAINED = "execution.checkpointing.num-retained"

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.common import Encoder, faults
 from tidegate.common.errors import ConfigurationError
 from tidegate.connectors.file_compaction import FileCompactor, FileCompactStrategy
 from tidegate.connectors.file_sink import FileSink
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 MODE = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
-from test_commands import INTERVAL, PATIENCE_S, RARELY, endless, started, stop
 
+from tests.unit.runtime.small_jobs import SmallJob
+from tests.unit.runtime.test_commands import INTERVAL, PATIENCE_S, RARELY, endless, started, stop
+from tests.waiting import eventually
 from tidegate.checkpoint.history import CheckpointStatus, read_history
 from tidegate.checkpoint.locate import locate
 from tidegate.common import faults
@@ -26,7 +27,6 @@ from tidegate.runtime.commands import (
     TriggerSavepoint,
 )
 from tidegate.runtime.handle import StartedJob
-from waiting import eventually
 
 RECOVERY = "execution.state-recovery.path"
 FROM_ELSEWHERE: dict[str, Any] = {"tidegate.job-id": "other"}

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slow_jobs import UNALIGNED, Slow, SlowJob, Time, numbers
 
+from tests.unit.runtime.slow_jobs import UNALIGNED, Slow, SlowJob, Time, numbers
 from tidegate.checkpoint.history import HistoryEntry
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate_own

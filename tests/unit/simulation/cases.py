@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from simulated_programs import SCENARIOS
 
+from tests.simulation.engine import Chances
+from tests.simulation.lives import Fault, Kind
+from tests.simulation.observer import Outside
+from tests.simulation.simulation import Simulation, seeded_tokens, simulate
+from tests.simulation.stingy_pace import stingy
+from tests.unit.simulation.simulated_programs import SCENARIOS
 from tidegate.common.errors import FencedError, TidegateError
 from tidegate.state import compaction, rocksdb_store
 from tidegate.state.stores import close_removed_stores
-from tidegate.testing.lives import Fault, Kind
-from tidegate.testing.observer import Outside
-from tidegate.testing.simulated_engine import Chances
-from tidegate.testing.simulation import Simulation, seeded_tokens, simulate
-from tidegate.testing.stingy_pace import stingy
 
 NO_CHANCES = Chances()
 INTERVAL = 100
@@ -194,5 +194,5 @@ def run_all(cases: Iterable[Any], fails: Callable[[Any], str | None] = fails) ->
             failures = [text for text in pool.imap_unordered(fails, listed, chunksize=8) if text is not None]
     finally:
         logging.disable(logging.NOTSET)
-    again = "\nrun one again: .venv/bin/python tests/unit/simulation/reproduce.py <the line>"
+    again = "\nrun one again: .venv/bin/python -m tests.unit.simulation.reproduce <the line>"
     assert not failures, f"{len(failures)} of {len(listed)} cases failed\n" + "\n".join(sorted(failures)[:5]) + again

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
+from tests.sources import At, ScriptedSource
 from tidegate.common import Configuration, Duration, Time, Types, WatermarkStrategy
 from tidegate.connectors import ranges, text_lines
 from tidegate.connectors.file_source import FileSource
@@ -24,8 +26,6 @@ from tidegate.datastream import (
 from tidegate.datastream.connectors.file_system import StreamFormat
 from tidegate.datastream.window import TumblingEventTimeWindows
 from tidegate.operators.source import Source
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sources import At, ScriptedSource
 
 TEXT = StreamFormat.text_line_format()
 WINDOW = 100

@@ -7,16 +7,16 @@ from dataclasses import replace
 from itertools import cycle
 
 import pytest
-from cases import STATES, Case, run_all
-from simulated_programs import SCENARIOS
-from test_faults import cases_of
 
+from tests.simulation.lives import Fault, Kind
+from tests.simulation.observer import Outside
+from tests.simulation.simulation import Simulation, seeded_tokens
+from tests.unit.simulation.cases import STATES, Case, run_all
+from tests.unit.simulation.simulated_programs import SCENARIOS
+from tests.unit.simulation.test_faults import cases_of
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate_own
 from tidegate.common.files import Files
-from tidegate.testing.lives import Fault, Kind
-from tidegate.testing.observer import Outside
-from tidegate.testing.simulation import Simulation, seeded_tokens
 
 BEHIND = [name for name in STATES if name.endswith("-behind")]
 OTHERS = [name for name in STATES if name not in ("hashmap-incremental", *BEHIND)]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration, Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
@@ -13,7 +14,6 @@ from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.functions import ProcessWindowFunction, SinkFunction
 from tidegate.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from tidegate.datastream.window import TumblingEventTimeWindows
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 BAD = 431
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.common import Configuration, Time, Types, WatermarkStrategy
 from tidegate.common.errors import JobFailedError
 from tidegate.common.watermark_strategy import TimestampAssigner
@@ -31,7 +32,6 @@ from tidegate.datastream.state import (
 )
 from tidegate.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from tidegate.state_reader import SavepointReader
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 RECORDS, FAILS_FROM = 20_000, 150
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())

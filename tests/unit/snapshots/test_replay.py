@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from replay_jobs import BAD, build, environment
 from typer.testing import CliRunner
 
+from tests.unit.snapshots.replay_jobs import BAD, build, environment
 from tidegate.cli.main import app
 from tidegate.common import global_configuration
 from tidegate.common.errors import CorruptFileError, JobFailedError, NewerFormatError, SnapshotError
@@ -73,7 +73,7 @@ def test_at_a_window(tmp_path: Path) -> None:
 
 def test_functions_that_would_be_inlined_have_a_frame(tmp_path: Path) -> None:
     env = environment(tmp_path / "jobs", 1)
-    from replay_jobs import Touched, numbers
+    from tests.unit.snapshots.replay_jobs import Touched, numbers
 
     numbers(env).map(lambda x: 10 // (x - BAD)).name("divided").add_sink(Touched(str(tmp_path / "touched")))
     with pytest.raises(JobFailedError):
@@ -150,11 +150,9 @@ def test_storage_that_does_not_take_it_changes_nothing(tmp_path: Path, monkeypat
 
 
 PROGRAM = """
-import sys
 from pathlib import Path
 
-sys.path.insert(0, "{here}")
-from replay_jobs import build, environment
+from tests.unit.snapshots.replay_jobs import build, environment
 
 env = environment(Path("{tmp_path}") / "other", 2, **{{"execution.target": ""}})
 build(env, "record", Path("{tmp_path}") / "touched", bad={bad})
@@ -185,9 +183,8 @@ def test_nothing_to_debug_has_an_exit_code(tmp_path: Path) -> None:
 
 def test_what_is_behind_a_checkpoint(tmp_path: Path) -> None:
     job = fail(tmp_path)
-    here = Path(__file__).parent
     program = tmp_path / "job.py"
-    program.write_text(PROGRAM.format(here=here, tmp_path=tmp_path, bad=BAD))
+    program.write_text(PROGRAM.format(tmp_path=tmp_path, bad=BAD))
     touched = (tmp_path / "touched").read_text()
     result = CliRunner().invoke(app, ["debug", str(job), "--program", str(program), "--record"])
     assert result.exit_code == 0, result.output

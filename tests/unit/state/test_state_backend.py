@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from state_subtask import Subtask
 
+from tests.unit.state.state_subtask import Subtask
 from tidegate.common import faults
 from tidegate.common.errors import CorruptFileError, InternalError, StorageError
 from tidegate.common.ids import new_token

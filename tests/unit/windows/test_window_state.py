@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from window_jobs import WindowJob, cut, timed
 
+from tests.unit.windows.window_jobs import WindowJob, cut, timed
 from tidegate.checkpoint.metadata import read_metadata
 from tidegate.common import Time, Types
 from tidegate.common.errors import TidegateError

@@ -7,16 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.simulation.engine import Chances, SimulatedEngine
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import At, Fail, Pause, ScriptedSource
 from tidegate.common import Configuration, Duration, WatermarkStrategy
 from tidegate.common.clock import ManualClock
 from tidegate.common.errors import TidegateError
 from tidegate.datastream import DataStream, StreamExecutionEnvironment
 from tidegate.graph.transformation import Program
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import At, Fail, Pause, ScriptedSource
 
 SETTINGS: dict[str, Any] = {
     "execution.checkpointing.interval": 10,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from tests.simulation.engine import SimulatedEngine
 from tidegate.graph.transformation import Program
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import Listener
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 
 class SimulatedExecutor:

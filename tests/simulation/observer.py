@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.sinks import audit
 from tidegate.checkpoint.lineage import all_completed, read_lineage
 from tidegate.checkpoint.locate import Located, locate_own
 from tidegate.checkpoint.metadata import CheckpointMetadata
@@ -19,7 +20,6 @@ from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.refs import KeyGroupRange
 from tidegate.state.stores import StoreOptions, opener
-from tidegate.testing.sinks import audit
 
 Cause = tuple[str, int, int]
 """The input record an output came of: uid of the source, split, position in the split."""
