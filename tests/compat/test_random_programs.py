@@ -15,8 +15,8 @@ from tests.compat.random_programs.generator import RandomProgram, generate
 from tests.compat.random_programs.run import Difference, differences, results, summary
 from tests.compat.random_programs.stage import STAGES
 from tests.simulation.executor import SimulatedExecutor
+from tidegate.base.errors import JobFailedError
 from tidegate.common import Configuration, Encoder
-from tidegate.common.errors import JobFailedError
 from tidegate.datastream import MapFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.file_system import FileSink, RollingPolicy
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from tests.crash.crash_run import KILLED, CrashRun
 from tests.waiting import eventually
+from tidegate.base.files import Files
 from tidegate.checkpoint.lease_records import LiveRecord, live_path, read_record
-from tidegate.common.files import Files
 
 Crash = Callable[..., CrashRun]
 TIMEOUT_MS = 2_000

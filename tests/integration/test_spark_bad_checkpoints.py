@@ -12,9 +12,7 @@ import pytest
 from tests.integration.job_tools import Count, check_message, checkpoints, committed_lines, file_sink, files_below
 from tests.sources import ScriptedSource
 from tests.waiting import eventually
-from tidegate.checkpoint.envelope import seal
-from tidegate.common import JobStatus, Types, WatermarkStrategy
-from tidegate.common.errors import (
+from tidegate.base.errors import (
     CorruptFileError,
     JobCancelledError,
     JobFailedError,
@@ -22,6 +20,8 @@ from tidegate.common.errors import (
     RestoreError,
     TidegateError,
 )
+from tidegate.checkpoint.envelope import seal
+from tidegate.common import JobStatus, Types, WatermarkStrategy
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 

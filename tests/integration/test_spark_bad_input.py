@@ -12,14 +12,14 @@ import pytest
 
 from tests.integration.job_tools import check_message, file_sink
 from tests.sources import ScriptedSource
-from tidegate.common import Types, WatermarkStrategy
-from tidegate.common.errors import (
+from tidegate.base.errors import (
     ConfigurationError,
     JobFailedError,
     ProgramError,
     StateAccessError,
     UserCodeError,
 )
+from tidegate.common import Types, WatermarkStrategy
 from tidegate.datastream import (
     KeyedProcessFunction,
     MapFunction,

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from tests.integration.job_tools import Count
 from tests.sources import Pause, ScriptedSource
 from tests.waiting import eventually
+from tidegate.base.errors import JobCancelledError, JobFailedError, ProgramError
 from tidegate.cli.main import app
 from tidegate.common import JobStatus, WatermarkStrategy, global_configuration
-from tidegate.common.errors import JobCancelledError, JobFailedError, ProgramError
-from tidegate.connectors import collect
+from tidegate.connectors.values import collect
 from tidegate.datastream import MapFunction
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource

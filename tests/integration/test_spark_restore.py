@@ -22,8 +22,8 @@ from tests.integration.job_tools import (
 )
 from tests.sources import At, Pause, ScriptedSource
 from tests.waiting import eventually
+from tidegate.base.errors import JobCancelledError, JobFailedError
 from tidegate.common import Duration, JobClient, JobStatus, RestartStrategies, Types, WatermarkStrategy
-from tidegate.common.errors import JobCancelledError, JobFailedError
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSource, StreamFormat
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource

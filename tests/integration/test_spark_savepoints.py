@@ -12,8 +12,8 @@ from tests.integration.job_tools import Count, committed_lines, file_sink, files
 from tests.integration.test_spark_restore import KEYS, NONE, expected
 from tests.sources import ScriptedSource
 from tests.waiting import eventually
+from tidegate.base.errors import RestoreError
 from tidegate.common import JobClient, JobStatus, Types
-from tidegate.common.errors import RestoreError
 from tidegate.datastream.state import ValueStateDescriptor
 
 EVERY = {"execution.checkpointing.interval": "100 ms", "pipeline.max-parallelism": 16}

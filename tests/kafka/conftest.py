@@ -9,7 +9,7 @@ import pytest
 
 from tests.kafka.kafka_tools import Broker, Topics
 from tests.simulation.executor import SimulatedExecutor
-from tidegate.common.ids import new_token
+from tidegate.base.ids import new_token
 from tidegate.connectors.kafka.dev_broker import free_port
 from tidegate.datastream import executor
 

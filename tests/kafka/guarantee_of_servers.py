@@ -41,10 +41,10 @@ from tidegate.connectors.kafka.offsets import KafkaOffsetsInitializer
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from tidegate.connectors.kafka.sink import KafkaSink
 from tidegate.connectors.kafka.source import KafkaSource
-from tidegate.connectors.redis_sink import RedisSink
+from tidegate.connectors.redis.sink import RedisSink
 from tidegate.connectors.sql.table import Table
-from tidegate.operators.sink import Sink
-from tidegate.operators.source import Source
+from tidegate.operators.contracts.sink import Sink
+from tidegate.operators.contracts.source import Source
 
 __all__ = ["SINKS", "SOURCES", "SinkKind", "SourceKind", "cell", "check", "observe", "of_page"]
 
@@ -212,8 +212,8 @@ class Numbers:
 
 def table_sinks() -> Iterator[tuple[str, SinkKind]]:
     """An interpreter that has used deltalake was once seen to abort at its exit: not where other tests run."""
-    from tidegate.connectors.delta_sink import DeltaSink
-    from tidegate.connectors.iceberg_sink import IcebergSink
+    from tidegate.connectors.tables.delta import DeltaSink
+    from tidegate.connectors.tables.iceberg import IcebergSink
 
     row_type = Types.ROW_NAMED(["n"], [Types.LONG()])
 

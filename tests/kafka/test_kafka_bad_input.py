@@ -12,8 +12,8 @@ import pytest
 from tests.kafka.kafka_tools import Broker, Topics
 from tests.kafka.test_kafka_outages import make_sink
 from tests.kafka.test_kafka_programs import source, values
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.common import Configuration, SimpleStringSchema, WatermarkStrategy
-from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.datastream import OutputTag, StreamExecutionEnvironment
 from tidegate.datastream.connectors.kafka import (
     BadRecord,

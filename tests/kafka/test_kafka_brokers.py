@@ -13,7 +13,7 @@ from tests.kafka.kafka_tools import Broker, Topics
 from tests.kafka.test_kafka_outages import check, make_sink
 from tests.kafka.test_kafka_programs import source, values
 from tests.waiting import eventually
-from tidegate.common import faults
+from tidegate.base import faults
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.committer import open_transactions
 from tidegate.connectors.kafka.dev_broker import free_port, new_cluster_id

@@ -11,9 +11,9 @@ import pytest
 from tests.kafka.kafka_tools import Broker, Topics
 from tests.kafka.test_kafka_programs import serializer
 from tests.waiting import eventually
+from tidegate.base.errors import JobCancelledError
 from tidegate.checkpoint.locate import locate
 from tidegate.common import Configuration, JobClient, JobStatus, SimpleStringSchema, Types, WatermarkStrategy
-from tidegate.common.errors import JobCancelledError
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.base import DeliveryGuarantee
 from tidegate.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSink, KafkaSource

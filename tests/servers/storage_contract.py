@@ -13,12 +13,12 @@ from tests.simulation.engine import SimulatedEngine
 from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource
+from tidegate.base import faults
+from tidegate.base.errors import CorruptFileError, StorageError
+from tidegate.base.files import Files, verified_copy
+from tidegate.base.ids import new_token
 from tidegate.checkpoint.history import read_history
 from tidegate.checkpoint.locate import locate
-from tidegate.common import faults
-from tidegate.common.errors import CorruptFileError, StorageError
-from tidegate.common.files import Files, verified_copy
-from tidegate.common.ids import new_token
 from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, SinkSpec, SourceSpec
 from tidegate.graph.transformation import Transformation as Step
 from tidegate.runtime.commands import StopWithSavepoint

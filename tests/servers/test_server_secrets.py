@@ -13,15 +13,15 @@ from tests.servers.redis_servers import client_of, redis_server, url_of
 from tests.servers.server import Server
 from tests.servers.sql_cases import Target
 from tests.simulation.engine import SimulatedEngine
+from tidegate.base.errors import TidegateError
 from tidegate.common import Types
-from tidegate.common.errors import TidegateError
-from tidegate.connectors.iceberg_sink import IcebergSink
-from tidegate.connectors.number_sequence import NumberSequenceSource
-from tidegate.connectors.redis_sink import RedisSink
+from tidegate.connectors.redis.sink import RedisSink
+from tidegate.connectors.tables.iceberg import IcebergSink
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcSink
 from tidegate.datastream.connectors.postgresql import Table
 from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
-from tidegate.operators.sink import Sink
+from tidegate.operators.contracts.sink import Sink
 from tidegate.runtime.master import JobMaster
 
 

@@ -27,13 +27,14 @@ from tests.simulation.observer import (
     coverage_of,
 )
 from tests.simulation.scenario import Place, Scenario
+from tidegate.base import ids
+from tidegate.base.clock import ManualClock
+from tidegate.base.files import Files
 from tidegate.checkpoint.lease_records import RestoredRecord, read_record, restored_path
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate, locate_own
 from tidegate.checkpoint.metadata import read_metadata
-from tidegate.common import ids, options
-from tidegate.common.clock import ManualClock
-from tidegate.common.files import Files
+from tidegate.common import options
 
 
 @dataclass

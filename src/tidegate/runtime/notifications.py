@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.graph.transformation import OperatorSpec
-from tidegate.operators import functions
+from tidegate.operators.contracts import functions
 
 
 def is_notified(spec: OperatorSpec) -> bool:

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from tests.simulation.executor import SimulatedExecutor
-from tidegate.common import Row, Types, faults, secrets
-from tidegate.common.errors import ConfigurationError, OutputLostError, RetryableCommitError, ServiceError
-from tidegate.connectors.iceberg_sink import IcebergSink
+from tidegate.base import faults, secrets
+from tidegate.base.errors import ConfigurationError, OutputLostError, RetryableCommitError, ServiceError
+from tidegate.common import Row, Types
+from tidegate.connectors.tables.iceberg import IcebergSink
 from tidegate.datastream import executor
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun

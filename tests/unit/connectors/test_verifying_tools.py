@@ -9,10 +9,10 @@ import pytest
 
 from tests.sinks import LedgerObserver, LedgerSink, audit
 from tests.sources import At, Fail, Pause, ScriptedFailure, ScriptedSource
-from tidegate.common.errors import CommitError
-from tidegate.common.plain_data import find_other
-from tidegate.operators.sink import CommitterContext, Prepared, Sink, SinkWriter, WriterContext
-from tidegate.operators.source import Boundedness, Source, SplitInterval
+from tidegate.base.errors import CommitError
+from tidegate.base.plain_data import find_other
+from tidegate.operators.contracts.sink import CommitterContext, Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.source import Boundedness, Source, SplitInterval
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval

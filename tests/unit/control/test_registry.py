@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from tests.simulation.executor import SimulatedExecutor
+from tidegate.base.errors import AmbiguousJobError, ConfigurationError, UnknownJobError
 from tidegate.checkpoint.owner import this_process
 from tidegate.common import Configuration
-from tidegate.common.errors import AmbiguousJobError, ConfigurationError, UnknownJobError
 from tidegate.control import registry
 from tidegate.control.client import find
 from tidegate.control.home import folder

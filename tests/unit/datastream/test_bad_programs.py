@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.simulation.executor import SimulatedExecutor
+from tidegate.base.errors import JobFailedError, TidegateError
 from tidegate.common import Configuration, Row, Time, Types
-from tidegate.common.errors import JobFailedError, TidegateError
 from tidegate.datastream import (
     AsyncDataStream,
     AsyncFunction,

@@ -10,8 +10,8 @@ import pytest
 
 from tests.simulation.executor import SimulatedExecutor
 from tests.sources import ScriptedSource
+from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common import Configuration, Types
-from tidegate.common.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common.time import Time
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.datastream import (

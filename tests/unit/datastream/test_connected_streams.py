@@ -12,8 +12,8 @@ import pytest
 
 from tests.simulation.executor import SimulatedExecutor
 from tests.sources import At, ScriptedSource
+from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError, StateAccessError, UserCodeError
 from tidegate.common import Configuration, Row, Types
-from tidegate.common.errors import ArgumentTypeError, JobFailedError, ProgramError, StateAccessError, UserCodeError
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.datastream import (
     CoFlatMapFunction,

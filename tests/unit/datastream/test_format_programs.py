@@ -10,8 +10,8 @@ import pyarrow.parquet
 import pytest
 
 from tests.simulation.executor import SimulatedExecutor
+from tidegate.base.errors import TidegateError
 from tidegate.common import Configuration, Row, Types, WatermarkStrategy
-from tidegate.common.errors import TidegateError
 from tidegate.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.file_system import FileSink, FileSource
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource

@@ -15,8 +15,8 @@ import pytest
 from tests.simulation.executor import SimulatedExecutor
 from tests.sources import At, ScriptedSource
 from tests.unit.simulation.api_scenario import run, source
+from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common import Configuration, Types
-from tidegate.common.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common.time import Duration, Time
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.datastream import (

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.simulation.executor import SimulatedExecutor
+from tidegate.base.errors import JobFailedError, UserCodeError
 from tidegate.common import Configuration, Row, Types
-from tidegate.common.errors import JobFailedError, UserCodeError
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,

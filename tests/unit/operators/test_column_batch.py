@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from tests.column_source import ColumnSource, record
 from tests.unit.operators.test_batch_programs import CountsAndTimers, alone, run, simulated
 from tests.unit.operators.written_functions import exact
+from tidegate.base.errors import StateFormatError, UserCodeError
 from tidegate.common import Types, WatermarkStrategy
-from tidegate.common.errors import StateFormatError, UserCodeError
 from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.operators import outputs
-from tidegate.operators.column_batch import ColumnBatch, checked_column, unpack
-from tidegate.operators.packing import Packer
+from tidegate.operators.flow import outputs
+from tidegate.operators.flow.column_batch import ColumnBatch, checked_column, unpack
+from tidegate.operators.flow.packing import Packer
 
 __all__ = ["simulated"]
 COLUMNS = [

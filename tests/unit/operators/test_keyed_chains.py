@@ -13,8 +13,8 @@ from tests.simulation.engine import Chances, SimulatedEngine
 from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource
+from tidegate.base.clock import ManualClock
 from tidegate.common import Types
-from tidegate.common.clock import ManualClock
 from tidegate.graph.plan import build
 from tidegate.graph.transformation import (
     FlatMapSpec,
@@ -29,10 +29,10 @@ from tidegate.graph.transformation import (
     SourceSpec,
     Transformation,
 )
-from tidegate.operators import registry
-from tidegate.operators.codegen import LoopSource
-from tidegate.operators.function_operator import FunctionOperator
-from tidegate.operators.rows import MAX_WATERMARK
+from tidegate.operators.flow.rows import MAX_WATERMARK
+from tidegate.operators.kinds import registry
+from tidegate.operators.kinds.function_operator import FunctionOperator
+from tidegate.operators.loop.codegen import LoopSource
 from tidegate.runtime.master import JobMaster
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ListStateDescriptor, ValueStateDescriptor

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tests.unit.operators.loop_bindings import SINK, Bindings, node
 from tests.unit.operators.written_functions import is_inlined, written
-from tidegate.common.errors import UserCodeError
+from tidegate.base.errors import UserCodeError
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, SinkSpec, SourceSpec
-from tidegate.operators.codegen import Loop
+from tidegate.operators.loop.codegen import Loop
 
 pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning")
 EVENTS: list[Any] = []

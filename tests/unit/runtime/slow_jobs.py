@@ -11,10 +11,10 @@ from tests.simulation.lanes import SimulatedLanes
 from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource
+from tidegate.base.clock import ManualClock
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import HistoryEntry, read_history
-from tidegate.common.clock import ManualClock
 from tidegate.common.configuration import Configuration
-from tidegate.common.files import Files
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.datastream import DataStream, MapFunction, StreamExecutionEnvironment
 from tidegate.runtime.inbox import Inbox

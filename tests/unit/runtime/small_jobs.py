@@ -9,7 +9,7 @@ from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource, Step
 from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
-from tidegate.operators.sink import Sink
+from tidegate.operators.contracts.sink import Sink
 
 SETTINGS: dict[str, Any] = {
     "execution.checkpointing.interval": 10,

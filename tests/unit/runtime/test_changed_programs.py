@@ -16,8 +16,8 @@ import pytest
 from tests.simulation.engine import SimulatedEngine
 from tests.sources import ScriptedSource
 from tests.waiting import eventually
+from tidegate.base.errors import JobCancelledError, RestoreError
 from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.common.errors import JobCancelledError, RestoreError
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.graph.transformation import Program

@@ -11,11 +11,11 @@ from tests.simulation.engine import SimulatedEngine
 from tests.simulation.lives import SimulatedCrash
 from tests.unit.runtime.small_jobs import SmallJob
 from tests.unit.runtime.test_begin_anew import run, savepoint_of, start_from
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import LeaseError, RestoreError, SnapshotInUseError
 from tidegate.checkpoint.disposal import dispose
 from tidegate.checkpoint.locate import locate_exactly
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import LeaseError, RestoreError, SnapshotInUseError
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.master import JobMaster
 

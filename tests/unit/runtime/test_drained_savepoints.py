@@ -12,10 +12,10 @@ from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import At, ScriptedSource
 from tests.waiting import eventually
+from tidegate.base.watermarks import MAX_WATERMARK
 from tidegate.checkpoint.locate import locate
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.common.time import Duration, Time
-from tidegate.common.watermarks import MAX_WATERMARK
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.window import TumblingEventTimeWindows
 

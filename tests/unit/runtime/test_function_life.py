@@ -10,9 +10,9 @@ import pytest
 
 from tests.simulation.engine import SimulatedEngine
 from tests.unit.runtime.small_jobs import SmallJob
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import UserCodeError
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import UserCodeError
 from tidegate.runtime.master import JobMaster
 
 

@@ -13,9 +13,8 @@ import pytest
 
 from tests.simulation.engine import SimulatedEngine
 from tests.unit.runtime.small_jobs import SETTINGS, SmallJob
-from tidegate.checkpoint.history import read_history
-from tidegate.common import faults
-from tidegate.common.errors import (
+from tidegate.base import faults
+from tidegate.base.errors import (
     CheckpointError,
     ConfigurationError,
     JobCancelledError,
@@ -23,7 +22,8 @@ from tidegate.common.errors import (
     TidegateError,
     UserCodeError,
 )
-from tidegate.common.files import Files
+from tidegate.base.files import Files
+from tidegate.checkpoint.history import read_history
 from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, Transformation
 from tidegate.runtime import job_files
 from tidegate.runtime.master import JobMaster

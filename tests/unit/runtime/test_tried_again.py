@@ -12,9 +12,9 @@ from tests.simulation.observer import ledger_pages, staged_pages
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource
 from tests.unit.runtime.small_jobs import SmallJob
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.operators.sink import Publication
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.operators.contracts.sink import Publication
 from tidegate.runtime.master import JobMaster
 
 

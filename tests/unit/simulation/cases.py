@@ -22,7 +22,7 @@ from tests.simulation.observer import Outside
 from tests.simulation.simulation import Simulation, seeded_tokens, simulate
 from tests.simulation.stingy_pace import stingy
 from tests.unit.simulation.simulated_programs import SCENARIOS
-from tidegate.common.errors import FencedError, TidegateError
+from tidegate.base.errors import FencedError, TidegateError
 from tidegate.state import compaction, rocksdb_store
 from tidegate.state.stores import close_removed_stores
 

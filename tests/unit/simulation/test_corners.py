@@ -13,10 +13,10 @@ from tests.simulation.observer import Outside
 from tests.simulation.simulation import Simulation, seeded_tokens, simulate
 from tests.unit.simulation.simulated_programs import SCENARIOS, inputs_of, source_of
 from tests.unit.simulation.test_faults import second_life
+from tidegate.base.errors import CorruptFileError
+from tidegate.base.files import Files
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate_own
-from tidegate.common.errors import CorruptFileError
-from tidegate.common.files import Files
 
 RECOVERY = "execution.state-recovery.path"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"

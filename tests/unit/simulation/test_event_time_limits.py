@@ -12,10 +12,11 @@ import pytest
 from tests.simulation.executor import SimulatedExecutor
 from tests.sources import At, ScriptedSource
 from tidegate.common import Configuration, Duration, Time, Types, WatermarkStrategy
-from tidegate.connectors import ranges, text_lines
-from tidegate.connectors.file_source import FileSource
-from tidegate.connectors.hybrid_source import HybridSource
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.files import text_lines
+from tidegate.connectors.files.source import FileSource
+from tidegate.connectors.values import ranges
+from tidegate.connectors.values.hybrid_source import HybridSource
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream import (
     AggregateFunction,
     DataStream,
@@ -25,7 +26,7 @@ from tidegate.datastream import (
 )
 from tidegate.datastream.connectors.file_system import StreamFormat
 from tidegate.datastream.window import TumblingEventTimeWindows
-from tidegate.operators.source import Source
+from tidegate.operators.contracts.source import Source
 
 TEXT = StreamFormat.text_line_format()
 WINDOW = 100

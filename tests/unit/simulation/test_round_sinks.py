@@ -12,7 +12,7 @@ from tests.sinks import LedgerSink, audit
 from tests.unit.simulation.cases import FIRST_CRASH
 from tests.unit.simulation.simulated_programs import TIME, TwoSources
 from tidegate.graph.transformation import Input, MapSpec, SinkSpec, Transformation
-from tidegate.operators.sink import Publication
+from tidegate.operators.contracts.sink import Publication
 
 
 class Published(LedgerSink):

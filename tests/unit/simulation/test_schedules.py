@@ -13,7 +13,7 @@ from tests.simulation.simulation import Simulation
 from tests.unit.simulation.cases import INTERVAL, Case, run_all
 from tests.unit.simulation.simulated_programs import SCENARIOS
 from tests.unit.simulation.test_faults import second_life
-from tidegate.common.files import Files
+from tidegate.base.files import Files
 from tidegate.state import compaction
 
 KINDS = (Kind.CRASH, Kind.CRASH, Kind.KILL, Kind.ERROR)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.sources import At
 from tests.unit.windows.window_jobs import WindowJob, timed
+from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError, TidegateError
 from tidegate.common import Configuration, Time, Types
-from tidegate.common.errors import ArgumentTypeError, JobFailedError, ProgramError, TidegateError
 from tidegate.datastream import AggregateFunction, ProcessWindowFunction, StreamExecutionEnvironment
 from tidegate.datastream.window import (
     CountTrigger,

@@ -13,7 +13,7 @@ import tidegate
 from tests.simulation.engine import Chances
 from tests.unit.windows.test_window_state import BUILDS
 from tests.unit.windows.window_jobs import WindowJob, timed
-from tidegate.common.user_code import CHAIN_FILE
+from tidegate.base.user_code import CHAIN_FILE
 from tidegate.datastream import MapFunction
 
 WORKERS = [CHAIN_FILE, *(f"{Path(tidegate.__file__).parent}/{room}/*" for room in ("operators", "state"))]

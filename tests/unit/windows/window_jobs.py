@@ -11,9 +11,9 @@ from tests.simulation.engine import Chances, SimulatedEngine
 from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import At, Fail, Pause, ScriptedSource
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import TidegateError
 from tidegate.common import Configuration, Duration, WatermarkStrategy
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import TidegateError
 from tidegate.datastream import DataStream, StreamExecutionEnvironment
 from tidegate.graph.transformation import Program
 from tidegate.runtime.master import JobMaster
