@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+
+from tests.simulation.executor import Simulated, simulated_environment
 
 hypothesis.settings.register_profile("tidegate", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("tidegate")
@@ -40,6 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             slow = item.get_closest_marker("slow") and not item.get_closest_marker("timeout")
             if marker == "crash" or slow:  # JVMs, or schedules by the thousand; a busy machine is no failure
                 item.add_marker(pytest.mark.timeout(3_600))
+
+
+@pytest.fixture
+def simulated(tmp_path: Path) -> Simulated:
+    """``simulated(seed=1, **keys)``: an environment in the test's directory whose programs run on the simulated engine."""
+    return partial(simulated_environment, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.simulation.executor import SimulatedExecutor
+from tests.simulation.executor import TARGET
 from tidegate.base.errors import JobFailedError
 from tidegate.checkpoint.metadata import VERSION
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.common.completable_future import CompletableFuture
 from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.connectors.values.discard import DiscardingSink
-from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.functions import RuntimeContext
@@ -64,9 +64,8 @@ class SameTime(TimestampAssigner):
 def program(
     directory: str, *, fails: bool = False, restore: Path | None = None, parallelism: int = 2
 ) -> tuple[StreamExecutionEnvironment, DataStream]:
-    executor.register_executor("kept-job", SimulatedExecutor)
     settings = {
-        "execution.target": "kept-job",
+        "execution.target": TARGET,
         "execution.checkpointing.interval": "10 ms",
         "execution.checkpointing.dir": directory,
         "execution.state-recovery.path": str(restore or ""),

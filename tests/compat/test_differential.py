@@ -21,9 +21,8 @@ import pytest
 from tests.compat.differential import programs
 from tests.compat.differential.catalog import Case, Surroundings, cases, normalized, run
 from tests.compat.pyflink_place import pyflink_python
-from tests.simulation.executor import SimulatedExecutor
-from tidegate.common import Configuration
-from tidegate.datastream import StreamExecutionEnvironment, executor
+from tests.simulation.executor import Simulated
+from tidegate.datastream import StreamExecutionEnvironment
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "differential" / "recorded.json"
@@ -56,15 +55,8 @@ def recorded() -> dict[str, Any]:
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=7))
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "restart-strategy.type": "none",
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(seed=7)
 
 
 @every_case

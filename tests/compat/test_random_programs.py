@@ -14,30 +14,21 @@ import pytest
 from tests.compat.random_programs.generator import RandomProgram, generate
 from tests.compat.random_programs.run import Difference, differences, results, summary
 from tests.compat.random_programs.stage import STAGES
-from tests.simulation.executor import SimulatedExecutor
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import JobFailedError
-from tidegate.common import Configuration, Encoder
-from tidegate.datastream import MapFunction, StreamExecutionEnvironment, executor
+from tidegate.common import Encoder
+from tidegate.datastream import MapFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink, RollingPolicy
 
 MakeEnv = Any
 
 
 @pytest.fixture
-def make_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeEnv:
+def make_env(simulated: Simulated) -> MakeEnv:
     """``make_env(parallelism, keys)``: on the simulated engine, with a schedule of the seed."""
 
     def make(parallelism: int, keys: dict[str, str] | None = None, seed: int = 1) -> StreamExecutionEnvironment:
-        monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=seed))
-        settings = {
-            "execution.target": "simulated",
-            "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-            "tidegate.state.local-dir": str(tmp_path / "local"),
-            "restart-strategy.type": "none",
-            **(keys or {}),
-        }
-        env = StreamExecutionEnvironment(Configuration.from_dict(settings))
-        return env.set_parallelism(parallelism)
+        return simulated(seed=seed, **(keys or {})).set_parallelism(parallelism)
 
     return make
 

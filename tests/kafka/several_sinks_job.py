@@ -27,7 +27,7 @@ from tidegate.testing import kill_hook
 
 def main(directory: str) -> None:
     said = json.loads(os.environ["SEVERAL_SINKS"])
-    executor._registered["simulated"] = SimulatedExecutor
+    executor.register_executor("simulated", SimulatedExecutor)
     keys = {
         "execution.checkpointing.dir": f"{directory}/checkpoints",
         "execution.checkpointing.interval": "10",

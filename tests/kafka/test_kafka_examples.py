@@ -64,7 +64,7 @@ def created(creating: Broker) -> Topics:
 
 
 @pytest.fixture
-def env(tmp_path: Path, simulated: None) -> StreamExecutionEnvironment:
+def env(tmp_path: Path) -> StreamExecutionEnvironment:
     settings = {"execution.target": "simulated", "execution.checkpointing.dir": str(tmp_path)}
     return StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
 

@@ -110,9 +110,7 @@ def test_of_two_that_start_at_the_same_moment_one_gives_up(
     committer._hold = None
 
 
-def test_a_job_is_refused_before_it_starts(
-    hold: Hold, broker: Broker, topics: Topics, tmp_path: Path, simulated: None
-) -> None:
+def test_a_job_is_refused_before_it_starts(hold: Hold, broker: Broker, topics: Topics, tmp_path: Path) -> None:
     topic = topics.new()
     hold(topic, "aaa", "payments")
     settings = {"execution.checkpointing.dir": str(tmp_path), "execution.checkpointing.interval": "10 ms"}

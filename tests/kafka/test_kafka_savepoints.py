@@ -88,7 +88,6 @@ class Chain:
         }
 
 
-@pytest.mark.usefixtures("simulated")
 def test_taken_stopped_cancelled_and_resumed_at_other_parallelisms(
     broker: Broker, topics: Topics, tmp_path: Path
 ) -> None:

@@ -232,7 +232,6 @@ def test_a_password_is_in_no_log_file_page_or_error(
     secured: Secured,
     inside: Topics,
     tmp_path: Path,
-    simulated: None,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:

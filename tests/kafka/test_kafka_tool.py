@@ -45,7 +45,7 @@ def numbers_to(broker: Broker, topic: str, settings: dict[str, str]) -> StreamEx
 
 
 @pytest.fixture
-def crashed(broker: Broker, topics: Topics, tmp_path: Path, simulated: None) -> tuple[str, Path]:
+def crashed(broker: Broker, topics: Topics, tmp_path: Path) -> tuple[str, Path]:
     """A job that died behind step 7 of its first checkpoint: its topic, its directory. A stray transaction is there too."""
     topic = topics.new(1)
     env = numbers_to(broker, topic, {"execution.checkpointing.dir": str(tmp_path), "tidegate.job-id": "numbers"})
@@ -111,7 +111,7 @@ def test_commit_and_abort(crashed: tuple[str, Path], topics: Topics, monkeypatch
 
 
 def test_a_job_that_has_ended_has_nothing_open(
-    broker: Broker, topics: Topics, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its id, and by its directory."""
     monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path / "home"))
@@ -126,7 +126,7 @@ def test_a_job_that_has_ended_has_nothing_open(
 
 
 def test_a_job_whose_directory_is_gone_says_how_to_name_its_transactions(
-    broker: Broker, topics: Topics, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path / "home"))
     job = numbers_to(broker, topics.new(1), {}).execute()

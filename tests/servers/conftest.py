@@ -9,8 +9,6 @@ import pytest
 from tests.servers import databases
 from tests.servers.server import Server
 from tests.servers.sql_cases import own_targets, target
-from tests.simulation.executor import SimulatedExecutor
-from tidegate.datastream import executor
 
 __all__ = ["own_targets", "target"]  # fixtures
 
@@ -25,9 +23,3 @@ def postgresql() -> Iterator[Server]:
 def mariadb() -> Iterator[Server]:
     with databases.mariadb() as running:
         yield running
-
-
-@pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``execution.target: simulated`` runs programs without Spark."""
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)

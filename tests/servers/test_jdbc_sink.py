@@ -100,7 +100,7 @@ class TestMariaDb(JdbcContract):
 # -- statements and values -----------------------------------------------------------------------------------------------
 
 
-def test_a_program_writes_upserts(target: Target, tmp_path: Path, simulated: None) -> None:
+def test_a_program_writes_upserts(target: Target, tmp_path: Path) -> None:
     table = target.new_table()
     settings = {"execution.target": "simulated", "execution.checkpointing.dir": str(tmp_path)}
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))

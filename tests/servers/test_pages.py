@@ -27,9 +27,7 @@ def blocks(page: str, language: str) -> list[str]:
     return found
 
 
-def test_the_programs_of_a_page(
-    target: Target, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_programs_of_a_page(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (DOCS / f"{target.server.name}.md").read_text()
     address = re.search(r'"(\w+://shop@db\.example:\d+/shop)"', page)
     assert address is not None
@@ -53,9 +51,7 @@ def test_the_programs_of_a_page(
             target.ask(f"DROP TABLE IF EXISTS {name}")
 
 
-def test_the_program_of_the_page_on_jdbc(
-    postgresql: Server, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_program_of_the_page_on_jdbc(postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, page = Target(postgresql), (DOCS / "jdbc.md").read_text()
     (tmp_path / "config.yaml").write_text(
         f"execution.target: simulated\nexecution.checkpointing.dir: {tmp_path}/checkpoints\n"

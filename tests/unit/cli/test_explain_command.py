@@ -44,7 +44,6 @@ def _restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(global_configuration, "_dynamic", {})
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(executor, "_registered", dict(executor._registered))
     monkeypatch.chdir(tmp_path)
 
 
@@ -69,7 +68,6 @@ def test_graph_ids_and_functions(tmp_path: Path) -> None:
 
 
 def test_a_program_that_sets_its_target_is_explained_and_not_run(tmp_path: Path) -> None:
-    executor.register_executor("simulated", SimulatedExecutor)
     target = 'get_execution_environment(Configuration.from_dict({"execution.target": "simulated"}))'
     text = PROGRAM.replace("import Types", "import Configuration, Types").replace("get_execution_environment()", target)
     (tmp_path / "job.py").write_text(text)

@@ -10,12 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.simulation.executor import SimulatedExecutor
 from tidegate.base import faults, secrets
 from tidegate.base.errors import ConfigurationError, OutputLostError, RetryableCommitError, ServiceError
 from tidegate.common import Row, Types
 from tidegate.connectors.tables.iceberg import IcebergSink
-from tidegate.datastream import executor
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 
@@ -215,7 +213,6 @@ def test_a_commit_that_fails_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
     (tmp_path / "config.yaml").write_text(
         f"execution.target: simulated\nparallelism.default: 2\nexecution.checkpointing.dir: {tmp_path}/checkpoints\n"
     )

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.executor import SimulatedExecutor
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import ArgumentTypeError
-from tidegate.common import Configuration, Encoder, Row, Types, configuration
-from tidegate.datastream import StreamExecutionEnvironment, executor
+from tidegate.common import Encoder, Row, Types, configuration
+from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import (
     BucketAssigner,
     FileSource,
@@ -24,10 +24,8 @@ from tidegate.datastream.formats.csv import CsvBulkWriters, CsvSchema
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=3))
-    keys = {"execution.target": "simulated", "tidegate.state.local-dir": str(tmp_path / "local")}
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(seed=3)
 
 
 def lines(out: Path) -> list[str]:

@@ -57,9 +57,9 @@ class RecordingExecutor:
 
 
 @pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> RecordingExecutor:
+def recorder() -> RecordingExecutor:
     recording = RecordingExecutor()
-    monkeypatch.setitem(executor._registered, "recording", lambda: recording)
+    executor.register_executor("recording", lambda: recording)
     return recording
 
 

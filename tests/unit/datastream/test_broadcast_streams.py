@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.simulation.executor import SimulatedExecutor
+from tests.simulation.executor import Simulated
 from tests.sources import ScriptedSource
 from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common import Configuration, Types
@@ -25,7 +25,6 @@ from tidegate.datastream import (
     OutputTag,
     SinkFunction,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.state import (
     ListStateDescriptor,
@@ -40,15 +39,8 @@ END = (1 << 63) - 1
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "parallelism.default": 2,
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(**{"parallelism.default": 2})
 
 
 def collect(stream: DataStream) -> list[Any]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.simulation.executor import SimulatedExecutor
+from tests.simulation.executor import Simulated
 from tests.sources import At, ScriptedSource
 from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError, StateAccessError, UserCodeError
 from tidegate.common import Configuration, Row, Types
@@ -25,7 +24,6 @@ from tidegate.datastream import (
     MapFunction,
     OutputTag,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.state import ValueStateDescriptor
 
@@ -34,15 +32,8 @@ NAMES = [{"id": "a", "name": "Ann"}, {"id": "b", "name": "Bob"}, {"id": "d", "na
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "parallelism.default": 2,
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(**{"parallelism.default": 2})
 
 
 def collect(stream: DataStream) -> list[Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.executor import SimulatedExecutor
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import ArgumentTypeError
 from tidegate.common import Configuration, Time, Types
 from tidegate.common import configuration as notices
@@ -17,17 +17,15 @@ from tidegate.datastream import (
     DataStream,
     ExternalizedCheckpointRetention,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.former import FsStateBackend, MemoryStateBackend, RocksDBStateBackend, TimeCharacteristic
 from tidegate.util.java_utils import get_j_env_configuration
 
 
 @pytest.fixture
-def env(monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
     notices._noticed.clear()
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    return StreamExecutionEnvironment(Configuration.from_dict({"execution.target": "simulated"}))
+    return simulated()
 
 
 @pytest.fixture

@@ -193,7 +193,7 @@ class Executor:
 
 @pytest.mark.parametrize("job_id", ["interrupted", None])
 def test_a_whole_program_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_id: str | None) -> None:
-    monkeypatch.setitem(executor._registered, "interrupting", Executor)
+    executor.register_executor("interrupting", Executor)
     monkeypatch.setattr(Interrupting, "armed", True)
     keys: dict[str, Any] = {
         "execution.target": "interrupting",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.executor import SimulatedExecutor
+from tests.simulation.executor import Simulated
 from tests.sources import At, ScriptedSource
 from tests.unit.simulation.api_scenario import run, source
 from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError
@@ -25,21 +25,13 @@ from tidegate.datastream import (
     ProcessFunction,
     ProcessJoinFunction,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.operators.kinds import interval_join
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "parallelism.default": 2,
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(**{"parallelism.default": 2})
 
 
 def timed(env: StreamExecutionEnvironment, records: list[tuple[str, int]], disorder: int = 0) -> Any:

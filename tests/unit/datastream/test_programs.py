@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.executor import SimulatedExecutor
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import JobFailedError, UserCodeError
-from tidegate.common import Configuration, Row, Types
+from tidegate.common import Row, Types
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,
@@ -17,7 +17,6 @@ from tidegate.datastream import (
     ProcessFunction,
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.state import ValueStateDescriptor
 
@@ -26,15 +25,8 @@ ORDER = Types.ROW_NAMED(["customer", "amount", "tag"], [Types.STRING(), Types.IN
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "parallelism.default": 2,
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(**{"parallelism.default": 2})
 
 
 def collect(stream: DataStream) -> list[Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.executor import SimulatedExecutor
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError
 from tidegate.common import Configuration
 from tidegate.common.configuration import meaning
@@ -16,7 +16,6 @@ from tidegate.datastream import (
     HashMapStateBackend,
     PredefinedOptions,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.operators.kinds import state_by_key
 from tidegate.state.local_dir import store_path
@@ -68,11 +67,9 @@ def test_directory_that_is_not_on_this_host_is_refused() -> None:
 
 
 def test_stores_of_subtasks_are_spread_over_the_directories_and_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, simulated: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=3))
-    keys = {"execution.target": "simulated", "execution.checkpointing.dir": str(tmp_path / "checkpoints")}
-    env = StreamExecutionEnvironment(Configuration.from_dict({**keys, "parallelism.default": 4}))
+    env = simulated(seed=3, **{"parallelism.default": 4, "tidegate.state.local-dir": None})
     backend = EmbeddedRocksDBStateBackend()
     roots = [tmp_path / name for name in "abc"]
     backend.set_db_storage_paths(*map(str, roots))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.column_source import ColumnSource, record
-from tests.unit.operators.test_batch_programs import CountsAndTimers, alone, run, simulated
+from tests.unit.operators.test_batch_programs import CountsAndTimers, alone, run
 from tests.unit.operators.written_functions import exact
 from tidegate.base.errors import StateFormatError, UserCodeError
 from tidegate.common import Types, WatermarkStrategy
@@ -23,7 +23,6 @@ from tidegate.operators.flow import outputs
 from tidegate.operators.flow.column_batch import ColumnBatch, checked_column, unpack
 from tidegate.operators.flow.packing import Packer
 
-__all__ = ["simulated"]
 COLUMNS = [
     st.integers(-(1 << 63), (1 << 63) - 1),
     st.integers(-100, 100),

@@ -202,10 +202,8 @@ def live(root: str, records: list[Any], key_type: Any, parallelism: int, runs: i
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_label_is_a_key(
-    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(executor._registered, "interrupted", Executor)
+def test_a_label_is_a_key(kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    executor.register_executor("interrupted", Executor)
     key_type, lines = KINDS[kind]
     labelled = [(f"{kind} {number}", key) for number, keys in enumerate(lines) for key in keys]
     records = data.draw(st.permutations(labelled * 3))

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.executor import SimulatedExecutor
+from tests.simulation.executor import simulated_environment
 from tidegate.base.errors import JobFailedError
-from tidegate.common import Configuration, Row, Types
+from tidegate.common import Row, Types
 from tidegate.common.typeinfo import TypeInformation
-from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 
 
@@ -38,22 +38,9 @@ class CountOfKey(KeyedProcessFunction):
         yield type(key).__name__, repr(key), self.count.value()
 
 
-@pytest.fixture(autouse=True)
-def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-
-
 def environment(directory: Path) -> StreamExecutionEnvironment:
-    keys: dict[str, Any] = {
-        "restart-strategy.type": "none",
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(directory / "checkpoints"),
-        "execution.checkpointing.interval": "10 ms",
-        "tidegate.state.local-dir": str(directory / "local"),
-        "tidegate.chunk.records": 16,
-        "parallelism.default": 3,
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+    keys = {"execution.checkpointing.interval": "10 ms", "tidegate.chunk.records": 16, "parallelism.default": 3}
+    return simulated_environment(directory, **keys)
 
 
 def test_without_a_type_keys_of_different_classes_are_different_keys(tmp_path: Path) -> None:

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.operators.test_batch_programs import PROGRAMS, check, simulated
+from tests.unit.operators.test_batch_programs import PROGRAMS, check
 from tidegate.operators.loop import rewrites
 from tidegate.operators.loop.rewrites.rewrite import Rewrite
 
 OPERATORS = Path(rewrites.__file__).parents[1]
-__all__ = ["simulated"]
 
 
 @pytest.mark.parametrize(

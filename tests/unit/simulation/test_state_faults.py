@@ -67,7 +67,6 @@ def test_without_faults_and_rescaled(state: str) -> None:
     run_all([Case("states", 3, parallelism=(1, 3), state=state)])
 
 
-@pytest.mark.opens_rocksdb
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_full_checkpoints_share_no_file_and_incremental_ones_do(root: str, backend: str) -> None:
     assert not shared_between_retained(f"{root}/full", f"{backend}-full")

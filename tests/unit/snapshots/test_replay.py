@@ -15,7 +15,6 @@ from tidegate.base.errors import CorruptFileError, JobFailedError, NewerFormatEr
 from tidegate.base.files import Files
 from tidegate.cli.main import app
 from tidegate.common import global_configuration
-from tidegate.datastream import executor
 from tidegate.runtime.failed_round import FILES, PATH, FailedRound
 from tidegate.runtime.replay import Failure, LocalRounds, replay
 from tidegate.state_reader import SavepointReader
@@ -26,7 +25,6 @@ def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(global_configuration, "_dynamic", {})
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(executor, "_registered", dict(executor._registered))
 
 
 def fail(tmp_path: Path, kind: str = "record", parallelism: int = 2, **more: Any) -> Path:
