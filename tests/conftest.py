@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import hypothesis
 import pytest
 
 from tests.simulation.executor import Simulated, simulated_environment
+from tidegate.common import configuration, global_configuration
 
 hypothesis.settings.register_profile("tidegate", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("tidegate")
@@ -43,6 +45,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             slow = item.get_closest_marker("slow") and not item.get_closest_marker("timeout")
             if marker == "crash" or slow:  # JVMs, or schedules by the thousand; a busy machine is no failure
                 item.add_marker(pytest.mark.timeout(3_600))
+
+
+@pytest.fixture(autouse=True)
+def _as_a_new_process() -> Iterator[None]:
+    """What a process reports once, and what ``tidegate run`` sets in it: every test begins without it."""
+    configuration.noticed.clear()
+    global_configuration.announced.clear()
+    global_configuration.set_dynamic_properties({})
+    arguments, path = list(sys.argv), list(sys.path)
+    yield
+    sys.argv, sys.path[:] = arguments, path
 
 
 @pytest.fixture

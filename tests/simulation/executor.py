@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,7 @@ def simulated_environment(
 
     A job fails with its first error unless the keys name a restart strategy. A key that is None keeps its default.
     """
-    target = f"{TARGET} with seed {seed}, {workers} workers and {chances}"
+    target = re.sub(r"\W+", "-", f"{TARGET} seed {seed} workers {workers} {chances or ''}")
     register_executor(target, partial(SimulatedExecutor, seed, chances, workers))
     settings = {
         "execution.target": target,

@@ -84,7 +84,7 @@ def test_two_drivers_commit_the_same_at_the_same_moment(tmp_path: Path, is_there
         run.step(4, checkpoint=True)
     run.accept(run.attempt(5, checkpoint=True), 5)
     run.complete()
-    other, woken = run._new_committer(), list[str]()
+    other, woken = run.new_committer(), list[str]()
 
     def hook(name: str, where: dict[str, Any]) -> None:
         if name == "K3.table.append" and not woken:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.executor import Simulated
 from tidegate.base.errors import ArgumentTypeError
-from tidegate.common import Encoder, Row, Types, configuration
+from tidegate.common import Encoder, Row, Types
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import (
     BucketAssigner,
@@ -61,7 +61,6 @@ def test_bulks(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
 
 
 def test_where_files_are_read_spark_decides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    configuration._noticed.discard("FileSource.set_split_assigner")
     builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path))
     builder.set_split_assigner(FileSplitAssignerProvider.locality_aware_split_assigner()).build()
     assert [record.getMessage() for record in caplog.records] == [

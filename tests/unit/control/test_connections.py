@@ -124,7 +124,7 @@ def test_head_or_body_that_does_not_come_closes_the_connection(
     authorised: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "_LIMITS", {**connections._LIMITS, state: 0.05})
+    monkeypatch.setattr(connections, "LIMITS", {**connections.LIMITS, state: 0.05})
     server = held_job[0]
     head = f"POST /v1/jobs/j/cancel HTTP/1.1\r\nHost: {server.address}\r\n"
     head += f"Authorization: Bearer {read_token(server.driver)}\r\n" if authorised else ""

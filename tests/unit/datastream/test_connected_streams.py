@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.programs import configuration_of
 from tests.simulation.executor import Simulated
 from tests.sources import At, ScriptedSource
 from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError, StateAccessError, UserCodeError
@@ -92,8 +93,8 @@ def test_any_number_of_records_from_each_side(env: StreamExecutionEnvironment) -
 @pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize("chunk", [1, 4096])
 def test_the_state_of_a_key_is_one_for_both_inputs(env: StreamExecutionEnvironment, inline: bool, chunk: int) -> None:
-    env._configuration.set_string("tidegate.functions.inline", str(inline))
-    env._configuration.set_string("tidegate.chunk.records", str(chunk))
+    configuration_of(env).set_string("tidegate.functions.inline", str(inline))
+    configuration_of(env).set_string("tidegate.chunk.records", str(chunk))
     paid, names = env.from_collection(PAID), env.from_collection(NAMES)
     both = paid.connect(names).key_by(lambda pair: pair[0], lambda name: name["id"], Types.STRING())
     found = collect(both.process(Both()))

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.programs import configuration_of
 from tests.simulation.executor import Simulated
 from tests.sources import At, ScriptedSource
 from tests.unit.simulation.api_scenario import run, source
@@ -103,7 +104,7 @@ def test_declared_types_side_outputs_and_a_function_without_result(env: StreamEx
 
 def test_late_records_go_to_their_side_outputs(env: StreamExecutionEnvironment) -> None:
     env.set_parallelism(1)
-    env._configuration.set_string("tidegate.chunk.records", "1")
+    configuration_of(env).set_string("tidegate.chunk.records", "1")
     left_late, right_late = OutputTag("left"), OutputTag("right")
     left = [("a", 100), ("a", 200), ("a", 1), ("a", 300)]
     right = [("a", 100), ("a", 200), ("a", 2), ("a", 300)]

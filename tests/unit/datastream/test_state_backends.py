@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import configuration_of
 from tests.simulation.executor import Simulated
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError
 from tidegate.common import Configuration
@@ -23,7 +24,7 @@ from tidegate.state.rocksdb_options import RocksdbOptions
 
 
 def settings(env: StreamExecutionEnvironment) -> dict[str, str]:
-    return {k: v for k, v in env._configuration.to_dict().items() if "state" in k or "incremental" in k}
+    return {k: v for k, v in configuration_of(env).to_dict().items() if "state" in k or "incremental" in k}
 
 
 def test_a_backend_is_a_way_to_write_keys() -> None:
@@ -58,7 +59,7 @@ def test_several_directories_are_taken_as_flink_takes_them(text: str, paths: lis
     assert backend.get_db_storage_paths() == paths
     env = StreamExecutionEnvironment(Configuration())
     env.set_state_backend(backend)
-    assert Configuration.from_dict(env._configuration.to_dict()).read(ROCKSDB_DIR) == paths
+    assert Configuration.from_dict(configuration_of(env).to_dict()).read(ROCKSDB_DIR) == paths
 
 
 def test_directory_that_is_not_on_this_host_is_refused() -> None:
@@ -89,8 +90,8 @@ def test_predefined_options_count_where_no_key_of_its_own_is_set() -> None:
     backend.set_predefined_options(PredefinedOptions.SPINNING_DISK_OPTIMIZED_HIGH_MEM)
     assert backend.get_predefined_options() is PredefinedOptions.SPINNING_DISK_OPTIMIZED_HIGH_MEM
     env.set_state_backend(backend)
-    env._configuration.set_string("state.backend.rocksdb.block.blocksize", "16 kb")
-    chosen = RocksdbOptions.of(env._configuration.read)
+    configuration_of(env).set_string("state.backend.rocksdb.block.blocksize", "16 kb")
+    chosen = RocksdbOptions.of(configuration_of(env).read)
     assert (chosen.block_size, chosen.write_buffer_size, chosen.compaction_style) == (16 << 10, 64 << 20, "LEVEL")
     assert (chosen.dynamic_levels, chosen.buffers_to_merge, chosen.write_buffer_count) == (True, 3, 4)
     assert chosen.memory == RocksdbOptions().memory

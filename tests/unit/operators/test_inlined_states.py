@@ -75,7 +75,7 @@ class SwappedByTimer(Function):
 
 
 def results(function: type[Function], directory: Path, inline: bool) -> list[Any]:
-    keys = {
+    keys: dict[str, Any] = {
         "execution.checkpointing.interval": "10 ms",
         "tidegate.functions.inline": inline,
         "tidegate.chunk.records": 16,

@@ -39,7 +39,11 @@ class CountOfKey(KeyedProcessFunction):
 
 
 def environment(directory: Path) -> StreamExecutionEnvironment:
-    keys = {"execution.checkpointing.interval": "10 ms", "tidegate.chunk.records": 16, "parallelism.default": 3}
+    keys: dict[str, Any] = {
+        "execution.checkpointing.interval": "10 ms",
+        "tidegate.chunk.records": 16,
+        "parallelism.default": 3,
+    }
     return simulated_environment(directory, **keys)
 
 
@@ -68,7 +72,7 @@ def test_without_a_type_keys_of_different_classes_are_different_keys(tmp_path: P
         (Types.DOUBLE(), {("float", "1.0", 200), ("float", "1.5", 50), ("float", "2.0", 50)}),
         (Types.BOOLEAN(), {("bool", "True", 300)}),
     ],
-    ids=repr,
+    ids=["long", "double", "boolean"],
 )
 def test_with_a_type_the_type_decides(tmp_path: Path, key_type: Any, expected: set[Any]) -> None:
     stream = environment(tmp_path).from_collection([1, 1.0, True, Level.LOW, 1.5, 2] * 50)

@@ -133,7 +133,7 @@ class Told(KeyedProcessFunction):
 @pytest.mark.parametrize("at_source", [True, False])
 def test_programs_see_the_same_times_with_columns_and_without(assigner: Any, at_source: bool, tmp_path: Path) -> None:
     def times(inline: str) -> list[Any]:
-        keys = {"tidegate.functions.inline": inline, "parallelism.default": 2}
+        keys: dict[str, Any] = {"tidegate.functions.inline": inline, "parallelism.default": 2}
         env = simulated_environment(tmp_path / inline, **keys)
         strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(assigner)
         numbers = env.from_source(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tests.programs import program_of
 from tests.simulation.engine import SimulatedEngine
 from tests.simulation.lanes import SimulatedLanes
 from tests.simulation.observer import ledger_pages
@@ -75,7 +76,7 @@ class SlowJob:
             return made
 
         JobMaster(
-            env._program("slow"),
+            program_of(env, "slow"),
             engine,
             clock=Time.clock,
             liveness=lambda owner: False,

@@ -23,7 +23,7 @@ BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(5))
 
 def summing(directory: Path, parallelism: int, steps: list[Any], *, ends: bool = False, path: str | None = None) -> Any:
     """Sums of windows of 10 ms by the number's parity."""
-    keys = {
+    keys: dict[str, Any] = {
         "execution.checkpointing.interval": "10 ms",
         "parallelism.default": parallelism,
         "execution.state-recovery.path": path,

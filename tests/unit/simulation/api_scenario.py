@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tests.programs import program_of
 from tests.simulation.engine import Chances
 from tests.simulation.lives import Fault, Kind
 from tests.simulation.observer import Output, ledger_pages, staged_pages
@@ -41,7 +42,7 @@ class ApiScenario(Scenario):
         configuration |= {"execution.checkpointing.dir": place.checkpoints, "tidegate.job-id": place.job_id}
         env = StreamExecutionEnvironment(Configuration.from_dict(configuration))
         self._build(env).sink_to(LedgerSink(place.outside("out")))
-        return env._program("api")
+        return program_of(env, "api")
 
 
 def source(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +13,9 @@ from tests.unit.snapshots.replay_jobs import BAD, build, environment
 from tidegate.base.errors import CorruptFileError, JobFailedError, NewerFormatError, SnapshotError
 from tidegate.base.files import Files
 from tidegate.cli.main import app
-from tidegate.common import global_configuration
 from tidegate.runtime.failed_round import FILES, PATH, FailedRound
 from tidegate.runtime.replay import Failure, LocalRounds, replay
 from tidegate.state_reader import SavepointReader
-
-
-@pytest.fixture(autouse=True)
-def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(global_configuration, "_dynamic", {})
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setattr(sys, "path", list(sys.path))
 
 
 def fail(tmp_path: Path, kind: str = "record", parallelism: int = 2, **more: Any) -> Path:
