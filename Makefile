@@ -30,8 +30,9 @@ lint: setup
 	$(BIN)/ruff check .
 	MYPY=$(BIN)/mypy bash scripts/check_types.sh
 
+# In two processes: many of them wait for processes that they start.
 unit: setup
-	$(BIN)/python -m pytest -m "not slow and not pyflink" tests/unit tests/architecture
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not pyflink" tests/unit tests/architecture
 
 integration: setup
 	$(BIN)/python -m pytest tests/integration
@@ -48,9 +49,8 @@ crash: setup
 	$(BIN)/python -m pytest tests/crash
 
 # All of them; or some: make test TESTS="tests/crash tests/compat".
-TESTS ?= tests
-test: setup
-	$(BIN)/python -m pytest -m "not slow and not pyflink" $(TESTS)
+test: setup $(if $(TESTS),,unit)
+	$(BIN)/python -m pytest -m "not slow and not pyflink" $(or $(TESTS),tests --ignore tests/unit --ignore tests/architecture)
 
 soak: setup
 	$(BIN)/python -m pytest -m slow tests
