@@ -106,7 +106,7 @@ LAST ?= 499
 random-pyflink: setup
 	bash scripts/pyflink_venv.sh
 	venv="$${TIDEGATE_PYFLINK_VENV:-$(CURDIR)/.venv-pyflink}"; DIFFERENTIAL_API=pyflink PATH="$$venv/bin:$$PATH" \
-		PYTHONPATH=. "$$venv/bin/python" -m tests.compat.random_programs.run $(FIRST) $(LAST)
+		PYTHONPATH="$(CURDIR)" "$$venv/bin/python" -m tests.compat.random_programs.run $(FIRST) $(LAST)
 
 bench: setup
 	bash bench/setup_peers.sh
