@@ -81,6 +81,16 @@ def test_only_spark_imports_pyspark() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_no_module_imports_the_tests() -> None:
+    wrong = [
+        f"{path.relative_to(SOURCE)} imports {name}"
+        for path in SOURCE.rglob("*.py")
+        for name in imports(path)
+        if name.split(".")[0] == "tests"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_every_module_opens_with_a_docstring() -> None:
     bare = [
         str(path.relative_to(SOURCE))

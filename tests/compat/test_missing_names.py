@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parity import API, compare
 
+from tests.compat.parity import API, compare
 from tidegate import pyflink_names
 from tidegate.common import ExecutionConfig
 from tidegate.datastream import MapFunction, StreamExecutionEnvironment

@@ -8,9 +8,9 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import parity
 import pytest
 
+from tests.compat import parity
 from tidegate.base import pyflink_imports
 from tidegate.base.errors import NotInTidegateError
 
@@ -89,9 +89,6 @@ def test_re_exports_are_found_under_our_names_too() -> None:
 def test_a_name_of_a_former_pyflink_is_found_with_one_notice(
     module: str, name: str, home: str, real: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from tidegate.common import configuration
-
-    configuration._noticed.discard(f"tidegate.{module}.{name}")
     names: dict[str, object] = {}
     with caplog.at_level(logging.WARNING, "tidegate.configuration"):
         exec(f"from tidegate.{module} import {name} as first\nfrom tidegate.{module} import {name} as second", names)

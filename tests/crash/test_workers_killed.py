@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from crash_run import CrashRun
-from test_driver_killed import IN_TASKS
+
+from tests.crash.crash_run import CrashRun
+from tests.crash.test_driver_killed import IN_TASKS
 
 Crash = Callable[..., CrashRun]
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import check_message, file_sink
 
+from tests.integration.job_tools import check_message, file_sink
+from tests.sources import ScriptedSource
 from tidegate.base.errors import (
     ConfigurationError,
     JobFailedError,
@@ -27,7 +28,6 @@ from tidegate.datastream import (
     StreamExecutionEnvironment,
 )
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.testing.sources import ScriptedSource
 
 NONE = WatermarkStrategy.no_watermarks()
 RETAIN = {

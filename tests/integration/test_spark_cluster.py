@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from standalone import SITE, Cluster, bare_python, cluster
+
+from tests.integration.standalone import SITE, Cluster, bare_python, cluster
 
 PROGRAM = """\
 import logging

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "snapshots"))
-
-from snapshot_jobs import RECORDS, every_kind, kept, own_states, read_so_far, run, windows
-
+from tests.unit.snapshots.snapshot_jobs import RECORDS, every_kind, kept, own_states, read_so_far, run, windows
 from tidegate.base.errors import SnapshotError
 from tidegate.common import Types
 from tidegate.common.time import Instant
@@ -58,7 +54,7 @@ def test_every_kind_is_typed_and_has_what_python_reads(session: Any, reader: Sav
 def test_it_is_read_by_several_tasks(session: Any, reader: SavepointReader, monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate.spark import state_frames
 
-    monkeypatch.setattr(state_frames, "_BYTES_PER_TASK", 500)
+    monkeypatch.setattr(state_frames, "BYTES_PER_TASK", 500)
     frame = reader.dataframe(session, "every kind", "seen")
     assert frame.rdd.getNumPartitions() > 6
     assert frame.count() == sum(1 for _ in reader.read("every kind", "seen"))

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import check_message
 from pyspark import TaskContext
 
+from tests.integration.job_tools import check_message
 from tidegate.base.errors import ConfigurationError, JobFailedError, RoundError, UserCodeError
 from tidegate.base.portable_errors import RemoteTraceback
 from tidegate.common import WatermarkStrategy

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import redis
-from databases import PASSWORD
-from server import Server, binary
+
+from tests.servers.databases import PASSWORD
+from tests.servers.server import Server, binary
 
 
 def redis_server(*more: str) -> Server:

@@ -11,14 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import databases
 import pytest
 from redis.exceptions import RedisError
-from redis_servers import client_of, redis_server, url_of
-from small_disk import SmallDisk, small_disk
-from sql_cases import Target
-from test_sql_crashes import commit_until_done
 
+from tests.servers import databases
+from tests.servers.redis_servers import client_of, redis_server, url_of
+from tests.servers.small_disk import SmallDisk, small_disk
+from tests.servers.sql_cases import Target
+from tests.servers.test_sql_crashes import commit_until_done
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, RetryableCommitError, ServiceError
 from tidegate.base.files import Files
@@ -33,9 +35,7 @@ from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, 
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sink_run import SinkRun
-from tidegate.testing.sources import ScriptedSource
 
 LARGE = 1 << 20
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import PASSWORD
-from redis_servers import client_of, redis_server, url_of
-from server import Server
 
+from tests.servers.databases import PASSWORD
+from tests.servers.redis_servers import client_of, redis_server, url_of
+from tests.servers.server import Server
 from tidegate.base import faults
 from tidegate.base.errors import (
     AccessError,
@@ -101,8 +101,8 @@ class TestIncrementsFromFiles(TestIncrements):
 
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(redis_sink, "_INLINE", 0)
-        monkeypatch.setattr(redis_sink, "_PART", 2)
+        monkeypatch.setattr(redis_sink, "INLINE", 0)
+        monkeypatch.setattr(redis_sink, "PART", 2)
 
 
 def test_an_empty_field_is_a_field_of_the_hash(server: Server, client: Any, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_part_that_is_refused_is_not_passed_over(
     server: Server, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """All parts of a round are sent in one go: when the second is refused, the third must not be taken for all of them."""
-    monkeypatch.setattr(redis_sink, "_PART", 2)
+    monkeypatch.setattr(redis_sink, "PART", 2)
     client.rpush("k3", "of another type")
     if kind == "hashes":
         sink = RedisSink.hashes(url_of(server), lambda n: f"k{n}", lambda n: {"n": 1})
@@ -216,7 +216,7 @@ def test_a_counter_that_cannot_be_raised_leaves_the_others_alone(
 def test_rows_that_are_gone_and_were_not_written(
     server: Server, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_sink, "_INLINE", 0)
+    monkeypatch.setattr(redis_sink, "INLINE", 0)
     run = counting(server, tmp_path)
     run.accept(run.attempt(9, checkpoint=True), 9)
     for file in (tmp_path / "s" / "rows").iterdir():

@@ -13,7 +13,7 @@ MOST_WAITED_FOR, MOST_AT_ONCE, BACKLOG = 64, 256, 128
 """TCP connections that have sent no whole request yet, after a moment and at any time. Any user of the host can open these, and
 each takes a file descriptor of the driver."""
 _MOMENT_S = 0.1
-_LIMITS = {h11.IDLE: HEAD_S, h11.SEND_BODY: BODY_S}
+LIMITS = {h11.IDLE: HEAD_S, h11.SEND_BODY: BODY_S}
 
 
 class Connection(H11Protocol):
@@ -53,14 +53,14 @@ class Connection(H11Protocol):
 
     def _is_waited_for(self) -> bool:
         over_tcp = self.transport.get_extra_info("socket").family != socket.AF_UNIX
-        return over_tcp and self.conn.their_state in _LIMITS and not self.transport.is_closing()
+        return over_tcp and self.conn.their_state in LIMITS and not self.transport.is_closing()
 
     def _watch(self) -> None:
         """The limit counts from the beginning of a head or body, however slowly the rest of it comes."""
         if self.conn.their_state is not self._waits_for:
             self._stop_watching()
             self._waits_for = self.conn.their_state
-            seconds = _LIMITS.get(self._waits_for)
+            seconds = LIMITS.get(self._waits_for)
             if seconds is not None:
                 self._limit = self.loop.call_later(seconds, self._drop)
 

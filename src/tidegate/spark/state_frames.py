@@ -20,7 +20,7 @@ from tidegate.state.layout import STATE
 from tidegate.state.refs import KeyGroupRange
 from tidegate.state.snapshot import KeyedPart, StoredPart
 
-_BYTES_PER_TASK = 64 << 20
+BYTES_PER_TASK = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _pieces(root: str, parts: list[KeyedPart]) -> list[Piece]:
     pieces = []
     for part in parts:
         groups, size = part.groups, sum(file.size for file in part.files)
-        number = min(len(groups), size // _BYTES_PER_TASK + 1)
+        number = min(len(groups), size // BYTES_PER_TASK + 1)
         for n in range(number if part.files else 0):
             first, end = (groups.first + len(groups) * k // number for k in (n, n + 1))
             pieces.append(Piece(root, part, KeyGroupRange(first, end - 1)))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_format_sinks import BulkContract, TestParquetSink
 
+from tests.unit.connectors.test_format_sinks import BulkContract, TestParquetSink
 from tidegate.base.errors import ArgumentTypeError, ProgramError
 from tidegate.common import Encoder
 from tidegate.connectors.files.bucket_assigners import BucketAssigner

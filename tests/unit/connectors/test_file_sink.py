@@ -18,7 +18,6 @@ from tidegate.base.errors import (
     ProgramError,
     RetryableCommitError,
 )
-from tidegate.common import configuration
 from tidegate.connectors.files.bucket_assigners import BucketAssigner, BucketContext
 from tidegate.connectors.files.parts import MERGE_WIDTH, Fragment, full_levels
 from tidegate.connectors.files.rolling import PartInfo, RollingPolicy
@@ -354,7 +353,6 @@ class TestWrongUse:
             RollingPolicy.default_rolling_policy(0)
 
     def test_an_interval_without_effect_is_told(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        configuration._noticed.discard("FileSink.with_bucket_check_interval")
         FileSink.for_row_format(str(tmp_path), Lines()).with_bucket_check_interval(5).with_bucket_check_interval(7)
         assert [record.getMessage() for record in caplog.records] == [
             "'FileSink.with_bucket_check_interval' is accepted and has no effect: "

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import JobCancelledError
 from tidegate.checkpoint.locate import locate
@@ -22,8 +24,6 @@ from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, 
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
 
 RECORDS = 60
 ROUND_MS = 60

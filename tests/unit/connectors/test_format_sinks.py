@@ -12,8 +12,8 @@ import msgspec
 import pyarrow.orc
 import pyarrow.parquet
 import pytest
-from format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 
+from tests.unit.connectors.format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 from tidegate.base.errors import ArgumentTypeError, UserCodeError
 from tidegate.common import Row
 from tidegate.connectors.files.rolling import RollingPolicy

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.engine import SimulatedEngine
 from tidegate.base.errors import CommitError, RetryableCommitError
 from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
@@ -23,7 +24,6 @@ from tidegate.operators.contracts.sink import (
     WriterContext,
 )
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from guarantee_matrix import SINKS, SOURCES, cell, check, observe, of_page
+
+from tests.unit.connectors.guarantee_matrix import SINKS, SOURCES, cell, check, observe, of_page
 
 PAGE = Path(__file__).parents[3] / "docs" / "guarantees.md"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sources import At, ScriptedSource
+from tests.unit.simulation.api_scenario import run
 from tidegate.base.errors import ArgumentTypeError, ProgramError, RestoreError
 from tidegate.common import Types
 from tidegate.common.time import Time
@@ -25,10 +26,6 @@ from tidegate.datastream.connectors.file_system import StreamFormat
 from tidegate.datastream.window import TumblingEventTimeWindows
 from tidegate.operators.contracts.source import Boundedness, Source, SplitEnumerator
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all
-from tidegate.testing.sources import At, ScriptedSource
-
-sys.path.append(str(Path(__file__).parents[1] / "simulation"))
-from api_scenario import run
 
 
 def history_then_numbers(directory: Path) -> HybridSource:

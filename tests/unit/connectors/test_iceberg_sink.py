@@ -14,8 +14,6 @@ from tidegate.base import faults, secrets
 from tidegate.base.errors import ConfigurationError, OutputLostError, RetryableCommitError, ServiceError
 from tidegate.common import Row, Types
 from tidegate.connectors.tables.iceberg import IcebergSink
-from tidegate.datastream import executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 
@@ -58,6 +56,8 @@ def numbers_in(directory: Path) -> list[int]:
 
 @pytest.mark.slow
 class TestIceberg(SinkContract):
+    commits_in_parts = False
+
     def make_sink(self, directory: Path) -> IcebergSink:
         return sink_in(directory)
 
@@ -73,9 +73,6 @@ class TestIceberg(SinkContract):
     def leftovers(self, directory: Path) -> list[str]:
         staged = directory / "staging" / "batches"
         return [file.name for file in staged.iterdir()] if staged.exists() else []
-
-    def test_a_part_of_the_commit_then_all_of_it(self, tmp_path: Path) -> None:
-        """There are no parts: a checkpoint is one commit of the table."""
 
     def test_random_runs_with_crashes_and_rescales(self, tmp_path: Path) -> None:
         run = self._run(tmp_path)
@@ -108,7 +105,7 @@ def test_two_drivers_commit_the_same_at_the_same_moment(tmp_path: Path, is_there
         run.step(4, checkpoint=True)
     run.accept(run.attempt(5, checkpoint=True), 5)
     run.complete()
-    other, woken = run._new_committer(), list[str]()
+    other, woken = run.new_committer(), list[str]()
 
     def hook(name: str, where: dict[str, Any]) -> None:
         if name == "K3.table.append" and not woken:
@@ -215,7 +212,6 @@ def test_a_commit_that_fails_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
     (tmp_path / "config.yaml").write_text(
         f"execution.target: simulated\nparallelism.default: 2\nexecution.checkpointing.dir: {tmp_path}/checkpoints\n"
     )

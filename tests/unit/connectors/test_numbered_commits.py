@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_for_each_checkpoint import written_by_id
-from test_own_sinks import Journal, lines
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.connectors.test_for_each_checkpoint import written_by_id
+from tests.unit.connectors.test_own_sinks import Journal, lines
 from tidegate.base.errors import JobCancelledError, RoundError, StorageError
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
@@ -30,7 +31,6 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 COUNT = 60
 
@@ -140,8 +140,7 @@ def check_a_job_that_begins_anew(
 @pytest.mark.slow  # as all that loads deltalake
 @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
 def test_the_same_of_delta_tables_and_of_a_job_that_begins_anew(tmp_path: Path, mode: str) -> None:
-    from test_delta_sink import ROW, delta
-
+    from tests.unit.connectors.test_delta_sink import ROW, delta
     from tidegate.connectors.tables.delta import DeltaSink
 
     class Rows(_ToRows, DeltaSink):
@@ -155,8 +154,7 @@ def test_the_same_of_delta_tables_and_of_a_job_that_begins_anew(tmp_path: Path, 
 
 @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
 def test_the_same_of_iceberg_tables_and_of_a_job_that_begins_anew(tmp_path: Path, mode: str) -> None:
-    from test_iceberg_sink import NAME, ROW, numbers_in, properties
-
+    from tests.unit.connectors.test_iceberg_sink import NAME, ROW, numbers_in, properties
     from tidegate.connectors.tables.iceberg import IcebergSink
 
     class Rows(_ToRows, IcebergSink):
@@ -183,7 +181,7 @@ class _Rows:
         self.prepare_commit, self.abort, self.close = writer.prepare_commit, writer.abort, writer.close
 
     def write_batch(self, values: list[int], timestamps: Any) -> None:
-        from test_iceberg_sink import row
+        from tests.unit.connectors.test_iceberg_sink import row
 
         self._writer.write_batch([row(value) for value in values], timestamps)
 

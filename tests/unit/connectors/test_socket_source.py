@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from senders import Sender
 
+from tests.unit.connectors.senders import Sender
+from tests.waiting import eventually
 from tidegate.base.errors import ArgumentTypeError, ProgramError, RestoreError, ServiceError
 from tidegate.connectors.sockets import received_lines
 from tidegate.connectors.sockets.received_lines import LinesInMemory, LinesOnStorage
 from tidegate.connectors.sockets.source import SocketSource
 from tidegate.operators.contracts.source import SourceContext, SplitEnumerator
 from tidegate.testing.source_contract import read_interval
-from waiting import eventually
 
 
 def opened(source: SocketSource, directory: Path, restored: Any = None, lease: int = 1) -> SplitEnumerator:
@@ -207,7 +207,7 @@ def test_what_an_attempt_that_is_not_dead_yet_still_writes_does_not_count(tmp_pa
 
 
 def test_a_sender_waits_while_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(received_lines, "_MOST_WAITING", 1 << 16)
+    monkeypatch.setattr(received_lines, "MOST_WAITING", 1 << 16)
     with Sender("x" * 1000 + "\n", holds=1) as sender:
         sender._texts[:] = [("x" * 999 + "\n").encode() * 20_000]
         source = SocketSource("127.0.0.1", sender.port)
@@ -227,7 +227,7 @@ def test_a_sender_waits_while_memory_is_full(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_closing_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(received_lines, "_MOST_WAITING", 1)
+    monkeypatch.setattr(received_lines, "MOST_WAITING", 1)
     lines = LinesInMemory(0)
     lines.append(["x"])
     lines.close()

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import ArgumentTypeError
-from tidegate.common import Configuration, Encoder, Row, Types, configuration
-from tidegate.datastream import StreamExecutionEnvironment, executor
+from tidegate.common import Encoder, Row, Types
+from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import (
     BucketAssigner,
     FileSource,
@@ -20,14 +21,11 @@ from tidegate.datastream.connectors.file_system import (
     StreamingFileSink,
 )
 from tidegate.datastream.formats.csv import CsvBulkWriters, CsvSchema
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=3))
-    keys = {"execution.target": "simulated", "tidegate.state.local-dir": str(tmp_path / "local")}
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(seed=3)
 
 
 def lines(out: Path) -> list[str]:
@@ -63,7 +61,6 @@ def test_bulks(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
 
 
 def test_where_files_are_read_spark_decides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    configuration._noticed.discard("FileSource.set_split_assigner")
     builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path))
     builder.set_split_assigner(FileSplitAssignerProvider.locality_aware_split_assigner()).build()
     assert [record.getMessage() for record in caplog.records] == [

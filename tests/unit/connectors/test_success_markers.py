@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_file_sink import BASE_PATH, ON_CHECKPOINT, BatchLines, FileSinkContract
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
+from tests.unit.connectors.test_file_sink import BASE_PATH, ON_CHECKPOINT, BatchLines, FileSinkContract
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import RetryableCommitError
@@ -24,10 +26,8 @@ from tidegate.operators.contracts.sink import Prepared
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sink_contract import killed
 from tidegate.testing.sink_run import START_MS, SinkRun
-from tidegate.testing.sources import ScriptedSource
 
 LONG = RollingPolicy.default_rolling_policy(1 << 20, 1 << 40, 1 << 40)
 """Parts go on until their bucket is over, or the input."""

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from tests.sinks import LedgerObserver, LedgerSink, audit
+from tests.sources import At, Fail, Pause, ScriptedFailure, ScriptedSource
 from tidegate.base.errors import CommitError
 from tidegate.base.plain_data import find_other
 from tidegate.operators.contracts.sink import CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.operators.contracts.source import Boundedness, Source, SplitInterval
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
-from tidegate.testing.sinks import LedgerObserver, LedgerSink, audit
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval
-from tidegate.testing.sources import At, Fail, Pause, ScriptedFailure, ScriptedSource
 
 
 class TestLedgerContract(SinkContract):

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from drivers import PROGRAM
 from typer.testing import CliRunner
 
+from tests.unit.control.drivers import PROGRAM
+from tests.waiting import eventually
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
 from tidegate.checkpoint.owner import this_process
@@ -22,7 +23,6 @@ from tidegate.cli.outcome import ExitCode
 from tidegate.cli.supervising import Supervisor
 from tidegate.control import registry
 from tidegate.control.registry import JobRecord, Life
-from waiting import eventually
 
 TIDEGATE = [sys.executable, "-m", "tidegate.cli"]
 SIMULATED = "-Dexecution.target=simulated"

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 import typer.main
-from drivers import PROGRAM, Driver
 
+from tests.unit.control.drivers import PROGRAM, Driver
 from tidegate.cli.main import app
 from tidegate.cli.pipes import EXIT_CODE
 from tidegate.control import registry
@@ -47,7 +47,7 @@ import sys
 from tidegate.common import Configuration, WatermarkStrategy
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
-from tidegate.testing.simulated_executor import SimulatedExecutor
+from tests.simulation.executor import SimulatedExecutor
 
 executor.register_executor("simulated", SimulatedExecutor)
 keys = {"execution.target": "simulated", "tidegate.round.max-records": 10}

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from drivers import Driver
 from typer.testing import CliRunner
 
+from tests.unit.control.drivers import Driver
+from tests.waiting import eventually
 from tidegate.checkpoint.history import HistoryEntry
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
 from tidegate.control.client import DriverClient
 from tidegate.control.details import JobSummary
 from tidegate.control.openapi import description
-from waiting import eventually
 
 Start = Callable[..., Driver]
 

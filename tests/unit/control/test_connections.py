@@ -19,9 +19,10 @@ from typing import cast
 import h11
 import msgspec
 import pytest
-from drivers import Driver
 from typer.testing import CliRunner
 
+from tests.unit.control.drivers import Driver
+from tests.waiting import eventually
 from tidegate.base.errors import UnreachableError
 from tidegate.checkpoint.owner import this_process
 from tidegate.cli.main import app
@@ -33,7 +34,6 @@ from tidegate.control.jobs import ControlledJob, Jobs
 from tidegate.control.registry import JobRecord
 from tidegate.control.server import Server
 from tidegate.runtime.handle import StartedJob
-from waiting import eventually
 
 Start = Callable[..., Driver]
 HOLDS = """
@@ -124,7 +124,7 @@ def test_head_or_body_that_does_not_come_closes_the_connection(
     authorised: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "_LIMITS", {**connections._LIMITS, state: 0.05})
+    monkeypatch.setattr(connections, "LIMITS", {**connections.LIMITS, state: 0.05})
     server = held_job[0]
     head = f"POST /v1/jobs/j/cancel HTTP/1.1\r\nHost: {server.address}\r\n"
     head += f"Authorization: Bearer {read_token(server.driver)}\r\n" if authorised else ""

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from drivers import PROGRAM, Driver
 from typer.testing import CliRunner
 
+from tests.unit.control.drivers import PROGRAM, Driver
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
-from tidegate.common import global_configuration
-from tidegate.datastream import executor
 
 
 def test_progress_is_shown_and_goes_again(driver: Callable[..., Driver]) -> None:
@@ -45,10 +43,6 @@ def test_an_error_on_a_terminal_is_one_message_and_harms_no_job(driver: Callable
 
 def test_info_and_explain_of_a_file_as_data(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(global_configuration, "_dynamic", {})
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(executor, "_registered", dict(executor._registered))
     program = PROGRAM.replace('"execution.target": "simulated", ', "")
     (tmp_path / "job.py").write_text(program)
     for command in ("explain --json job.py", "info job.py --json"):

@@ -17,8 +17,7 @@ from tidegate.control import registry
 from tidegate.control.client import find
 from tidegate.control.home import folder
 from tidegate.control.registry import JobRecord, Life
-from tidegate.datastream import StreamExecutionEnvironment, executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
+from tidegate.datastream import StreamExecutionEnvironment
 
 DAY_MS = 86_400_000
 
@@ -37,11 +36,6 @@ def run_job(keys: dict[str, object], values: list[int]) -> None:
     ).set_parallelism(1)
     env.from_collection(values).map(lambda value: 1 // value).add_sink(lambda value: None)
     env.execute("divides")
-
-
-@pytest.fixture(autouse=True)
-def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
 
 
 def test_a_job_is_registered_with_its_end(home: Path) -> None:

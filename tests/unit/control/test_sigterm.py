@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from drivers import PROGRAM, Driver
 
+from tests.unit.control.drivers import PROGRAM, Driver
+from tests.waiting import eventually
 from tidegate.control import registry
-from waiting import eventually
 
 TIDEGATE = [sys.executable, "-m", "tidegate.cli"]
 ENDED = (-signal.SIGTERM, 128 + signal.SIGTERM)

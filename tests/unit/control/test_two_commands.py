@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from drivers import Driver
 
+from tests.unit.control.drivers import Driver
+from tests.waiting import eventually
 from tidegate.cli.outcome import ExitCode
-from waiting import eventually
 
 HELD = """
 import os, runpy, sys, time

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from drivers import PROGRAM, Driver
 from typer.testing import CliRunner
 
+from tests.unit.control.drivers import PROGRAM, Driver
+from tests.waiting import eventually
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
 from tidegate.control import registry
 from tidegate.control.registry import JobRecord, Life
-from waiting import eventually
 
 Start = Callable[..., Driver]
 TIDEGATE = [sys.executable, "-m", "tidegate.cli"]

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import JobFailedError, TidegateError
-from tidegate.common import Configuration, Row, Time, Types
+from tidegate.common import Row, Time, Types
 from tidegate.datastream import (
     AsyncDataStream,
     AsyncFunction,
     BroadcastProcessFunction,
     ProcessFunction,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.connectors.file_system import FileSink
 from tidegate.datastream.formats.avro import AvroBulkWriters, AvroInputFormat, AvroSchema
@@ -34,7 +34,6 @@ from tidegate.datastream.window import (
     TumblingProcessingTimeWindows,
     WindowAssigner,
 )
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
@@ -42,16 +41,8 @@ SECOND = Time.seconds(1)
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=5))
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "restart-strategy.type": "none",
-        "parallelism.default": "1",
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(seed=5, **{"parallelism.default": 1})
 
 
 class WritesOnTheOtherSide(BroadcastProcessFunction):

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loop_bindings import SINK, Bindings, node
-from written_functions import exact, written
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
+from tests.unit.operators.written_functions import exact, written
 from tidegate.base.errors import UserCodeError
 from tidegate.common import Types
 from tidegate.graph.plan import ChainNode, Edge

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from loop_bindings import SINK, Bindings, node
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
 from tidegate.base.errors import StateAccessError, UserCodeError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode

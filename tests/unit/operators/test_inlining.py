@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from loop_bindings import SINK, Bindings, node
-from written_functions import is_inlined
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
+from tests.unit.operators.written_functions import is_inlined
 from tidegate.base.errors import UserCodeError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec

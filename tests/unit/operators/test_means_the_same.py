@@ -14,9 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from loop_bindings import SINK, Bindings, node
-from written_functions import is_inlined, written
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
+from tests.unit.operators.written_functions import is_inlined, written
 from tidegate.base.errors import UserCodeError
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import FlatMapSpec, MapSpec, SinkSpec, SourceSpec

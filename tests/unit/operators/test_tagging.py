@@ -9,8 +9,8 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from loop_bindings import SINK, Bindings, node
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
 from tidegate.common import Types
 from tidegate.connectors.values.collection import CollectionSource
 from tidegate.datastream.typed_functions import TypedProcess

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SETTINGS, SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
+from tests.unit.runtime.small_jobs import SETTINGS, SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, RestoreError, StorageError
@@ -26,8 +28,6 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.prometheus import prometheus_text
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
 
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.programs import program_of
 from tidegate.base.errors import ProgramError
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import Encoder, WatermarkStrategy
@@ -40,7 +41,7 @@ def files() -> FileSink:
 
 
 def graph_of(env: StreamExecutionEnvironment) -> JobGraph:
-    return build(env._program(None), 1, None, {})
+    return build(program_of(env), 1, None, {})
 
 
 def promised(source: Any, *sinks: Any, checkpoints: bool = True, at_least_once: bool = False) -> JobGuarantee:

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import Chances, SimulatedEngine
+from tests.simulation.observer import staged_pages
+from tests.sinks import LedgerSink
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock, SystemClock
 from tidegate.base.errors import (
@@ -35,9 +38,6 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import staged_pages
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
 
 TIMEOUT = "execution.checkpointing.timeout"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from tests.sources import ScriptedSource
 from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.contracts.source import SourcePlan, SplitEnumerator, SplitInterval
 from tidegate.runtime.planner import SourcePlanner
-from tidegate.testing.sources import ScriptedSource
 
 
 def planner(*, most: int | None = None, target_ms: int = 1000, end: int = 10**9, restored: Any = None) -> SourcePlanner:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from misfit_jobs import (
+
+from tests.unit.runtime.misfit_jobs import (
     OPENED,
     cancelled_in_rehearsal,
     changed,
@@ -18,7 +19,6 @@ from misfit_jobs import (
     stopped_with_savepoint,
     torn,
 )
-
 from tidegate.base.errors import JobFailedError, RestoreError
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.misfits import CURE_OF_KEYS, CURE_OF_MAXIMUM, CURE_OF_REMOVED, CURE_OF_STATES

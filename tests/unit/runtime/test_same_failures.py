@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base.errors import ConfigurationError, RoundError, ServiceError, UserCodeError
 from tidegate.base.portable_errors import StandIn
 from tidegate.operators.flow.rows import Ack
@@ -23,7 +24,6 @@ from tidegate.runtime.restart import (
     SameFailures,
     is_outage,
 )
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 LIMIT = "tidegate.restart.same-failure-limit"
 FOR_EVER = {

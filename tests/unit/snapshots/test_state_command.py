@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from snapshot_jobs import every_kind, kept, own_states, windows
 from typer.testing import CliRunner
 
+from tests.unit.snapshots.snapshot_jobs import every_kind, kept, own_states, windows
 from tidegate.checkpoint import envelope
 from tidegate.cli.main import app
 from tidegate.state_reader import SavepointReader

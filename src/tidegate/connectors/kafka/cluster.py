@@ -21,10 +21,9 @@ from tidegate.connectors.kafka.properties import ClientProperties
 
 try:
     import kafka.errors as errors
+    from kafka import KafkaAdminClient
     from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
     from kafka.protocol.metadata import CoordinatorType, MetadataRequest
-
-    from kafka import KafkaAdminClient
 except ImportError as missing:  # pragma: no cover - an installation without the extra
     raise ConfigurationError(
         "The Kafka connector needs its client", found=str(missing), cure="pip install 'tidegate[kafka]'"

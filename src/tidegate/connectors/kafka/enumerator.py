@@ -211,9 +211,8 @@ def _shares(waiting: dict[TopicPartition, int], limit: int) -> dict[TopicPartiti
 
 def commit_offsets(cluster: Cluster, group: str, offsets: dict[TopicPartition, int]) -> None:
     """Best effort."""
-    from kafka.structs import OffsetAndMetadata
-
     from kafka import TopicPartition as ClientPartition
+    from kafka.structs import OffsetAndMetadata
 
     rows = {ClientPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
 

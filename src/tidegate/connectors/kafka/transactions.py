@@ -20,6 +20,7 @@ from functools import partial
 from typing import Any
 
 import kafka.errors as errors
+from kafka import TopicPartition as ClientPartition
 from kafka.admin import AbortTransactionSpec
 from kafka.protocol.producer import (
     AddPartitionsToTxnRequest,
@@ -28,7 +29,6 @@ from kafka.protocol.producer import (
     ProduceRequest,
 )
 
-from kafka import TopicPartition as ClientPartition
 from tidegate.base.counts import count
 from tidegate.base.errors import ProgramError
 from tidegate.connectors.kafka.cluster import (

@@ -39,9 +39,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_PART = 1_000
+PART = 1_000
 """Rows of one script call: Redis does nothing else meanwhile."""
-_INLINE = 1 << 15
+INLINE = 1 << 15
 """Bytes up to which the rows of a round are kept in the checkpoint itself, and not in a file beside it."""
 _STAGED = "rows"
 _OF_A_PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
@@ -218,7 +218,7 @@ class _RedisWriter(SinkWriter):
             with self._sink.server.client() as client:
                 pipeline = client.pipeline(transaction=False)
                 if self._sink.kind is RedisKind.KEYS:
-                    for part in _cut(self._rows.items(), _PART):
+                    for part in _cut(self._rows.items(), PART):
                         pipeline.mset({key: value for (key, _), value in part})
                 else:
                     for (key, _), fields in self._rows.items():
@@ -241,7 +241,7 @@ class _RedisWriter(SinkWriter):
             "written": f"{context.lease:012d}.{context.round:012d}",
             "kind": self._sink.kind.value,
         }
-        if len(packed) <= _INLINE:
+        if len(packed) <= INLINE:
             return Prepared([{**committable, "rows": packed}])
         attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", context.attempt)
         self._staged = f"{_STAGED}/{context.round:010d}-{context.subtask}-{attempt}"
@@ -253,7 +253,7 @@ class _RedisWriter(SinkWriter):
     def _parts(self) -> Iterator[list[bytes]]:
         """Arguments of one script call each."""
         rows = ((key, field, value) for (key, field), value in self._rows.items())
-        for part in _cut(rows, _PART):
+        for part in _cut(rows, PART):
             if self._sink.kind is RedisKind.KEYS:
                 yield [argument for key, _, value in part for argument in (key, value)]
             elif self._sink.kind is RedisKind.HASHES:

@@ -16,7 +16,7 @@ from tidegate.base.errors import CorruptFileError, RestoreError
 from tidegate.base.files import Files
 
 _VERSION = 1
-_MOST_WAITING = 1 << 26
+MOST_WAITING = 1 << 26
 """Bytes that may wait in memory; above it nothing more is taken from the socket, so its sender waits."""
 
 
@@ -79,7 +79,7 @@ class LinesInMemory(ReceivedLines):
 
     def append(self, lines: list[str]) -> None:
         with self._room:
-            self._room.wait_for(lambda: self._bytes < _MOST_WAITING or self._closed)
+            self._room.wait_for(lambda: self._bytes < MOST_WAITING or self._closed)
             self._lines += lines
             self._bytes += sum(map(len, lines))
 

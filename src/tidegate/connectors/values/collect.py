@@ -73,7 +73,7 @@ class CollectChannel:
             raise StopIteration
 
 
-_channels: weakref.WeakValueDictionary[str, CollectChannel] = weakref.WeakValueDictionary()
+channels: weakref.WeakValueDictionary[str, CollectChannel] = weakref.WeakValueDictionary()
 """A channel lives as long as its reader: what is committed when nobody can read it any more is dropped."""
 _lock = threading.Lock()
 
@@ -81,7 +81,7 @@ _lock = threading.Lock()
 def collected(channel_id: str) -> CollectChannel:
     """The channel of this id in this process, made on first use. Hold it as long as its records are wanted."""
     with _lock:
-        return _channels.setdefault(channel_id, CollectChannel())
+        return channels.setdefault(channel_id, CollectChannel())
 
 
 class CollectSink(Sink):

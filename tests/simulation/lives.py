@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from tests.simulation.engine import Inside, SimulatedEngine, WorkerDied
+from tests.simulation.lanes import SimulatedLanes
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import RoundError
@@ -22,11 +24,9 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.inbox import Inbox
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import Inside, SimulatedEngine, WorkerDied
-from tidegate.testing.simulated_lanes import SimulatedLanes
 
 if TYPE_CHECKING:
-    from tidegate.testing.simulation import Simulation
+    from tests.simulation.simulation import Simulation
 
 MOST_WAITS = 10_000
 MOST_ROUNDS = 150

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.sinks import audit
 from tidegate.base.files import Files
 from tidegate.base.ids import new_token
 from tidegate.checkpoint.lineage import all_completed, read_lineage
@@ -19,7 +20,6 @@ from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSinkFun
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.refs import KeyGroupRange
 from tidegate.state.stores import StoreOptions, opener
-from tidegate.testing.sinks import audit
 
 Cause = tuple[str, int, int]
 """The input record an output came of: uid of the source, split, position in the split."""

@@ -14,16 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.base import ids
-from tidegate.base.clock import ManualClock
-from tidegate.base.files import Files
-from tidegate.checkpoint.lease_records import RestoredRecord, read_record, restored_path
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.locate import locate, locate_own
-from tidegate.checkpoint.metadata import read_metadata
-from tidegate.common import options
-from tidegate.testing.lives import Fault, Kind, Life, current, unobserved
-from tidegate.testing.observer import (
+from tests.simulation.engine import Chances, Rows
+from tests.simulation.lives import Fault, Kind, Life, current, unobserved
+from tests.simulation.observer import (
     Coverage,
     OutputObserver,
     Outside,
@@ -33,8 +26,15 @@ from tidegate.testing.observer import (
     check_storage,
     coverage_of,
 )
-from tidegate.testing.scenario import Place, Scenario
-from tidegate.testing.simulated_engine import Chances, Rows
+from tests.simulation.scenario import Place, Scenario
+from tidegate.base import ids
+from tidegate.base.clock import ManualClock
+from tidegate.base.files import Files
+from tidegate.checkpoint.lease_records import RestoredRecord, read_record, restored_path
+from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.locate import locate, locate_own
+from tidegate.checkpoint.metadata import read_metadata
+from tidegate.common import options
 
 
 @dataclass

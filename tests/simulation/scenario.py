@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+from tests.simulation.observer import Output, StateProbe
 from tidegate.graph.transformation import Program, Transformation
-from tidegate.testing.observer import Output, StateProbe
 
 BASE_SETTINGS: dict[str, Any] = {
     "execution.checkpointing.interval": 100,
