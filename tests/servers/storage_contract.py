@@ -15,8 +15,9 @@ from tidegate.common import faults
 from tidegate.common.errors import CorruptFileError, StorageError
 from tidegate.common.files import Files, verified_copy
 from tidegate.common.ids import new_token
-from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship
 from tidegate.graph.transformation import Transformation as Step
+from tidegate.operators.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster

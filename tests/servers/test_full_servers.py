@@ -29,8 +29,9 @@ from tidegate.connectors.paths import SINK
 from tidegate.connectors.redis_sink import RedisSink
 from tidegate.connectors.rolling import RollingPolicy
 from tidegate.datastream.connectors.postgresql import Table
-from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.rows import Ack
+from tidegate.operators.specs import SinkSpec, SourceSpec
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine

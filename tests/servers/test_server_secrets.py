@@ -19,8 +19,9 @@ from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.connectors.redis_sink import RedisSink
 from tidegate.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcSink
 from tidegate.datastream.connectors.postgresql import Table
-from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.sink import Sink
+from tidegate.operators.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 

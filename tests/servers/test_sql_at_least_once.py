@@ -11,9 +11,10 @@ from sql_cases import Target
 
 from tidegate.common import faults
 from tidegate.datastream.connectors.postgresql import Table
-from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Input, Program
 from tidegate.graph.transformation import Transformation as Step
 from tidegate.operators.sink import WriterContext
+from tidegate.operators.specs import SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sink_run import Crash, SinkRun, crash_at

@@ -13,7 +13,8 @@ from tidegate.common.options import CHECKPOINT_DIR
 from tidegate.common.private_dirs import private_home
 from tidegate.connectors import cache
 from tidegate.datastream.stream import DataStream
-from tidegate.graph.transformation import Input, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Transformation
+from tidegate.operators.specs import SinkSpec, SourceSpec
 
 
 class CachedDataStream(DataStream):

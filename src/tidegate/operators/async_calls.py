@@ -10,11 +10,12 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from typing import Any, Protocol
 
 from tidegate.common.errors import UserCodeError
+from tidegate.common.user_code import UserValue
 from tidegate.operators.blame import reprlib_repr
 
 _loop: asyncio.AbstractEventLoop | None = None
@@ -46,6 +47,22 @@ def in_event_loop(function: Callable[..., Any], *arguments: Any) -> Any:
     return answer.result()
 
 
+class AsyncInvoked(Protocol):
+    """The function of asynchronous calls."""
+
+    def async_invoke(self, value: UserValue) -> Awaitable[Iterable[UserValue]]: ...
+
+    def timeout(self, value: UserValue) -> Iterable[UserValue]: ...
+
+
+class RetryPredicate(Protocol):
+    """When a retry strategy wants another call; None: never."""
+
+    def result_predicate(self) -> Callable[[UserValue], bool] | None: ...
+
+    def exception_predicate(self) -> Callable[[Exception], bool] | None: ...
+
+
 class RetryRules(Protocol):
     """What the engine asks of a retry strategy."""
 
@@ -53,7 +70,7 @@ class RetryRules(Protocol):
 
     def get_backoff_time_millis(self, current_attempts: int) -> int: ...
 
-    def get_retry_predicate(self) -> Any: ...
+    def get_retry_predicate(self) -> RetryPredicate: ...
 
 
 class Call:

@@ -9,11 +9,12 @@ from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Ship
 from tidegate.operators.blame import user_error
 from tidegate.operators.contexts import ProcessContext, SubtaskTimerService
-from tidegate.operators.functions import callables_of, checkpointed
+from tidegate.operators.functions import checkpointed
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
 from tidegate.operators.own_state import OwnState
 from tidegate.operators.ownership import own
 from tidegate.operators.rows import MAX_WATERMARK
+from tidegate.operators.specs import FunctionSpec
 from tidegate.operators.state_by_key import StateByKey
 from tidegate.operators.time_domain import TimeDomain
 from tidegate.operators.watermarks import Domain
@@ -36,12 +37,12 @@ class FunctionOperator(StreamOperator):
 
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
-        spec = self.operator.spec
+        spec = self.operator.spec_as(FunctionSpec)
         self.by_key = None if self.operator.keyed is None else StateByKey(self.operator, site)
         backend = None if self.by_key is None else self.by_key.backend
         if self.by_key is not None:
             self.below = Domain()
-        self.functions = callables_of(spec)
+        self.functions = spec.callables
         self.function: Callable[..., Any] = self.functions[0]
         self.context = ProcessContext(
             SubtaskTimerService(self.operator, self.above, backend, site.settings.now_ms), backend
@@ -55,10 +56,8 @@ class FunctionOperator(StreamOperator):
             self.hooks.extend(self._hooks_of(self.operator.keyed, "before"))
 
     def _own_state(self, keyed_store: Any) -> OwnState | None:
-        function = checkpointed(self.operator.spec.function)
-        if function is None and not self.operator.spec.broadcast_states:
-            return None
-        return OwnState(self.operator, self.site, function, keyed_store)
+        function = checkpointed(self.operator.spec.user_function)
+        return None if function is None else OwnState(self.operator, self.site, function, keyed_store)
 
     @property
     def key_context(self) -> Any:

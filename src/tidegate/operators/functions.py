@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.graph.transformation import OperatorSpec
 from tidegate.operators.blame import user_error
 
 
@@ -92,19 +91,6 @@ def method_of(function: Any, method: str) -> Callable[..., Any]:
     else:
         found = getattr(function, method, function)
     return found
-
-
-def callable_of(spec: OperatorSpec) -> Callable[..., Any]:
-    """What the loop calls for each record, of the first input if there are two."""
-    return callables_of(spec)[0]
-
-
-def callables_of(spec: OperatorSpec) -> list[Callable[..., Any]]:
-    """What the loops call for each record, for one input after the other."""
-    methods = [method for method in (spec.method, spec.second_method) if method is not None]
-    if spec.takes_callables:
-        return [method_of(spec.function, method) for method in methods]
-    return [getattr(spec.function, method) for method in methods]
 
 
 def is_notified(function: Any) -> bool:

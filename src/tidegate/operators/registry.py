@@ -1,27 +1,9 @@
-"""Which class does the work of which kind of operator: the one place that asks."""
+"""Which class runs which kind of operator: the only place that asks for the kind of a spec."""
 
 from __future__ import annotations
 
 from tidegate.graph.plan import ChainNode
-from tidegate.graph.transformation import (
-    AsyncSpec,
-    BroadcastProcessSpec,
-    CoFlatMapSpec,
-    CoMapSpec,
-    CoProcessSpec,
-    FilterSpec,
-    FlatMapSpec,
-    IntervalJoinSpec,
-    MapSpec,
-    OperatorSpec,
-    ProcessSpec,
-    ReduceSpec,
-    SinkSpec,
-    SlicedWindowSpec,
-    SourceSpec,
-    TimestampsSpec,
-    WindowSpec,
-)
+from tidegate.graph.transformation import OperatorSpec
 from tidegate.operators.kinds.async_io import AsyncOperator
 from tidegate.operators.kinds.broadcast_process import BroadcastProcessOperator
 from tidegate.operators.kinds.co_flat_map import CoFlatMapOperator
@@ -39,6 +21,24 @@ from tidegate.operators.kinds.source import SourceOperator
 from tidegate.operators.kinds.timestamps import TimestampsOperator
 from tidegate.operators.kinds.window import WindowOperator
 from tidegate.operators.operator import Site, StreamOperator
+from tidegate.operators.specs import (
+    AsyncSpec,
+    BroadcastProcessSpec,
+    CoFlatMapSpec,
+    CoMapSpec,
+    CoProcessSpec,
+    FilterSpec,
+    FlatMapSpec,
+    IntervalJoinSpec,
+    MapSpec,
+    ProcessSpec,
+    ReduceSpec,
+    SinkSpec,
+    SlicedWindowSpec,
+    SourceSpec,
+    TimestampsSpec,
+    WindowSpec,
+)
 
 KINDS: dict[type[OperatorSpec], type[StreamOperator]] = {
     SourceSpec: SourceOperator,

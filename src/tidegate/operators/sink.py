@@ -165,8 +165,10 @@ class Sink(ABC):
     marks_checkpoints: bool = False
     """True: ``prepare_commit`` is called with every barrier, also in a subtask that has had no records: the committables of rounds
     before it then always meet the id of the checkpoint they are committed with."""
-    function: Any = None
-    """The user's function, of a sink that calls one. It may be a ``CheckpointedFunction``."""
+    function: object = None
+    """The user function, if the sink calls one. It may be a ``CheckpointedFunction``."""
+    can_have_uid: bool = True
+    """False: the program has no place to give the sink a uid, so the missing uid is not reported."""
 
     @abstractmethod
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
@@ -188,6 +190,9 @@ class Sink(ABC):
 
     def validate_checkpoints(self, interval_ms: int | None) -> None:
         """Raise before the job starts if the sink cannot keep its promise with checkpoints this far apart, or (None) without."""
+
+    def job_ended(self, failure: Exception | None) -> None:
+        """The job has ended, with this failure or without one. Called once, on the driver, on the object that the program made."""
 
 
 class UnwrittenSink(Sink):

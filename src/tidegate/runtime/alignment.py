@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.graph.plan import Operator
 from tidegate.operators.rows import MAX_WATERMARK, MIN_WATERMARK
+from tidegate.operators.specs import SourceNode
 from tidegate.operators.watermarks import BETWEEN, split_status
 from tidegate.state.snapshot import EMPTY, SPLITS, OperatorSnapshot
 
@@ -33,7 +33,7 @@ class _Group:
 class _Member:
     """An aligned source. ``splits``: split -> event time, of those that are not idle. ``units``: what the round that runs reads."""
 
-    operator: Operator
+    operator: SourceNode
     group: _Group
     splits: dict[str, int] = field(default_factory=dict)
     is_idle: bool = False
@@ -57,7 +57,7 @@ class _Member:
 class Alignment:
     """``observe`` before a round is planned; then ``held``, ``is_held`` and ``limit`` say what each source may read."""
 
-    def __init__(self, operators: Sequence[Operator]) -> None:
+    def __init__(self, operators: Sequence[SourceNode]) -> None:
         groups: dict[str, _Group] = {}
         self._members: dict[int, _Member] = {}
         for operator in operators:
@@ -65,6 +65,7 @@ class Alignment:
             if strategy is None or strategy.alignment_group is None or strategy.kind == "none":
                 continue
             drift, interval = strategy.alignment_drift_ms, strategy.alignment_interval_ms
+            assert drift is not None and interval is not None  # with_watermark_alignment sets all three
             group = groups.setdefault(strategy.alignment_group, _Group(drift, interval))
             group.drift_ms, group.interval_ms = min(group.drift_ms, drift), min(group.interval_ms, interval)
             self._members[operator.id] = _Member(operator, group)

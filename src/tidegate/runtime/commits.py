@@ -11,9 +11,9 @@ from tidegate.common import faults
 from tidegate.common.clock import Clock
 from tidegate.common.counts import count
 from tidegate.common.errors import CommitError, RetryableCommitError
-from tidegate.graph.plan import Operator
 from tidegate.operators.committing import committer_of
-from tidegate.operators.sink import Committer, CommitterContext, Publication, Sink
+from tidegate.operators.sink import Committer, CommitterContext, Publication
+from tidegate.operators.specs import SinkNode
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class SinkCommitters:
 
     def __init__(
         self,
-        sinks: list[Operator],
+        sinks: list[SinkNode],
         job_id: str,
         root: str,
         *,
@@ -43,7 +43,7 @@ class SinkCommitters:
         """``at_once``: at-least-once mode, no sink waits for a checkpoint."""
         self._names = {operator.id: operator.name for operator in sinks}
         self._labels = {operator.id: operator.label for operator in sinks}
-        self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks}
+        self._sinks = {node.id: node.spec.sink for node in sinks}
         self._committers: dict[int, Committer] = {}
         for operator in sinks:
             staging = f"{root}/taskowned/{operator.uid_hash}"

@@ -9,9 +9,9 @@ from enum import IntEnum
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common.errors import ProgramError
 from tidegate.common.options import REQUIRE
-from tidegate.graph.plan import JobGraph, Operator
+from tidegate.graph.plan import JobGraph
 from tidegate.operators.sink import Publication, Sink, SinkGuarantee
-from tidegate.operators.source import Boundedness, Source
+from tidegate.operators.specs import SinkNode, SourceNode, sinks_of, sources_of
 
 
 class Promise(IntEnum):
@@ -97,7 +97,7 @@ WITHOUT_CHECKPOINTS = Guarantee(
 
 def guarantee_of(graph: JobGraph, policy: CheckpointPolicy | None) -> JobGuarantee:
     """``policy`` None: no checkpoints. Of the paths of the same promise the first one names the reason."""
-    ends = any(source.spec.source.boundedness is Boundedness.BOUNDED for source in graph.sources)
+    ends = any(node.spec.is_bounded for node in sources_of(graph))
     paths = tuple(
         PathGuarantee(
             source.label,
@@ -136,11 +136,11 @@ def check_required(graph: JobGraph, guarantee: JobGuarantee, required: str | Non
     )
 
 
-def _paths(graph: JobGraph) -> Iterator[tuple[Operator, Operator | None]]:
+def _paths(graph: JobGraph) -> Iterator[tuple[SourceNode, SinkNode | None]]:
     """Every source with every sink its records may reach."""
     reached = _reached_sinks(graph)
-    for source in graph.sources:
-        sinks = sorted((sink for sink in graph.sinks if sink.id in reached[source.id]), key=lambda sink: sink.id)
+    for source in sources_of(graph):
+        sinks = sorted((sink for sink in sinks_of(graph) if sink.id in reached[source.id]), key=lambda sink: sink.id)
         if not sinks:
             yield source, None
         for sink in sinks:
@@ -154,7 +154,7 @@ def _reached_sinks(graph: JobGraph) -> dict[int, set[int]]:
         for node in chain.head.walk():
             below[node.operator.id] += [child.operator.id for _, child in node.children]
             below[node.operator.id] += [edge.target for edge in node.edges]
-    reached = {sink.id: {sink.id} for sink in graph.sinks}
+    reached = {sink.id: {sink.id} for sink in sinks_of(graph)}
     for operator_id in sorted(below, reverse=True):
         for reader in below[operator_id]:
             reached.setdefault(operator_id, set()).update(reached[reader])
@@ -162,11 +162,11 @@ def _reached_sinks(graph: JobGraph) -> dict[int, set[int]]:
     return reached
 
 
-def _of_path(source: Operator, sink: Operator | None, policy: CheckpointPolicy, ends: bool) -> Guarantee:
+def _of_path(source: SourceNode, sink: SinkNode | None, policy: CheckpointPolicy, ends: bool) -> Guarantee:
     """``ends``: some source of the job does."""
-    read: Source = source.spec.source
+    read = source.spec.source
     at_once = policy.at_least_once
-    written: Sink | None = None if sink is None else sink.spec.sink
+    written = None if sink is None else sink.spec.sink
     kind = SinkGuarantee.TWO_PHASE_COMMIT if written is None else _kept(written, at_once)
     # What is committed with its round comes again if it is read again; what a sink itself repeats, with every task tried again.
     itself = written is not None and _kept(written) in _REPEATS

@@ -30,11 +30,11 @@ from tidegate.common.errors import (
 from tidegate.common.ids import new_job_id, new_token
 from tidegate.common.job_status import JobStatus
 from tidegate.common.pickling import allow_stored
-from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import Program
 from tidegate.operators.blame import SEE_CAUSE
 from tidegate.operators.level import JobSpec, job_spec
 from tidegate.operators.settings import Settings
+from tidegate.operators.specs import SinkNode, sinks_of
 from tidegate.runtime.attempt import Attempt
 from tidegate.runtime.commands import Cancel, Command, LastSavepoint, SavepointCommand, Stopping, Suspend
 from tidegate.runtime.engine import Engine
@@ -243,7 +243,7 @@ class JobMaster:
         try:
             check_required(self.graph, guarantee, self._settings.required_guarantee)
             policy = self._settings.checkpoints
-            for operator in self.graph.sinks:
+            for operator in sinks_of(self.graph):
                 if policy is not None and policy.at_least_once:
                     _refuse_held_back(operator)
                 operator.spec.sink.validate()
@@ -581,7 +581,7 @@ class JobMaster:
             log.warning("job %s: could not %s: %s", self.job_id, what, error)
 
 
-def _refuse_held_back(operator: Operator) -> None:
+def _refuse_held_back(operator: SinkNode) -> None:
     reason = operator.spec.sink.holds_back
     if reason is not None:
         raise ConfigurationError(

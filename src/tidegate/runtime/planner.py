@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from tidegate.common.errors import RestoreError
-from tidegate.graph.plan import Operator
 from tidegate.operators.source import Source, SourceContext, SourcePlan, SplitEnumerator
+from tidegate.operators.specs import SourceNode
 from tidegate.runtime.alignment import Alignment
 from tidegate.state.snapshot import OperatorSnapshot
 
@@ -29,7 +29,7 @@ _LITTLE = 0.25
 class _PlannedSource:
     """A source while the job runs. ``before``: the position a discarded round falls back to."""
 
-    operator: Operator
+    operator: SourceNode
     source: Source
     enumerator: SplitEnumerator
     limit: int
@@ -52,14 +52,14 @@ class SourcePlanner:
 
     def __init__(
         self,
-        operators: list[Operator],
+        operators: list[SourceNode],
         target_ms: int,
         restored: Mapping[int, Any],
         most: int | None = None,
         *,
         whole: bool = False,
-        place: Callable[[Operator], SourceContext] | None = None,
-        on_refused: Callable[[Operator, RestoreError], None] | None = None,
+        place: Callable[[SourceNode], SourceContext] | None = None,
+        on_refused: Callable[[SourceNode, RestoreError], None] | None = None,
     ) -> None:
         self._target_ms, self._most, self._whole = target_ms, most, whole
         self._reads, self._drains = True, False
@@ -84,15 +84,15 @@ class SourcePlanner:
             self.close()
             raise
 
-    def _create(self, operator: Operator, restored: Any) -> _PlannedSource:
-        source: Source = operator.spec.source
+    def _create(self, operator: SourceNode, restored: Any) -> _PlannedSource:
+        source = operator.spec.source
         enumerator = self._enumerator(operator, restored)
         most = min((limit for limit in (self._most, source.maximum_limit) if limit), default=None)
         limit = min(source.initial_limit, most) if most else source.initial_limit
         return _PlannedSource(operator, source, enumerator, limit, most)
 
-    def _enumerator(self, operator: Operator, restored: Any) -> SplitEnumerator:
-        source: Source = operator.spec.source
+    def _enumerator(self, operator: SourceNode, restored: Any) -> SplitEnumerator:
+        source = operator.spec.source
         if self._place is None:
             return source.create_enumerator(operator.parallelism, restored)
         return source.create_enumerator_in(self._place(operator), operator.parallelism, restored)
@@ -100,7 +100,7 @@ class SourcePlanner:
     def plan(
         self, now_ms: int, snapshots: Snapshots = MappingProxyType({}), room_ms: float | None = None
     ) -> dict[int, SourcePlan]:
-        """Operator id -> what its subtasks read in this round. ``snapshots``: what the accepted rounds have come to. ``room_ms``:
+        """SourceNode id -> what its subtasks read in this round. ``snapshots``: what the accepted rounds have come to. ``room_ms``:
         so long subtasks take input, if that is bounded."""
         if self._whole:
             return self._plan_whole(now_ms)

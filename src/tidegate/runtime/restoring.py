@@ -29,8 +29,9 @@ from tidegate.common.hashing import is_strong
 from tidegate.common.options import ALLOW_PICKLE, SIGNING_KEY_FILE
 from tidegate.common.pickling import allow_stored
 from tidegate.graph.plan import JobGraph, Operator, build
-from tidegate.graph.transformation import Program
+from tidegate.graph.transformation import Program, Role
 from tidegate.operators.source import SourceContext
+from tidegate.operators.specs import sinks_of, sources_of
 from tidegate.runtime import in_flight, rehearsal
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.life_cycle import Act, Checked, Claimed, FinishedBefore, Heartbeat, Restored
@@ -202,7 +203,7 @@ class Restoring:
             return SourceContext(directory, lease.token, settings.retained)
 
         return SourcePlanner(
-            graph.sources,
+            sources_of(graph),
             settings.round_target_ms,
             positions,
             settings.round_max_records,
@@ -300,7 +301,7 @@ class Restoring:
     def _new_committers(self, graph: JobGraph, lease: Lease) -> SinkCommitters:
         job = self._job
         return SinkCommitters(
-            graph.sinks,
+            sinks_of(graph),
             job.run_id,
             job.files.root,
             check_lease=lease.check,
@@ -384,6 +385,6 @@ def _declared(operator: Operator) -> ProgramOperator:
         operator.max_parallelism,
         operator.uid,
         key_type=key_identity(operator.keyed.key_type).describe if operator.keyed is not None else "",
-        is_source=operator.spec.is_source,
-        is_sink=operator.spec.is_sink,
+        is_source=operator.spec.role is Role.SOURCE,
+        is_sink=operator.spec.role is Role.SINK,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tidegate.graph.plan import JobGraph
 from tidegate.operators.rows import Ack, RoundContext
+from tidegate.operators.specs import sources_of
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ Listener = Callable[[RoundStatistics], None]
 def statistics_of(
     context: RoundContext, seconds: float, acks: list[Ack], graph: JobGraph, commit_seconds: float
 ) -> RoundStatistics:
-    sources = {graph.chain_of[operator.id] for operator in graph.sources}
+    sources = {graph.chain_of[operator.id] for operator in sources_of(graph)}
     return RoundStatistics(
         round=context.round,
         checkpoint_id=context.checkpoint_id,

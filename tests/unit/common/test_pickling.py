@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tidegate.common.pickling import dumps, why_not
-from tidegate.graph.transformation import MapSpec
+from tidegate.operators.specs import MapSpec
 
 GUARD = threading.Lock()
 

@@ -30,7 +30,7 @@ from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.connectors.socket_source import SocketSource
 from tidegate.connectors.text_lines import StreamFormat
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
-from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.rows import Ack
 from tidegate.operators.sink import (
     Committer,
@@ -43,6 +43,7 @@ from tidegate.operators.sink import (
     WriterContext,
 )
 from tidegate.operators.source import Source
+from tidegate.operators.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.guarantee import Guarantee

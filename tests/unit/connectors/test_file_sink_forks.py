@@ -18,8 +18,9 @@ from tidegate.common.errors import JobCancelledError
 from tidegate.connectors.bucket_assigners import BucketAssigner
 from tidegate.connectors.file_sink import FileSink
 from tidegate.connectors.rolling import RollingPolicy
-from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.rows import Ack
+from tidegate.operators.specs import SinkSpec, SourceSpec
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine

@@ -26,8 +26,8 @@ from tidegate.connectors.formats.csv_files import CsvReaderFormat, CsvSchema
 from tidegate.connectors.formats.parquet_files import ParquetColumnarRowInputFormat
 from tidegate.connectors.text_lines import StreamFormat, line_start
 from tidegate.graph.plan import Operator
-from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.source import Boundedness, Source, SplitInterval
+from tidegate.operators.specs import SourceSpec
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval
 

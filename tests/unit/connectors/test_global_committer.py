@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.common.errors import CommitError, RetryableCommitError
 from tidegate.connectors.number_sequence import NumberSequenceSource
-from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.sink import (
     Committer,
     CommitterContext,
@@ -22,6 +22,7 @@ from tidegate.operators.sink import (
     SinkWriter,
     WriterContext,
 )
+from tidegate.operators.specs import SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sink_contract import SinkContract

@@ -24,9 +24,10 @@ from tidegate.connectors.for_each_checkpoint import ForEachCheckpointSink, kept_
 from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.connectors.numbered import behind, with_numbers
 from tidegate.connectors.write_ahead import DatabaseCheckpointCommitter
-from tidegate.graph.transformation import FilterSpec, Input, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.rows import Ack
 from tidegate.operators.sink import CommitterContext, Sink, WriterContext
+from tidegate.operators.specs import FilterSpec, SinkSpec, SourceSpec
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster

@@ -19,9 +19,10 @@ from tidegate.connectors.bucket_assigners import CLOCK_TOLERANCE_MS, BucketAssig
 from tidegate.connectors.file_sink import FileSink
 from tidegate.connectors.rolling import RollingPolicy
 from tidegate.connectors.success_markers import NAME
-from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.rows import Ack
 from tidegate.operators.sink import Prepared
+from tidegate.operators.specs import SinkSpec, SourceSpec
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine

@@ -14,7 +14,7 @@ import pytest
 from tidegate.common import Row, Types
 from tidegate.common.errors import ArgumentTypeError
 from tidegate.datastream import StreamExecutionEnvironment
-from tidegate.graph.transformation import ReduceSpec
+from tidegate.operators.specs import ReduceSpec
 
 DATA = [("a", 3, "x"), ("a", 1, "y"), ("a", 1, "z"), ("a", 3, "w"), ("a", 0, "q")]
 BY_PYFLINK = {

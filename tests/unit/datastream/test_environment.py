@@ -44,8 +44,9 @@ from tidegate.datastream import (
 )
 from tidegate.datastream.batch import LastReduction
 from tidegate.datastream.closeable_iterator import CloseableIterator
-from tidegate.graph.transformation import ProcessSpec, Program, ReduceSpec, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Program
 from tidegate.operators.source import Boundedness
+from tidegate.operators.specs import ProcessSpec, ReduceSpec, SinkSpec, SourceSpec
 from waiting import eventually
 
 # -- configuration

@@ -18,10 +18,10 @@ from tidegate.datastream.connectors.file_system import FileSource, StreamFormat
 from tidegate.datastream.formats.parquet import ParquetColumnarRowInputFormat
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode, Operator
-from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.column_batch import ColumnBatch
 from tidegate.operators.kinds.source import _Declared
 from tidegate.operators.source import Source
+from tidegate.operators.specs import SourceSpec
 from tidegate.testing.simulated_executor import SimulatedExecutor
 
 PERSON = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.LONG()])

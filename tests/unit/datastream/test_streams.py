@@ -28,18 +28,8 @@ from tidegate.datastream import (
     TwoPhaseCommitSinkFunction,
 )
 from tidegate.datastream.connectors.base import StreamTransformer, SupportsPreprocessing
-from tidegate.graph.transformation import (
-    ChainingStrategy,
-    FilterSpec,
-    FlatMapSpec,
-    Input,
-    MapSpec,
-    ProcessSpec,
-    Ship,
-    SinkSpec,
-    TimestampsSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import ChainingStrategy, Input, Ship, Transformation
+from tidegate.operators.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, TimestampsSpec
 
 
 def last(env: StreamExecutionEnvironment) -> Transformation:

@@ -9,18 +9,8 @@ import pytest
 
 from tidegate.common.errors import ProgramError
 from tidegate.graph.plan import JobGraph, build
-from tidegate.graph.transformation import (
-    ChainingStrategy,
-    FilterSpec,
-    Input,
-    MapSpec,
-    Partitioning,
-    Program,
-    Ship,
-    SinkSpec,
-    SourceSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import ChainingStrategy, Input, Partitioning, Program, Ship, Transformation
+from tidegate.operators.specs import FilterSpec, MapSpec, SinkSpec, SourceSpec
 
 KEYED = Partitioning(Ship.HASH, selector=lambda v: v)
 

@@ -10,8 +10,8 @@ from loop_bindings import SINK, Bindings, node
 from tidegate.common.errors import StateAccessError, UserCodeError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
-from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.codegen import Loop
+from tidegate.operators.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 
 LATE = OutputTag("late")
 

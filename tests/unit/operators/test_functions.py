@@ -9,8 +9,9 @@ import pytest
 from tidegate.datastream.batch import LastReduction
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.typed_functions import TypedMap, TypedReduce
-from tidegate.graph.transformation import MapSpec, OperatorSpec, ProcessSpec, ReduceSpec
+from tidegate.graph.transformation import OperatorSpec
 from tidegate.operators.functions import Hooks, callable_of, is_notified
+from tidegate.operators.specs import MapSpec, ProcessSpec, ReduceSpec
 
 
 class Callable:

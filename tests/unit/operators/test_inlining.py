@@ -15,8 +15,8 @@ from written_functions import is_inlined
 
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.output_tag import OutputTag
-from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.codegen import Loop
+from tidegate.operators.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 
 FACTOR = 3
 counted = 0

@@ -12,23 +12,12 @@ import pytest
 from tidegate.common import Types
 from tidegate.common.clock import ManualClock
 from tidegate.graph.plan import build
-from tidegate.graph.transformation import (
-    FlatMapSpec,
-    Input,
-    MapSpec,
-    OperatorSpec,
-    Partitioning,
-    ProcessSpec,
-    Program,
-    Ship,
-    SinkSpec,
-    SourceSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import Input, OperatorSpec, Partitioning, Program, Ship, Transformation
 from tidegate.operators import registry
 from tidegate.operators.codegen import LoopSource
 from tidegate.operators.function_operator import FunctionOperator
 from tidegate.operators.rows import MAX_WATERMARK
+from tidegate.operators.specs import FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ListStateDescriptor, ValueStateDescriptor

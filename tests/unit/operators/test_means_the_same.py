@@ -19,11 +19,11 @@ from written_functions import is_inlined, written
 
 from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import ChainNode
-from tidegate.graph.transformation import FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.codegen import Loop
 from tidegate.operators.rewrites.bodies import body_of
 from tidegate.operators.rewrites.release import lingering
 from tidegate.operators.rewrites.rewrite import is_watched
+from tidegate.operators.specs import FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 
 events: list[Any] = []
 

@@ -15,8 +15,8 @@ from loop_bindings import SINK, Bindings, node
 from written_functions import is_inlined, written
 
 from tidegate.common.errors import UserCodeError
-from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.codegen import Loop
+from tidegate.operators.specs import FilterSpec, FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning")
 EVENTS: list[Any] = []

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.sink import Sink
+from tidegate.operators.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.testing.observer import ledger_pages
 from tidegate.testing.sinks import LedgerSink
 from tidegate.testing.sources import ScriptedSource, Step

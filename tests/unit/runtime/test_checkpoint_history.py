@@ -21,8 +21,9 @@ from tidegate.common.files import Files
 from tidegate.connectors.collection import CollectionSource
 from tidegate.connectors.data_generator import DataGeneratorSource
 from tidegate.connectors.number_sequence import NumberSequenceSource
-from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, Transformation
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
 from tidegate.operators.rows import Ack
+from tidegate.operators.specs import ReduceSpec
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.prometheus import prometheus_text

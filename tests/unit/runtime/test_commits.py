@@ -9,8 +9,8 @@ import pytest
 from tidegate.common.clock import ManualClock
 from tidegate.common.errors import CommitError, FencedError, RetryableCommitError
 from tidegate.graph.plan import Operator
-from tidegate.graph.transformation import SinkSpec
 from tidegate.operators.sink import Committer, CommitterContext, Publication, Sink, SinkWriter, WriterContext
+from tidegate.operators.specs import SinkSpec
 from tidegate.runtime.commits import SinkCommitters
 
 

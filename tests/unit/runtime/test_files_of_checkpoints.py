@@ -11,9 +11,10 @@ import pytest
 from tidegate.common import faults
 from tidegate.common.clock import ManualClock
 from tidegate.common.files import Files
-from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship
 from tidegate.graph.transformation import Transformation as Step
 from tidegate.operators.rows import Ack
+from tidegate.operators.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.state.compaction import FAN_IN

@@ -16,17 +16,9 @@ from tidegate.common.clock import ManualClock
 from tidegate.common.errors import CheckpointError, ProgramError, RefusedError
 from tidegate.common.faults import Killed
 from tidegate.common.files import Files
-from tidegate.graph.transformation import (
-    Input,
-    Partitioning,
-    Program,
-    ReduceSpec,
-    Ship,
-    SinkSpec,
-    SourceSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
 from tidegate.operators.rows import Ack
+from tidegate.operators.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.runtime.commands import Command, StopWithSavepoint, TriggerCheckpoint, TriggerSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.guarantee import guarantee_of

@@ -14,8 +14,9 @@ from typing import Any, ClassVar
 import pytest
 
 from tidegate.common.typeinfo import Types
-from tidegate.graph.transformation import Input, MapSpec, Partitioning, Program, Ship, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship
 from tidegate.graph.transformation import Transformation as Step
+from tidegate.operators.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.state.descriptors import ValueStateDescriptor
 from tidegate.testing.observer import ledger_pages

@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 
 import pytest
 from small_jobs import SmallJob, unchanged
+from tidegate.runtime.notifications import is_notified
 
 from tidegate.common.clock import ManualClock
 from tidegate.common.errors import ArgumentTypeError
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.typed_functions import TypedMap
-from tidegate.graph.transformation import MapSpec
 from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.specs import MapSpec
 from tidegate.runtime.master import JobMaster
-from tidegate.runtime.notifications import is_notified
 from tidegate.runtime.statistics import Listener
 from tidegate.testing.simulated_engine import SimulatedEngine
 

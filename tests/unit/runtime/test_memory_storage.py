@@ -23,7 +23,8 @@ from tidegate.common.errors import (
     UserCodeError,
 )
 from tidegate.common.files import Files
-from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, Transformation
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
+from tidegate.operators.specs import ReduceSpec
 from tidegate.runtime import job_files
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.settings import JobSettings

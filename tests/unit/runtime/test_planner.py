@@ -8,8 +8,8 @@ import pytest
 
 from tidegate.connectors.number_sequence import NumberSequenceSource
 from tidegate.graph.plan import Operator
-from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.source import SourcePlan, SplitEnumerator, SplitInterval
+from tidegate.operators.specs import SourceSpec
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.testing.sources import ScriptedSource
 

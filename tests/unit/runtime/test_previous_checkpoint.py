@@ -15,17 +15,9 @@ from tidegate.common.clock import ManualClock
 from tidegate.common.errors import CorruptFileError, RestoreError
 from tidegate.common.faults import Killed
 from tidegate.common.files import Files
-from tidegate.graph.transformation import (
-    FilterSpec,
-    Input,
-    Partitioning,
-    Program,
-    ReduceSpec,
-    Ship,
-    SourceSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
 from tidegate.operators.rows import Ack
+from tidegate.operators.specs import FilterSpec, ReduceSpec, SourceSpec
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster

@@ -12,8 +12,8 @@ from small_jobs import SmallJob
 from tidegate.common.clock import ManualClock
 from tidegate.connectors.data_generator import DataGeneratorSource
 from tidegate.connectors.discard import DiscardingSink
-from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.rows import Ack
+from tidegate.operators.specs import SourceSpec
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.view import JobView

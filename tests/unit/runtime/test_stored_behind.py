@@ -15,8 +15,9 @@ from tidegate.common import faults, spooled_files
 from tidegate.common.errors import ConfigurationError, FencedError, TidegateError
 from tidegate.common.files import Files
 from tidegate.common.spooled_files import SpooledFiles
-from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship
 from tidegate.graph.transformation import Transformation as Step
+from tidegate.operators.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster

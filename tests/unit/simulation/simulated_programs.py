@@ -16,20 +16,9 @@ from tidegate.connectors.file_sink import FileSink
 from tidegate.connectors.rolling import RollingPolicy
 from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink
 from tidegate.graph.output_tag import OutputTag
-from tidegate.graph.transformation import (
-    FilterSpec,
-    Input,
-    MapSpec,
-    Partitioning,
-    ProcessSpec,
-    ReduceSpec,
-    Ship,
-    SinkSpec,
-    SourceSpec,
-    TimestampsSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import Input, Partitioning, Ship, Transformation
 from tidegate.operators.sink import Sink
+from tidegate.operators.specs import FilterSpec, MapSpec, ProcessSpec, ReduceSpec, SinkSpec, SourceSpec, TimestampsSpec
 from tidegate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

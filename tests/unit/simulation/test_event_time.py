@@ -11,7 +11,8 @@ from simulated_programs import DISORDER_MS, HASH, TIME, CountAndWindow, KeyedCou
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from tidegate.connectors.rolling import RollingPolicy
 from tidegate.datastream import AsyncFunction
-from tidegate.graph.transformation import AsyncSpec, Input, ProcessSpec, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Transformation
+from tidegate.operators.specs import AsyncSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.scenario import Place
 from tidegate.testing.simulated_engine import Chances

@@ -18,6 +18,7 @@ from tidegate.operators.blame import reprlib_repr, user_error
 from tidegate.operators.collecting import CollectingOperator
 from tidegate.operators.functions import Hooks
 from tidegate.operators.operator import OperatorRound, Site
+from tidegate.operators.specs import AsyncSpec
 from tidegate.operators.watermarks import Domain
 from tidegate.state.snapshot import OperatorSnapshot
 
@@ -42,16 +43,15 @@ class AsyncOperator(CollectingOperator):
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
         self.below = Domain()
-        spec: Any = self.operator.spec
-        self._function, self._ordered = spec.function, spec.ordered
+        self._spec = spec = self.operator.spec_as(AsyncSpec)
         self.hooks.insert(0, self._hooks(spec.function, f"operator '{self.operator.name}'", kind=_LoopHooks))
         self._calls: AsyncCalls | None = None
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
         self._give_up()
-        spec: Any = self.operator.spec
-        self._calls = AsyncCalls(self._function, spec.retry, spec.timeout_ms, spec.capacity, _report)
+        spec = self._spec
+        self._calls = AsyncCalls(spec.function, spec.retry, spec.timeout_ms, spec.capacity, _report)
         self._stretches = deque([Stretch()])
         self._passed = self.below.watermark
 
@@ -65,7 +65,7 @@ class AsyncOperator(CollectingOperator):
         calls = [Call(value, moment, stretch) for value, moment in zip(self.values, times, strict=True)]
         self.clear()
         stretch.open += len(calls)
-        if self._ordered:
+        if self._spec.ordered:
             stretch.calls.extend(calls)
         assert self._calls is not None
         self._calls.submit(calls)
@@ -89,7 +89,7 @@ class AsyncOperator(CollectingOperator):
     def _emit(self, stretch: Stretch) -> None:
         values: list[Any] = []
         times: list[int | None] = []
-        done = stretch.calls if self._ordered else stretch.done
+        done = stretch.calls if self._spec.ordered else stretch.done
         while done and done[0].done:
             call = done.popleft()
             stretch.open -= 1

@@ -22,6 +22,7 @@ from tidegate.operators.codegen import LoopSource
 from tidegate.operators.function_operator import FunctionOperator
 from tidegate.operators.operator import OperatorRound, Site
 from tidegate.operators.ownership import ATOMS, own
+from tidegate.operators.specs import IntervalJoinSpec
 from tidegate.state.descriptors import MapStateDescriptor
 from tidegate.state.snapshot import OperatorSnapshot, Part
 
@@ -112,7 +113,7 @@ class IntervalJoinOperator(FunctionOperator):
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
         assert self.by_key is not None
-        spec = self.operator.spec
+        spec = self.operator.spec_as(IntervalJoinSpec)
         self._pair, self._reuse = JoinContext(), site.settings.object_reuse
         self._fixed = (self._reuse or spec.left_fixed, self._reuse or spec.right_fixed)
         self._waiting: dict[Any, Waiting] = {}

@@ -7,6 +7,7 @@ from typing import Any
 from tidegate.operators.codegen import LoopSource
 from tidegate.operators.function_operator import FunctionOperator
 from tidegate.operators.operator import OperatorRound
+from tidegate.operators.specs import ReduceSpec
 from tidegate.state.descriptors import ValueStateDescriptor
 from tidegate.state.snapshot import OperatorSnapshot
 
@@ -18,7 +19,7 @@ class ReduceOperator(FunctionOperator):
 
     def _state(self) -> Any:
         assert self.by_key is not None
-        return self.by_key.backend.state(ValueStateDescriptor("_reduce", self.operator.spec.value_type))
+        return self.by_key.backend.state(ValueStateDescriptor("_reduce", self.operator.spec_as(ReduceSpec).value_type))
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
         state = self._state()

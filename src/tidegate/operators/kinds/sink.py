@@ -19,6 +19,7 @@ from tidegate.operators.functions import checkpointed
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site
 from tidegate.operators.own_state import OwnState
 from tidegate.operators.sink import Prepared, Sink, SinkWriter, UnwrittenSink, WriterContext
+from tidegate.operators.specs import SinkSpec
 from tidegate.state.snapshot import WRITER, ListPart, OperatorSnapshot, Part, Redistribution
 
 log = logging.getLogger(__name__)
@@ -30,10 +31,11 @@ class SinkOperator(CollectingOperator):
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
         replays = site.settings.replays
-        self._sink: Sink = UnwrittenSink(self.operator.spec.sink) if replays else self.operator.spec.sink
+        self._spec = self.operator.spec_as(SinkSpec)
+        self._sink: Sink = UnwrittenSink(self._spec.sink) if replays else self._spec.sink
         self._writer: SinkWriter | None = None
-        self._convert = boundary(self.operator.spec.type_info) if self._sink.reads_records else None
-        function = checkpointed(getattr(self._sink, "function", None))
+        self._convert = boundary(self._spec.type_info) if self._sink.reads_records else None
+        function = checkpointed(self._sink.function)
         self._own_state = None if function is None else OwnState(self.operator, site, function, None)
         self.misfits = [] if self._own_state is None else [self._own_state.states.misfits]
 
@@ -83,7 +85,7 @@ class SinkOperator(CollectingOperator):
         try:
             return self._convert(values)
         except ArgumentTypeError as error:
-            where = f"records declared as {self.operator.spec.type_info}"
+            where = f"records declared as {self._spec.type_info}"
             raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error
 
     def prepare_commit(self) -> list[Any]:

@@ -20,11 +20,12 @@ from tidegate.operators.contexts import SubtaskRuntimeContext
 from tidegate.operators.function_operator import FunctionOperator
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site
 from tidegate.operators.ownership import ATOMS, own
+from tidegate.operators.specs import WindowingSpec
 from tidegate.operators.windows.adding import adding_to
 from tidegate.operators.windows.assigner import no_timestamp
 from tidegate.operators.windows.contexts import WindowContext
 from tidegate.operators.windows.emission import LATE_RECORDS_DROPPED, Emission
-from tidegate.operators.windows.operation import CONTENTS, Shape, WindowOperation
+from tidegate.operators.windows.operation import CONTENTS, Shape
 from tidegate.operators.windows.slices import Group, Slices
 from tidegate.operators.windows.time_assigners import aligned_event_time
 from tidegate.operators.windows.window import TimeWindow, TimeWindowSerializer, bytes_of
@@ -51,7 +52,7 @@ class SlicedWindowOperator(FunctionOperator):
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
         assert self.by_key is not None
-        operation: WindowOperation = self.operator.spec.function
+        operation = self.operator.spec_as(WindowingSpec).function
         aligned = aligned_event_time(operation.assigner)
         assert aligned is not None
         self._operation, backend = operation, self.by_key.backend

@@ -19,6 +19,7 @@ from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamO
 from tidegate.operators.packing import Packer
 from tidegate.operators.rows import MIN_WATERMARK
 from tidegate.operators.source import Batch, SplitInterval, SplitReader, TimedBatch
+from tidegate.operators.specs import SourceSpec
 from tidegate.operators.watermarks import SplitWatermarks
 from tidegate.state.snapshot import SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
 
@@ -78,12 +79,13 @@ class SourceOperator(StreamOperator):
 
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
-        self._strategy = strategy_of(self.operator.spec.watermarks, site, self.operator.name)
+        spec = self.operator.spec_as(SourceSpec)
+        self._source = spec.source
+        self._strategy = strategy_of(spec.watermarks, site, self.operator.name)
         self._reader: SplitReader | None = None
-        declared = self.operator.spec.declared
-        self._convert = None if declared is None else _Declared(declared, node)
+        self._convert = None if spec.declared is None else _Declared(spec.declared, node)
         self.cuts_batches = self._strategy.cuts_batches
-        if self.operator.spec.emits_tagged and self._strategy.extract is not None:
+        if spec.emits_tagged and self._strategy.extract is not None:
             self._strategy.extract = partial(_time_of_record, self._strategy.extract)
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
@@ -107,17 +109,17 @@ class SourceOperator(StreamOperator):
     @property
     def interleaves(self) -> bool:
         """Whether splits are read side by side; else one after the other."""
-        return self.reader.interleaves and not self.operator.spec.source.splits_in_turn
+        return self.reader.interleaves and not self._source.splits_in_turn
 
     @property
     def reader(self) -> SplitReader:
         if self._reader is None:
-            self._reader = self.operator.spec.source.create_reader(self.site.index)
+            self._reader = self._source.create_reader(self.site.index)
         return self._reader
 
     def begin_reading(self, splits: Iterable[str]) -> None:
         """These splits are in the round: event time waits for all of them, unless they are read in turn."""
-        if not self.operator.spec.source.splits_in_turn:
+        if not self._source.splits_in_turn:
             for split in splits:
                 self._marks.start(split, self.round.now_ms())
 

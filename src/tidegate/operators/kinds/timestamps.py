@@ -11,6 +11,7 @@ from tidegate.operators.collecting import CollectingOperator
 from tidegate.operators.generators import strategy_of
 from tidegate.operators.operator import EndOfInput, OperatorRound, Site
 from tidegate.operators.rows import MAX_WATERMARK
+from tidegate.operators.specs import TimestampsSpec
 from tidegate.operators.watermarks import Domain
 from tidegate.state.snapshot import GENERATOR, ListPart, OperatorSnapshot, Part, Redistribution
 
@@ -26,7 +27,7 @@ class TimestampsOperator(CollectingOperator):
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
         self.below = Domain()
-        self._strategy = strategy_of(self.operator.spec.watermarks, site, self.operator.name)
+        self._strategy = strategy_of(self.operator.spec_as(TimestampsSpec).watermarks, site, self.operator.name)
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)

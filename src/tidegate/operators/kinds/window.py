@@ -19,6 +19,7 @@ from tidegate.operators.contexts import SubtaskRuntimeContext
 from tidegate.operators.function_operator import FunctionOperator
 from tidegate.operators.operator import OperatorRound, Site
 from tidegate.operators.ownership import own
+from tidegate.operators.specs import WindowingSpec
 from tidegate.operators.time_domain import TimeDomain
 from tidegate.operators.windows.assigner import MergingWindowAssigner
 from tidegate.operators.windows.contexts import (
@@ -30,7 +31,7 @@ from tidegate.operators.windows.contexts import (
 from tidegate.operators.windows.emission import LATE_RECORDS_DROPPED, Emission
 from tidegate.operators.windows.evictors import TimestampedValue
 from tidegate.operators.windows.merging import MERGING_SET, MergingWindows
-from tidegate.operators.windows.operation import CONTENTS, WindowOperation
+from tidegate.operators.windows.operation import CONTENTS
 from tidegate.operators.windows.trigger import TriggerResult
 from tidegate.operators.windows.window import bytes_of, kind_of
 from tidegate.state.descriptors import ListStateDescriptor
@@ -46,7 +47,7 @@ class WindowOperator(FunctionOperator):
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
         assert self.by_key is not None
-        operation: WindowOperation = self.operator.spec.function
+        operation = self.operator.spec_as(WindowingSpec).function
         backend = self._backend = self.by_key.backend
         runtime = SubtaskRuntimeContext(self.operator, site.index, backend, site.settings.parameters, self.metrics)
         self.watermark = MIN_WATERMARK

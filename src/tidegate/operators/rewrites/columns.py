@@ -14,7 +14,7 @@ import numpy as np
 
 from tidegate.common.errors import TidegateError
 from tidegate.graph.plan import Chain, ChainNode, Edge
-from tidegate.graph.transformation import Emits, Ship
+from tidegate.graph.transformation import Emits, Role, Ship
 from tidegate.operators.column_batch import (
     HIGHEST,
     LOWEST,
@@ -27,7 +27,6 @@ from tidegate.operators.column_batch import (
     int_column,
     number_column,
 )
-from tidegate.operators.functions import callable_of
 from tidegate.operators.rewrites.arithmetic import check_arithmetic, evaluate, mask_of
 from tidegate.operators.rewrites.bodies import Body, body_of
 from tidegate.operators.rewrites.fields import Field, Inexact, Ints, Value, field_of
@@ -71,7 +70,7 @@ class _OnDriver:
         self._specs = {operator.id: operator.spec for operator in chain.operators}
 
     def function(self, operator_id: int) -> Callable[..., Any]:
-        return callable_of(self._specs[operator_id])
+        return self._specs[operator_id].callables[0]
 
     def output(self, edge_id: int) -> Any:
         raise AssertionError("nothing is sent on the driver")
@@ -81,8 +80,11 @@ def _entries(chain: Chain) -> Iterator[tuple[ChainNode, bool]]:
     """Where batches enter: nodes, and whether before or behind them."""
     head = chain.head
     if head.operator.keyed is None:
-        yield head, not head.operator.spec.is_source
-    yield from ((node, False) for node in head.walk() if node.operator.spec.emits_batches)
+        yield head, head.operator.spec.role is not Role.SOURCE
+    yield from ((node, False) for node in head.walk() if node.operator.spec.emits is Emits.BATCH)
+
+
+_BY_RECORD = (Emits.ONE, Emits.SAME_OR_NONE)
 
 
 class _Step(NamedTuple):
@@ -103,7 +105,7 @@ class BatchPath:
         self.useful = self._edge is not None
 
     def _follow(self, node: ChainNode | None) -> Iterator[_Step]:
-        while node is not None and node.operator.spec.emits is not Emits.ANY and node.operator.keyed is None:
+        while node is not None and node.operator.spec.emits in _BY_RECORD and node.operator.keyed is None:
             function = self._bindings.function(node.operator.id)
             body = self._bodies.of(function)
             if body is None:

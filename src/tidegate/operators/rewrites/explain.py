@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from tidegate.common.user_code import UserValue
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators import rewrites
-from tidegate.operators.functions import callables_of
 from tidegate.operators.rewrites import prepared
 from tidegate.operators.rewrites.rewrite import Place, Prepared, Refused, Rewrite
 
@@ -45,8 +45,7 @@ def log_functions(graph: JobGraph) -> None:
 def places_of(chain: Chain) -> Iterator[Place]:
     """Where the loops of a chain are due to call a function of the user's for every record."""
     for node in chain.head.walk():
-        if node.operator.spec.method is not None:
-            yield from (Place(node, None, function) for function in callables_of(node.operator.spec))
+        yield from (Place(node, None, function) for function in node.operator.spec.callables)
         for edge in node.edges:
             if edge.partitioning.selector is not None:
                 yield Place(node, edge, edge.partitioning.selector)
@@ -55,9 +54,10 @@ def places_of(chain: Chain) -> Iterator[Place]:
 def assigners_of(chain: Chain) -> Iterator[Callable[..., Any]]:
     """What gives records their timestamps; the operator calls it, for a batch at a time."""
     for node in chain.head.walk():
-        assigner = getattr(getattr(node.operator.spec, "watermarks", None), "timestamp_assigner", None)
+        assigner = node.operator.spec.timestamp_assigner
         if assigner is not None:
-            yield getattr(assigner, "extract_timestamp", assigner)
+            extract: UserValue = getattr(assigner, "extract_timestamp", assigner)
+            yield extract
 
 
 def _explain_chain(chain: Chain) -> Iterator[Explained]:

@@ -69,9 +69,14 @@ TIME_NEEDED = "Records need timestamps to be put into event-time windows"
 
 
 def by_timestamp(assign_windows: F) -> F:
-    """Marks a method that refuses records without a timestamp, so that it is known before the first one comes."""
+    """Mark a method that refuses records without a timestamp, so that a program is refused before its first record."""
     assign_windows.needs_time = True  # type: ignore[attr-defined]
     return assign_windows
+
+
+def needs_time(assigner: WindowAssigner[Any, Any]) -> bool:
+    """Whether the assigner refuses records without a timestamp."""
+    return bool(getattr(type(assigner).assign_windows, "needs_time", False))
 
 
 def timed(timestamp: int) -> int:
