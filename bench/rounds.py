@@ -22,9 +22,9 @@ import tidegate_jobs
 import trickle
 from pyspark import SparkContext
 
+from tidegate.base.files import Files
 from tidegate.checkpoint.figures import STEPS
 from tidegate.checkpoint.history import CheckpointHistory, CheckpointStatus
-from tidegate.common.files import Files
 
 PARALLELISM = 2
 BLOCK = 10

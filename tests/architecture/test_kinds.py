@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.graph.transformation import OperatorSpec
-from tidegate.operators.operator import StreamOperator
-from tidegate.operators.registry import KINDS
+from tidegate.operators.contracts.operator import StreamOperator
+from tidegate.operators.kinds.registry import KINDS
 
 SOURCE = Path(__file__).parents[2] / "src" / "tidegate"
 REGISTRY = SOURCE / "operators" / "registry.py"
@@ -101,7 +101,7 @@ def test_nothing_imports_a_kind_but_the_registry_and_who_reads_splits() -> None:
         for path in SOURCE.rglob("*.py")
         if "tidegate.operators.kinds" in path.read_text() and path.parent.name != "kinds"
     }
-    assert importing == {"operators/registry.py", "operators/subtask.py", "operators/feeds.py"}
+    assert importing == {"operators/kinds/registry.py", "operators/flow/subtask.py", "operators/flow/feeds.py"}
 
 
 def test_a_subtask_is_small() -> None:

@@ -11,6 +11,9 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable
 
+from tidegate.base import faults
+from tidegate.base.errors import CorruptFileError, RestoreError, StorageError
+from tidegate.base.files import FileHandle, Files
 from tidegate.checkpoint.disposal import delete_snapshot
 from tidegate.checkpoint.figures import sizes_of
 from tidegate.checkpoint.lease import Lease
@@ -18,9 +21,6 @@ from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
 from tidegate.checkpoint.metadata import SHARED, CheckpointMetadata, decode_metadata, encode_metadata, metadata_path
 from tidegate.checkpoint.pending import CompletedCheckpoint
-from tidegate.common import faults
-from tidegate.common.errors import CorruptFileError, RestoreError, StorageError
-from tidegate.common.files import FileHandle, Files
 
 logger = logging.getLogger(__name__)
 

@@ -11,6 +11,10 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 
+from tidegate.base import faults
+from tidegate.base.clock import Clock
+from tidegate.base.counts import count
+from tidegate.base.errors import InternalError, StorageError, TidegateError
 from tidegate.checkpoint.completed import CompletedCheckpoints, OutcomeUnknownError
 from tidegate.checkpoint.failures import CheckpointFailureReason, FailureCounter
 from tidegate.checkpoint.history import (
@@ -29,10 +33,6 @@ from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata, Operato
 from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint, SubtaskId
 from tidegate.checkpoint.policy import CheckpointPolicy, Retention
 from tidegate.checkpoint.trigger import CheckpointTrigger
-from tidegate.common import faults
-from tidegate.common.clock import Clock
-from tidegate.common.counts import count
-from tidegate.common.errors import InternalError, StorageError, TidegateError
 
 logger = logging.getLogger(__name__)
 

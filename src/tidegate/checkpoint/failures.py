@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from tidegate.common.errors import CheckpointError
+from tidegate.base.errors import CheckpointError
 
 
 class CheckpointFailureReason(Enum):

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
+from tidegate.base.errors import RestoreError, StorageError
+from tidegate.base.files import Files
 from tidegate.checkpoint.envelope import seal, unseal
 from tidegate.checkpoint.figures import OperatorFigures, sizes_of
 from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata
-from tidegate.common.errors import RestoreError, StorageError
-from tidegate.common.files import Files
 
 logger = logging.getLogger(__name__)
 

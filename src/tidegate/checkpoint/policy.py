@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from tidegate.base.errors import ConfigurationError
 from tidegate.common import options
-from tidegate.common.errors import ConfigurationError
 
 PREFIX = "execution.checkpointing."
 MINIMUM_MS = 10

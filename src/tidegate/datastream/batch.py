@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 
-from tidegate.common.errors import ProgramError
+from tidegate.base.errors import ProgramError
 from tidegate.graph.transformation import OperatorSpec, Transformation
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.common.errors import ArgumentTypeError
+from tidegate.base.errors import ArgumentTypeError
 from tidegate.common.typeinfo import TypeInformation
 
 

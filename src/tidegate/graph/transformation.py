@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
+from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.job_client import RunningJob
 from tidegate.common.typeinfo import TypeInformation
-from tidegate.common.user_code import UserFunction, UserValue
 from tidegate.common.watermark_strategy import TimestampAssigner
 
 KeySelector = Callable[[UserValue], UserValue]
@@ -113,7 +113,7 @@ class OperatorSpec:
     """What an operator does, as frozen data: a subclass for each kind, in ``operators/specs.py``.
 
     Each subclass has the typed fields of its kind. The graph and the loops ask the questions below of every kind. Only
-    ``operators/registry.py`` asks which kind a spec is.
+    ``operators/kinds/registry.py`` asks which kind a spec is.
     """
 
     role: ClassVar[Role] = Role.OPERATOR

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, TypeGuard
 
+from tidegate.base.user_code import UserFunction, UserValue
+from tidegate.base.watermarks import MAX_WATERMARK
 from tidegate.common.typeinfo import TypeInformation, Types
-from tidegate.common.user_code import UserFunction, UserValue
 from tidegate.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
-from tidegate.common.watermarks import MAX_WATERMARK
 from tidegate.graph.plan import JobGraph, Operator, OperatorOf
 from tidegate.graph.transformation import Emits, OperatorSpec, Role
-from tidegate.operators.async_calls import AsyncInvoked, RetryRules
-from tidegate.operators.contexts import ProcessContext, SubtaskRuntimeContext
-from tidegate.operators.functions import FunctionWrapper, method_of
-from tidegate.operators.sink import Sink
-from tidegate.operators.source import Boundedness, Source
+from tidegate.operators.contracts.contexts import ProcessContext, SubtaskRuntimeContext
+from tidegate.operators.contracts.functions import FunctionWrapper, method_of
+from tidegate.operators.contracts.sink import Sink
+from tidegate.operators.contracts.source import Boundedness, Source
+from tidegate.operators.kinds.async_calls import AsyncInvoked, RetryRules
 from tidegate.operators.windows.assigner import needs_time
 from tidegate.operators.windows.operation import WindowOperation
 from tidegate.state.descriptors import MapStateDescriptor, ReducingStateDescriptor

@@ -11,16 +11,16 @@ import logging
 from collections import deque
 from typing import Any
 
+from tidegate.base import faults
+from tidegate.base.clock import FOREVER, Clock, Timer
+from tidegate.base.errors import CheckpointError, FencedError, JobCancelledError, RefusedError, RoundError
 from tidegate.checkpoint.completed import OutcomeUnknownError
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.savepoint import Ending
-from tidegate.common import faults
-from tidegate.common.clock import FOREVER, Clock, Timer
-from tidegate.common.errors import CheckpointError, FencedError, JobCancelledError, RefusedError, RoundError
 from tidegate.graph.transformation import Role
-from tidegate.operators.functions import is_notified
-from tidegate.operators.rows import Ack, RoundContext
-from tidegate.operators.source import SourcePlan
+from tidegate.operators.contracts.functions import is_notified
+from tidegate.operators.contracts.source import SourcePlan
+from tidegate.operators.flow.rows import Ack, RoundContext
 from tidegate.operators.specs import sinks_of
 from tidegate.runtime.attempt_checkpoints import CLOSED, AttemptCheckpoints
 from tidegate.runtime.checkpoint_lane import (

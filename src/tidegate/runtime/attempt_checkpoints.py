@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
+from tidegate.base.clock import FOREVER, Clock, Timer
+from tidegate.base.errors import RefusedError
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.failures import CheckpointFailureReason
 from tidegate.checkpoint.figures import OperatorFigures
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.savepoint import Ending, NewSavepoint
-from tidegate.common.clock import FOREVER, Clock, Timer
-from tidegate.common.errors import RefusedError
 from tidegate.graph.plan import Operator
-from tidegate.operators.rows import Ack, RoundContext
+from tidegate.operators.flow.rows import Ack, RoundContext
 from tidegate.runtime.checkpoint_lane import CheckpointLane, Committed, Cut, NotCopied, NotStored, Stored, Through
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.inbox import RoundEnded

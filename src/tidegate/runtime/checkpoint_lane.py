@@ -6,7 +6,7 @@ on the state that r has left, though n is not stored yet.
 - *A crash, now or later,* restores n-1 or n, whichever is complete. Both are consistent cuts, and nothing of r+1 is in either:
   what n holds was fixed at its cut (``Cut``), since progress never changes. What r+1 and later rounds have written is
   invisible, has names of its own and is swept.
-- *State files* of round r are on storage already, or wait on the host that tasks and driver share (``common/spooled_files.py``).
+- *State files* of round r are on storage already, or wait on the host that tasks and driver share (``base/spooled_files.py``).
   Then step 7 begins with storing those that n refers to, and its metadata comes only behind them: if one cannot be stored, n is
   not stored. Nobody else stores any, so none comes late. A spool that is lost is as a worker's memory that is lost.
 - *Committables* stay in the progress until they are confirmed. So n+1 holds those of n too if n is not committed at its cut,
@@ -48,13 +48,13 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.base import faults
+from tidegate.base.clock import Clock
+from tidegate.base.errors import StorageError
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.metadata import CheckpointMetadata
 from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint
 from tidegate.checkpoint.savepoint import NewSavepoint
-from tidegate.common import faults
-from tidegate.common.clock import Clock
-from tidegate.common.errors import StorageError
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.inbox import Event, Lane, Lanes, Work
 from tidegate.runtime.progress import Progress

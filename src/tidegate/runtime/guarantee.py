@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from tidegate.base.errors import ProgramError
 from tidegate.checkpoint.policy import CheckpointPolicy
-from tidegate.common.errors import ProgramError
 from tidegate.common.options import REQUIRE
 from tidegate.graph.plan import JobGraph
-from tidegate.operators.sink import Publication, Sink, SinkGuarantee
+from tidegate.operators.contracts.sink import Publication, Sink, SinkGuarantee
 from tidegate.operators.specs import SinkNode, SourceNode, sinks_of, sources_of
 
 

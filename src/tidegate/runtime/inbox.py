@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
-from tidegate.common.clock import FOREVER, Clock
-from tidegate.common.errors import FencedError
-from tidegate.operators.rows import Ack
+from tidegate.base.clock import FOREVER, Clock
+from tidegate.base.errors import FencedError
+from tidegate.operators.flow.rows import Ack
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from tidegate.common.errors import RestoreError
-from tidegate.operators.source import Source, SourceContext, SourcePlan, SplitEnumerator
+from tidegate.base.errors import RestoreError
+from tidegate.operators.contracts.source import Source, SourceContext, SourcePlan, SplitEnumerator
 from tidegate.operators.specs import SourceNode
 from tidegate.runtime.alignment import Alignment
 from tidegate.state.snapshot import OperatorSnapshot

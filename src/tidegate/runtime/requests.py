@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.common.errors import CheckpointError
+from tidegate.base.errors import CheckpointError
 from tidegate.runtime.commands import TriggerCheckpoint
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tidegate.base.clock import Clock
+from tidegate.base.errors import RoundError
 from tidegate.checkpoint.pending import PendingCheckpoint
-from tidegate.common.clock import Clock
-from tidegate.common.errors import RoundError
 from tidegate.runtime.engine import Engine, RoundPlan
 from tidegate.runtime.inbox import Lane, Lanes, RoundEnded, Work
 from tidegate.runtime.savepoints import PendingSavepoint

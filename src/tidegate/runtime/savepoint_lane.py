@@ -15,9 +15,9 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidegate.base.clock import Clock
+from tidegate.base.errors import CheckpointError
 from tidegate.checkpoint.savepoint import Copied, NewSavepoint
-from tidegate.common.clock import Clock
-from tidegate.common.errors import CheckpointError
 from tidegate.runtime.inbox import Event, Lane, Lanes, Work
 
 

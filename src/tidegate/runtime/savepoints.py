@@ -25,13 +25,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidegate.checkpoint.history import CheckpointHistory
-from tidegate.checkpoint.lease import Lease
-from tidegate.checkpoint.metadata import SAVEPOINT, CheckpointMetadata
-from tidegate.checkpoint.pending import PendingCheckpoint
-from tidegate.checkpoint.savepoint import PURPOSE, Ending, NewSavepoint, discard, new_address
-from tidegate.common.clock import FOREVER, Clock
-from tidegate.common.errors import (
+from tidegate.base.clock import FOREVER, Clock
+from tidegate.base.errors import (
     CheckpointError,
     ConfigurationError,
     NoTargetError,
@@ -39,7 +34,12 @@ from tidegate.common.errors import (
     StorageError,
     TidegateError,
 )
-from tidegate.common.files import Files
+from tidegate.base.files import Files
+from tidegate.checkpoint.history import CheckpointHistory
+from tidegate.checkpoint.lease import Lease
+from tidegate.checkpoint.metadata import SAVEPOINT, CheckpointMetadata
+from tidegate.checkpoint.pending import PendingCheckpoint
+from tidegate.checkpoint.savepoint import PURPOSE, Ending, NewSavepoint, discard, new_address
 from tidegate.graph.plan import JobGraph
 from tidegate.operators.specs import sources_of
 from tidegate.runtime.commands import CancelWithSavepoint, LastSavepoint, SavepointCommand, StopWithSavepoint

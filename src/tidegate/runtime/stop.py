@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tidegate.common.errors import JobCancelledError, JobSuspendedError
+from tidegate.base.errors import JobCancelledError, JobSuspendedError
 
 STOPPED = (JobCancelledError, JobSuspendedError)
 """What ends an attempt because somebody asked for it."""

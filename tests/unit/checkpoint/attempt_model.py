@@ -10,6 +10,10 @@ from typing import Any
 
 import msgspec
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CheckpointError, FencedError, StorageError
+from tidegate.base.files import FileHandle, Files
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.history import CheckpointHistory
@@ -22,10 +26,6 @@ from tidegate.checkpoint.owner import Owner
 from tidegate.checkpoint.pending import CompletedCheckpoint, PendingCheckpoint
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import Recovery, decide
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CheckpointError, FencedError, StorageError
-from tidegate.common.files import FileHandle, Files
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot
 

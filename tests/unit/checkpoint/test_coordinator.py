@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 from attempt_model import complete
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CheckpointError, ConfigurationError, CorruptFileError, FencedError, InternalError
+from tidegate.base.files import Files
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.coordinator import CheckpointCoordinator
 from tidegate.checkpoint.failures import CheckpointFailureReason, FailureCounter
@@ -19,10 +23,6 @@ from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.pending import Acknowledgement, PendingCheckpoint
 from tidegate.checkpoint.policy import CheckpointPolicy, Retention
 from tidegate.checkpoint.trigger import CheckpointTrigger
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CheckpointError, ConfigurationError, CorruptFileError, FencedError, InternalError
-from tidegate.common.files import Files
 
 PREFIX = "execution.checkpointing."
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.files import Files
 from tidegate.checkpoint.figures import STEPS, CheckpointFigures, OperatorFigures, sizes_of
 from tidegate.checkpoint.history import CheckpointHistory, CheckpointStatus, HistoryEntry, entry_of, read_history
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
-from tidegate.common.files import Files
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from loop_bindings import SINK, Bindings, node
 
-from tidegate.common.errors import StateAccessError, UserCodeError
+from tidegate.base.errors import StateAccessError, UserCodeError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.codegen import Loop
+from tidegate.operators.loop.codegen import Loop
 from tidegate.operators.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 
 LATE = OutputTag("late")

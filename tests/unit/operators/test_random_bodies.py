@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from loop_bindings import SINK, Bindings, node
 from written_functions import is_inlined, written
 
-from tidegate.common.errors import UserCodeError
-from tidegate.operators.codegen import Loop
+from tidegate.base.errors import UserCodeError
+from tidegate.operators.loop.codegen import Loop
 from tidegate.operators.specs import FilterSpec, FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 
 pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning")

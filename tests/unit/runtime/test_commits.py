@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CommitError, FencedError, RetryableCommitError
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CommitError, FencedError, RetryableCommitError
 from tidegate.graph.plan import Operator
-from tidegate.operators.sink import Committer, CommitterContext, Publication, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import Committer, CommitterContext, Publication, Sink, SinkWriter, WriterContext
 from tidegate.operators.specs import SinkSpec
 from tidegate.runtime.commits import SinkCommitters
 

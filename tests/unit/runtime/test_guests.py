@@ -9,11 +9,11 @@ import pytest
 from small_jobs import SmallJob, unchanged
 from tidegate.runtime.notifications import is_notified
 
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import ArgumentTypeError
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import ArgumentTypeError
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.typed_functions import TypedMap
-from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import Prepared, Sink, SinkWriter, WriterContext
 from tidegate.operators.specs import MapSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import Listener

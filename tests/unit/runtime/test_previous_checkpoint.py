@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from small_jobs import SETTINGS, SmallJob
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CorruptFileError, RestoreError
+from tidegate.base.faults import Killed
+from tidegate.base.files import Files
 from tidegate.checkpoint.locate import locate_exactly
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CorruptFileError, RestoreError
-from tidegate.common.faults import Killed
-from tidegate.common.files import Files
 from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.operators.specs import FilterSpec, ReduceSpec, SourceSpec
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from small_jobs import SmallJob
 
-from tidegate.common.clock import ManualClock
-from tidegate.connectors.data_generator import DataGeneratorSource
-from tidegate.connectors.discard import DiscardingSink
-from tidegate.operators.rows import Ack
+from tidegate.base.clock import ManualClock
+from tidegate.connectors.values.data_generator import DataGeneratorSource
+from tidegate.connectors.values.discard import DiscardingSink
+from tidegate.operators.flow.rows import Ack
 from tidegate.operators.specs import SourceSpec
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster

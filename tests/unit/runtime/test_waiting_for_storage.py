@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.clock import FOREVER, ManualClock
+from tidegate.base.clock import FOREVER, ManualClock
 from tidegate.runtime.attempt_checkpoints import AttemptCheckpoints
 from tidegate.runtime.checkpoint_lane import CheckpointLane, Committed, NotStored, Through
 

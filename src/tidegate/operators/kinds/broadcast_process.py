@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.broadcast_contexts import BroadcastContext, ReadOnlyContext
-from tidegate.operators.codegen import LoopSource
-from tidegate.operators.contexts import SubtaskRuntimeContext
-from tidegate.operators.function_operator import FunctionOperator
-from tidegate.operators.functions import checkpointed
-from tidegate.operators.operator import OperatorRound, Site
-from tidegate.operators.own_state import OwnState
+from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
+from tidegate.operators.contracts.functions import checkpointed
+from tidegate.operators.contracts.operator import OperatorRound, Site
+from tidegate.operators.kinds.broadcast_contexts import BroadcastContext, ReadOnlyContext
+from tidegate.operators.kinds.function_operator import FunctionOperator
+from tidegate.operators.kinds.own_state import OwnState
+from tidegate.operators.loop.codegen import LoopSource
 from tidegate.operators.specs import BroadcastProcessSpec
 from tidegate.state.snapshot import OperatorSnapshot, Redistribution
 
