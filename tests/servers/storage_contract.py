@@ -17,7 +17,7 @@ from tidegate.checkpoint.history import read_history
 from tidegate.checkpoint.locate import locate
 from tidegate.graph.transformation import Input, Partitioning, Program, Ship
 from tidegate.graph.transformation import Transformation as Step
-from tidegate.operators.specs import ReduceSpec, SinkSpec, SourceSpec
+from tidegate.operators.contracts.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster

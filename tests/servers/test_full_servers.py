@@ -30,8 +30,8 @@ from tidegate.connectors.files.sink import FileSink
 from tidegate.connectors.redis.sink import RedisSink
 from tidegate.datastream.connectors.postgresql import Table
 from tidegate.graph.transformation import Input, Program, Transformation
+from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
-from tidegate.operators.specs import SinkSpec, SourceSpec
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine

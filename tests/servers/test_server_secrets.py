@@ -21,7 +21,7 @@ from tidegate.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcSink
 from tidegate.datastream.connectors.postgresql import Table
 from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import Sink
-from tidegate.operators.specs import MapSpec, SinkSpec, SourceSpec
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 

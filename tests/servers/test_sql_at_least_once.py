@@ -14,7 +14,7 @@ from tidegate.datastream.connectors.postgresql import Table
 from tidegate.graph.transformation import Input, Program
 from tidegate.graph.transformation import Transformation as Step
 from tidegate.operators.contracts.sink import WriterContext
-from tidegate.operators.specs import SinkSpec, SourceSpec
+from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sink_run import Crash, SinkRun, crash_at

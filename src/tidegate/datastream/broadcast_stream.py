@@ -16,7 +16,7 @@ from tidegate.datastream.state import MapStateDescriptor
 from tidegate.datastream.stream import DataStream, expect_type
 from tidegate.datastream.typed_functions import TypedBroadcast, typed
 from tidegate.graph.transformation import Input
-from tidegate.operators.specs import BroadcastProcessSpec
+from tidegate.operators.contracts.specs import BroadcastProcessSpec
 
 
 class BroadcastStream:

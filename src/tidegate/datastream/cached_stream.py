@@ -14,7 +14,7 @@ from tidegate.common.options import CHECKPOINT_DIR
 from tidegate.connectors.values import cache
 from tidegate.datastream.stream import DataStream
 from tidegate.graph.transformation import Input, Transformation
-from tidegate.operators.specs import SinkSpec, SourceSpec
+from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 
 
 class CachedDataStream(DataStream):

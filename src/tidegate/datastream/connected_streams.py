@@ -22,7 +22,7 @@ from tidegate.datastream.keyed_stream import KeyedStream
 from tidegate.datastream.stream import DataStream, expect_type
 from tidegate.datastream.typed_functions import TypedCoFlatMap, TypedCoMap, TypedCoProcess, typed
 from tidegate.graph.transformation import Input, OperatorSpec
-from tidegate.operators.specs import CoFlatMapSpec, CoMapSpec, CoProcessSpec
+from tidegate.operators.contracts.specs import CoFlatMapSpec, CoMapSpec, CoProcessSpec
 from tidegate.state.key_types import key_identity
 
 

@@ -26,7 +26,7 @@ from tidegate.datastream.stream import DataStream, expect_function
 from tidegate.datastream.typed_functions import TypedMap, TypedProcess, TypedReduce, typed
 from tidegate.datastream.windowed_stream import WindowedStream
 from tidegate.graph.transformation import Input, Partitioning, Ship, Transformation
-from tidegate.operators.specs import MapSpec, ProcessSpec, ReduceSpec
+from tidegate.operators.contracts.specs import MapSpec, ProcessSpec, ReduceSpec
 from tidegate.operators.windows.assigner import WindowAssigner
 from tidegate.operators.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 

@@ -43,7 +43,7 @@ from tidegate.datastream.state import MapStateDescriptor
 from tidegate.datastream.typed_functions import TypedFlatMap, TypedMap, TypedProcess, typed
 from tidegate.graph.transformation import Input, OperatorSpec, Partitioning, Ship, Transformation
 from tidegate.operators.contracts.sink import Sink
-from tidegate.operators.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, TimestampsSpec
+from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, TimestampsSpec
 
 if TYPE_CHECKING:
     from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream

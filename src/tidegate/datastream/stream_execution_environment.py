@@ -52,7 +52,7 @@ from tidegate.datastream.state_backend import StateBackend
 from tidegate.datastream.stream import DataStream, expect_strategy, expect_type
 from tidegate.graph.transformation import Input, OperatorSpec, Program, Role, Transformation
 from tidegate.operators.contracts.source import Source
-from tidegate.operators.specs import SourceSpec
+from tidegate.operators.contracts.specs import SourceSpec
 
 __all__ = ["StreamExecutionEnvironment"]
 

@@ -61,7 +61,7 @@ class OperatorOf(Generic[SpecOf]):
 
     def spec_as(self, kind: type[Spec]) -> Spec:
         """Return the spec as the kind for which the registry made the caller."""
-        assert isinstance(self.spec, kind), f"operator {self.name!r} is a {self.spec.kind}, not a {kind.__name__}"
+        assert isinstance(self.spec, kind), f"operator {self.name!r} has no {kind.__name__}"
         return self.spec
 
     def __reduce__(self) -> tuple[Callable[..., Operator], tuple[object, ...]]:
@@ -180,8 +180,8 @@ class Chain:
 
 @dataclass(frozen=True)
 class JobGraph:
-    """The whole job. ``chain_of`` maps operator ids to chain ids. ``operators/specs.py`` has its sources and its sinks, with their
-    types."""
+    """The whole job. ``chain_of`` maps operator ids to chain ids. ``operators/contracts/specs.py`` gives its sources and sinks
+    with their types."""
 
     name: str
     chains: tuple[Chain, ...]

@@ -110,7 +110,7 @@ class Emits(Enum):
 
 
 class OperatorSpec:
-    """What an operator does, as frozen data: a subclass for each kind, in ``operators/specs.py``.
+    """What an operator does, as frozen data: a subclass for each kind, in ``operators/contracts/specs.py``.
 
     Each subclass has the typed fields of its kind. The graph and the loops ask the questions below of every kind. Only
     ``operators/kinds/registry.py`` asks which kind a spec is.

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.operators.contracts.specs import SourceNode
 from tidegate.operators.contracts.watermarks import BETWEEN, split_status
 from tidegate.operators.flow.rows import MAX_WATERMARK, MIN_WATERMARK
-from tidegate.operators.specs import SourceNode
 from tidegate.state.snapshot import EMPTY, SPLITS, OperatorSnapshot
 
 FIRST_LIMIT = 256

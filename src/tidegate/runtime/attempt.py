@@ -20,8 +20,8 @@ from tidegate.checkpoint.savepoint import Ending
 from tidegate.graph.transformation import Role
 from tidegate.operators.contracts.functions import is_notified
 from tidegate.operators.contracts.source import SourcePlan
+from tidegate.operators.contracts.specs import sinks_of
 from tidegate.operators.flow.rows import Ack, RoundContext
-from tidegate.operators.specs import sinks_of
 from tidegate.runtime.attempt_checkpoints import CLOSED, AttemptCheckpoints
 from tidegate.runtime.checkpoint_lane import (
     CheckpointLane,

@@ -13,7 +13,7 @@ from tidegate.base.counts import count
 from tidegate.base.errors import CommitError, RetryableCommitError
 from tidegate.operators.contracts.committing import committer_of
 from tidegate.operators.contracts.sink import Committer, CommitterContext, Publication
-from tidegate.operators.specs import SinkNode
+from tidegate.operators.contracts.specs import SinkNode
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from tidegate.graph.plan import JobGraph, Operator
 from tidegate.graph.transformation import Program, Role
 from tidegate.operators.contracts.functions import checkpointed
 from tidegate.operators.contracts.sink import Sink, SinkGuarantee
-from tidegate.operators.specs import sinks_of
+from tidegate.operators.contracts.specs import sinks_of
 
 log = logging.getLogger(__name__)
 

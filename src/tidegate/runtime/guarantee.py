@@ -11,7 +11,7 @@ from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common.options import REQUIRE
 from tidegate.graph.plan import JobGraph
 from tidegate.operators.contracts.sink import Publication, Sink, SinkGuarantee
-from tidegate.operators.specs import SinkNode, SourceNode, sinks_of, sources_of
+from tidegate.operators.contracts.specs import SinkNode, SourceNode, sinks_of, sources_of
 
 
 class Promise(IntEnum):

@@ -32,9 +32,9 @@ from tidegate.common.dependencies import Dependencies
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.transformation import Program
 from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.specs import SinkNode, sinks_of
 from tidegate.operators.flow.level import JobSpec, job_spec
 from tidegate.operators.loop.blame import SEE_CAUSE
-from tidegate.operators.specs import SinkNode, sinks_of
 from tidegate.runtime.attempt import Attempt
 from tidegate.runtime.commands import Cancel, Command, LastSavepoint, SavepointCommand, Stopping, Suspend
 from tidegate.runtime.engine import Engine

@@ -10,7 +10,7 @@ from typing import Any
 
 from tidegate.base.errors import RestoreError
 from tidegate.operators.contracts.source import Source, SourceContext, SourcePlan, SplitEnumerator
-from tidegate.operators.specs import SourceNode
+from tidegate.operators.contracts.specs import SourceNode
 from tidegate.runtime.alignment import Alignment
 from tidegate.state.snapshot import OperatorSnapshot
 

@@ -15,9 +15,9 @@ from tidegate.checkpoint.owner import is_alive
 from tidegate.graph.plan import JobGraph
 from tidegate.graph.transformation import Program
 from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.specs import sources_of
 from tidegate.operators.flow.level import job_spec
 from tidegate.operators.flow.rows import Ack, RoundContext
-from tidegate.operators.specs import sources_of
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.replay import LocalRounds, Stopped
 from tidegate.runtime.restoring import Submission, read_restored

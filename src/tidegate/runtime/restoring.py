@@ -31,7 +31,7 @@ from tidegate.common.options import ALLOW_PICKLE, SIGNING_KEY_FILE
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program, Role
 from tidegate.operators.contracts.source import SourceContext
-from tidegate.operators.specs import sinks_of, sources_of
+from tidegate.operators.contracts.specs import sinks_of, sources_of
 from tidegate.runtime import in_flight, rehearsal
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.life_cycle import Act, Checked, Claimed, FinishedBefore, Heartbeat, Restored

@@ -41,7 +41,7 @@ from tidegate.checkpoint.metadata import SAVEPOINT, CheckpointMetadata
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.savepoint import PURPOSE, Ending, NewSavepoint, discard, new_address
 from tidegate.graph.plan import JobGraph
-from tidegate.operators.specs import sources_of
+from tidegate.operators.contracts.specs import sources_of
 from tidegate.runtime.commands import CancelWithSavepoint, LastSavepoint, SavepointCommand, StopWithSavepoint
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidegate.graph.plan import JobGraph
+from tidegate.operators.contracts.specs import sources_of
 from tidegate.operators.flow.rows import Ack, RoundContext
-from tidegate.operators.specs import sources_of
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from tidegate.base.arguments import wrong
 from tidegate.common.typeinfo import DecimalTypeInfo, LocalTimeTypeInfo, RowTypeInfo, TypeInformation, Types
+from tidegate.common.types import Row, RowKind
 
-__all__ = ["DataType", "DataTypes", "RowField", "RowType"]
+__all__ = ["DataType", "DataTypes", "Row", "RowField", "RowKind", "RowType"]
 
 MOST_DIGITS = 38
 """Of a decimal, as in Flink and Spark."""

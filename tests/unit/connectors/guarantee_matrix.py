@@ -42,8 +42,8 @@ from tidegate.operators.contracts.sink import (
     WriterContext,
 )
 from tidegate.operators.contracts.source import Source
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
-from tidegate.operators.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.guarantee import Guarantee

@@ -22,7 +22,7 @@ from tidegate.operators.contracts.sink import (
     SinkWriter,
     WriterContext,
 )
-from tidegate.operators.specs import SinkSpec, SourceSpec
+from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sink_contract import SinkContract

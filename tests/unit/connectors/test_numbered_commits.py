@@ -26,8 +26,8 @@ from tidegate.connectors.functions.write_ahead import DatabaseCheckpointCommitte
 from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import CommitterContext, Sink, WriterContext
+from tidegate.operators.contracts.specs import FilterSpec, SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
-from tidegate.operators.specs import FilterSpec, SinkSpec, SourceSpec
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster

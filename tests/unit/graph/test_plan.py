@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from tidegate.base.errors import ProgramError
+from tidegate.connectors.values.discard import DiscardingSink
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.graph.plan import JobGraph, build
 from tidegate.graph.transformation import ChainingStrategy, Input, Partitioning, Program, Ship, Transformation
-from tidegate.operators.specs import FilterSpec, MapSpec, SinkSpec, SourceSpec
+from tidegate.operators.contracts.specs import FilterSpec, MapSpec, SinkSpec, SourceSpec
 
 KEYED = Partitioning(Ship.HASH, selector=lambda v: v)
 
@@ -20,7 +22,7 @@ def graph(*transformations: Transformation, parallelism: int = 2, chaining: bool
 
 
 def source(n: int, **more: Any) -> Transformation:
-    return Transformation(n, f"source{n}", SourceSpec(None), **more)
+    return Transformation(n, f"source{n}", SourceSpec(NumberSequenceSource(1, 2)), **more)
 
 
 def step(n: int, *upstream: int | Input, spec: Any = None, **more: Any) -> Transformation:
@@ -33,7 +35,9 @@ def names(g: JobGraph) -> list[list[str]]:
 
 
 def test_forward_neighbours_are_fused_into_one_chain() -> None:
-    assert names(graph(source(1), step(2, 1), step(3, 2, spec=SinkSpec(None)))) == [["source1 -> op2 -> op3"]]
+    assert names(graph(source(1), step(2, 1), step(3, 2, spec=SinkSpec(DiscardingSink())))) == [
+        ["source1 -> op2 -> op3"]
+    ]
 
 
 def test_a_key_by_starts_a_chain_on_the_next_level() -> None:

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from tidegate.datastream.batch import LastReduction
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.typed_functions import TypedMap, TypedReduce
 from tidegate.graph.transformation import OperatorSpec
-from tidegate.operators.contracts.functions import Hooks, callable_of, is_notified
-from tidegate.operators.specs import MapSpec, ProcessSpec, ReduceSpec
+from tidegate.operators.contracts.functions import Hooks, is_notified
+from tidegate.operators.contracts.specs import LastReduction, MapSpec, ProcessSpec, ReduceSpec
 
 
 class Callable:
@@ -53,7 +52,7 @@ class Duck:
     ],
 )
 def test_a_callable_is_called_and_of_a_function_object_its_method(spec: OperatorSpec, result: Any) -> None:
-    assert callable_of(spec)(1) == result
+    assert spec.callables[0](1) == result
 
 
 def test_a_callable_that_reduces_is_called_whatever_the_wrapper() -> None:
@@ -70,7 +69,7 @@ def test_a_process_function_may_be_callable_too() -> None:
         def __call__(self, value: Any) -> Any:
             raise AssertionError("not this one")
 
-    assert callable_of(ProcessSpec(Both()))(1, None) == ["processed", 1]
+    assert ProcessSpec(Both()).callables[0](1, None) == ["processed", 1]
 
 
 class Told:

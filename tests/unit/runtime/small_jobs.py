@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import Sink
-from tidegate.operators.specs import MapSpec, SinkSpec, SourceSpec
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.testing.observer import ledger_pages
 from tidegate.testing.sinks import LedgerSink
 from tidegate.testing.sources import ScriptedSource, Step

@@ -13,8 +13,8 @@ from tidegate.base.clock import ManualClock
 from tidegate.base.files import Files
 from tidegate.graph.transformation import Input, Partitioning, Program, Ship
 from tidegate.graph.transformation import Transformation as Step
+from tidegate.operators.contracts.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
-from tidegate.operators.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.state.compaction import FAN_IN

@@ -16,7 +16,7 @@ import pytest
 from tidegate.common.typeinfo import Types
 from tidegate.graph.transformation import Input, Partitioning, Program, Ship
 from tidegate.graph.transformation import Transformation as Step
-from tidegate.operators.specs import MapSpec, SinkSpec, SourceSpec
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.state.descriptors import ValueStateDescriptor
 from tidegate.testing.observer import ledger_pages

@@ -16,8 +16,8 @@ from tidegate.base.faults import Killed
 from tidegate.base.files import Files
 from tidegate.checkpoint.locate import locate_exactly
 from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
+from tidegate.operators.contracts.specs import FilterSpec, ReduceSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
-from tidegate.operators.specs import FilterSpec, ReduceSpec, SourceSpec
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster

@@ -12,8 +12,8 @@ from small_jobs import SmallJob
 from tidegate.base.clock import ManualClock
 from tidegate.connectors.values.data_generator import DataGeneratorSource
 from tidegate.connectors.values.discard import DiscardingSink
+from tidegate.operators.contracts.specs import SourceSpec
 from tidegate.operators.flow.rows import Ack
-from tidegate.operators.specs import SourceSpec
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.view import JobView

@@ -18,7 +18,15 @@ from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.transformation import Input, Partitioning, Ship, Transformation
 from tidegate.operators.contracts.sink import Sink
-from tidegate.operators.specs import FilterSpec, MapSpec, ProcessSpec, ReduceSpec, SinkSpec, SourceSpec, TimestampsSpec
+from tidegate.operators.contracts.specs import (
+    FilterSpec,
+    MapSpec,
+    ProcessSpec,
+    ReduceSpec,
+    SinkSpec,
+    SourceSpec,
+    TimestampsSpec,
+)
 from tidegate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

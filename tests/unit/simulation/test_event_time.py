@@ -12,7 +12,7 @@ from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutp
 from tidegate.connectors.files.rolling import RollingPolicy
 from tidegate.datastream import AsyncFunction
 from tidegate.graph.transformation import Input, Transformation
-from tidegate.operators.specs import AsyncSpec, ProcessSpec, SinkSpec, SourceSpec
+from tidegate.operators.contracts.specs import AsyncSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.scenario import Place
 from tidegate.testing.simulated_engine import Chances

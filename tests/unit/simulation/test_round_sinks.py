@@ -8,7 +8,7 @@ from simulated_programs import TIME, TwoSources
 
 from tidegate.graph.transformation import Input, Transformation
 from tidegate.operators.contracts.sink import Publication
-from tidegate.operators.specs import MapSpec, SinkSpec
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec
 from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.observer import ledger_pages
 from tidegate.testing.scenario import Place

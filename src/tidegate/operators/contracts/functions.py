@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol
 
+from tidegate.base.user_code import UserValue
 from tidegate.operators.loop.blame import user_error
 
 
@@ -139,3 +140,29 @@ class Hooks:
             method(*arguments)
         except BaseException as error:
             raise user_error(error, f"{name}() of {self._where}", None) from error
+
+
+class AsyncInvoked(Protocol):
+    """The function of asynchronous calls."""
+
+    def async_invoke(self, value: UserValue) -> Awaitable[Iterable[UserValue]]: ...
+
+    def timeout(self, value: UserValue) -> Iterable[UserValue]: ...
+
+
+class RetryPredicate(Protocol):
+    """When a retry strategy wants another call; None: never."""
+
+    def result_predicate(self) -> Callable[[UserValue], bool] | None: ...
+
+    def exception_predicate(self) -> Callable[[Exception], bool] | None: ...
+
+
+class RetryRules(Protocol):
+    """What the engine asks of a retry strategy."""
+
+    def can_retry(self, current_attempts: int) -> bool: ...
+
+    def get_backoff_time_millis(self, current_attempts: int) -> int: ...
+
+    def get_retry_predicate(self) -> RetryPredicate: ...

@@ -10,12 +10,12 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any
 
 from tidegate.base.errors import UserCodeError
-from tidegate.base.user_code import UserValue
+from tidegate.operators.contracts.functions import RetryRules
 from tidegate.operators.loop.blame import reprlib_repr
 
 _loop: asyncio.AbstractEventLoop | None = None
@@ -45,32 +45,6 @@ def in_event_loop(function: Callable[..., Any], *arguments: Any) -> Any:
 
     event_loop().call_soon_threadsafe(act)
     return answer.result()
-
-
-class AsyncInvoked(Protocol):
-    """The function of asynchronous calls."""
-
-    def async_invoke(self, value: UserValue) -> Awaitable[Iterable[UserValue]]: ...
-
-    def timeout(self, value: UserValue) -> Iterable[UserValue]: ...
-
-
-class RetryPredicate(Protocol):
-    """When a retry strategy wants another call; None: never."""
-
-    def result_predicate(self) -> Callable[[UserValue], bool] | None: ...
-
-    def exception_predicate(self) -> Callable[[Exception], bool] | None: ...
-
-
-class RetryRules(Protocol):
-    """What the engine asks of a retry strategy."""
-
-    def can_retry(self, current_attempts: int) -> bool: ...
-
-    def get_backoff_time_millis(self, current_attempts: int) -> int: ...
-
-    def get_retry_predicate(self) -> RetryPredicate: ...
 
 
 class Call:

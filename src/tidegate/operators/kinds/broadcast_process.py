@@ -6,11 +6,11 @@ from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
 from tidegate.operators.contracts.functions import checkpointed
 from tidegate.operators.contracts.operator import OperatorRound, Site
+from tidegate.operators.contracts.specs import BroadcastProcessSpec
 from tidegate.operators.kinds.broadcast_contexts import BroadcastContext, ReadOnlyContext
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.kinds.own_state import OwnState
 from tidegate.operators.loop.codegen import LoopSource
-from tidegate.operators.specs import BroadcastProcessSpec
 from tidegate.state.snapshot import OperatorSnapshot, Redistribution
 
 

@@ -10,6 +10,7 @@ from tidegate.graph.transformation import Ship
 from tidegate.operators.contracts.contexts import ProcessContext, SubtaskTimerService
 from tidegate.operators.contracts.functions import checkpointed
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site, StreamOperator
+from tidegate.operators.contracts.specs import FunctionSpec
 from tidegate.operators.contracts.time_domain import TimeDomain
 from tidegate.operators.contracts.watermarks import Domain
 from tidegate.operators.flow.rows import MAX_WATERMARK
@@ -17,7 +18,6 @@ from tidegate.operators.kinds.own_state import OwnState
 from tidegate.operators.kinds.state_by_key import StateByKey
 from tidegate.operators.loop.blame import user_error
 from tidegate.operators.loop.ownership import own
-from tidegate.operators.specs import FunctionSpec
 from tidegate.state.snapshot import KEYED, OperatorSnapshot, Part
 
 if TYPE_CHECKING:

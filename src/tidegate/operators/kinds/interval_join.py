@@ -19,10 +19,10 @@ from tidegate.base.watermarks import MIN_WATERMARK
 from tidegate.common.typeinfo import Types
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.operator import OperatorRound, Site
+from tidegate.operators.contracts.specs import IntervalJoinSpec
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.codegen import LoopSource
 from tidegate.operators.loop.ownership import ATOMS, own
-from tidegate.operators.specs import IntervalJoinSpec
 from tidegate.state.descriptors import MapStateDescriptor
 from tidegate.state.snapshot import OperatorSnapshot, Part
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.operators.contracts.operator import OperatorRound
+from tidegate.operators.contracts.specs import ReduceSpec
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.codegen import LoopSource
-from tidegate.operators.specs import ReduceSpec
 from tidegate.state.descriptors import ValueStateDescriptor
 from tidegate.state.snapshot import OperatorSnapshot
 

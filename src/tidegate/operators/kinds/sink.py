@@ -16,10 +16,10 @@ from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.functions import checkpointed
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site
 from tidegate.operators.contracts.sink import Prepared, Sink, SinkWriter, UnwrittenSink, WriterContext
+from tidegate.operators.contracts.specs import SinkSpec
 from tidegate.operators.kinds.collecting import CollectingOperator
 from tidegate.operators.kinds.own_state import OwnState
 from tidegate.operators.loop.blame import is_for_good, not_encodable, user_error
-from tidegate.operators.specs import SinkSpec
 from tidegate.state.snapshot import WRITER, ListPart, OperatorSnapshot, Part, Redistribution
 
 log = logging.getLogger(__name__)

@@ -16,11 +16,11 @@ from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site
+from tidegate.operators.contracts.specs import WindowingSpec
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.blame import user_error
 from tidegate.operators.loop.codegen import LoopSource
 from tidegate.operators.loop.ownership import ATOMS, own
-from tidegate.operators.specs import WindowingSpec
 from tidegate.operators.windows.adding import adding_to
 from tidegate.operators.windows.assigner import no_timestamp
 from tidegate.operators.windows.contexts import WindowContext

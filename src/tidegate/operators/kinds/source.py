@@ -15,12 +15,12 @@ from tidegate.operators.contracts import watermarks
 from tidegate.operators.contracts.generators import strategy_of
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site, StreamOperator
 from tidegate.operators.contracts.source import Batch, SplitInterval, SplitReader, TimedBatch
+from tidegate.operators.contracts.specs import SourceSpec
 from tidegate.operators.contracts.watermarks import SplitWatermarks
 from tidegate.operators.flow.column_batch import ColumnBatch, Values
 from tidegate.operators.flow.packing import Packer
 from tidegate.operators.flow.rows import MIN_WATERMARK
 from tidegate.operators.loop.blame import record_in, reprlib_repr, user_error
-from tidegate.operators.specs import SourceSpec
 from tidegate.state.snapshot import SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
 
 

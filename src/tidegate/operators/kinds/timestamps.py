@@ -8,11 +8,11 @@ from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts import watermarks
 from tidegate.operators.contracts.generators import strategy_of
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site
+from tidegate.operators.contracts.specs import TimestampsSpec
 from tidegate.operators.contracts.watermarks import Domain
 from tidegate.operators.flow.rows import MAX_WATERMARK
 from tidegate.operators.kinds.collecting import CollectingOperator
 from tidegate.operators.loop.blame import record_in, user_error
-from tidegate.operators.specs import TimestampsSpec
 from tidegate.state.snapshot import GENERATOR, ListPart, OperatorSnapshot, Part, Redistribution
 
 

@@ -15,12 +15,12 @@ from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
 from tidegate.operators.contracts.operator import OperatorRound, Site
+from tidegate.operators.contracts.specs import WindowingSpec
 from tidegate.operators.contracts.time_domain import TimeDomain
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.blame import user_error
 from tidegate.operators.loop.codegen import LoopSource
 from tidegate.operators.loop.ownership import own
-from tidegate.operators.specs import WindowingSpec
 from tidegate.operators.windows.assigner import MergingWindowAssigner
 from tidegate.operators.windows.contexts import (
     OperatorAssignerContext,

@@ -22,7 +22,7 @@ from types import ModuleType
 from tidegate.base.pickling import dumps
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode, JobGraph, Operator
-from tidegate.operators.specs import sources_of
+from tidegate.operators.contracts.specs import sources_of
 
 _WORD = OutputTag.__name__
 _PACKAGE = __name__.partition(".")[0]

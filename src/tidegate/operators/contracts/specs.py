@@ -18,10 +18,9 @@ from tidegate.common.watermark_strategy import TimestampAssigner, WatermarkStrat
 from tidegate.graph.plan import JobGraph, Operator, OperatorOf
 from tidegate.graph.transformation import Emits, OperatorSpec, Role
 from tidegate.operators.contracts.contexts import ProcessContext, SubtaskRuntimeContext
-from tidegate.operators.contracts.functions import FunctionWrapper, method_of
+from tidegate.operators.contracts.functions import AsyncInvoked, FunctionWrapper, RetryRules, method_of
 from tidegate.operators.contracts.sink import Sink
 from tidegate.operators.contracts.source import Boundedness, Source
-from tidegate.operators.kinds.async_calls import AsyncInvoked, RetryRules
 from tidegate.operators.windows.assigner import needs_time
 from tidegate.operators.windows.operation import WindowOperation
 from tidegate.state.descriptors import MapStateDescriptor, ReducingStateDescriptor
