@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from tidegate.operators.contracts.source import SplitInterval
 from tidegate.operators.contracts.specs import SourceNode
 from tidegate.operators.contracts.watermarks import BETWEEN, split_status
 from tidegate.operators.flow.rows import MAX_WATERMARK, MIN_WATERMARK
@@ -118,6 +118,6 @@ class Alignment:
         left_ms = max(1, member.group.allowed - member.foremost)
         return max(1, min(limit, int(left_ms * member.units_per_ms) + 1))
 
-    def planned(self, operator_id: int, intervals: Sequence[Any]) -> None:
+    def planned(self, operator_id: int, intervals: Sequence[SplitInterval]) -> None:
         """The source reads so much in the round."""
         self._members[operator_id].units = sum(interval.units for interval in intervals)

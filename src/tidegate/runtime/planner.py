@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 from tidegate.base.errors import RestoreError
 from tidegate.operators.contracts.source import Source, SourceContext, SourcePlan, SplitEnumerator
@@ -34,7 +33,7 @@ class _PlannedSource:
     enumerator: SplitEnumerator
     limit: int
     most: int | None
-    before: Any = None
+    before: object = None
     is_before: bool = False
     """``before`` holds: nothing was planned since, so a position need not be written down for every look at an idle source."""
     plan: SourcePlan | None = None
@@ -54,7 +53,7 @@ class SourcePlanner:
         self,
         operators: list[SourceNode],
         target_ms: int,
-        restored: Mapping[int, Any],
+        restored: Mapping[int, object],
         most: int | None = None,
         *,
         whole: bool = False,
@@ -84,14 +83,14 @@ class SourcePlanner:
             self.close()
             raise
 
-    def _create(self, operator: SourceNode, restored: Any) -> _PlannedSource:
+    def _create(self, operator: SourceNode, restored: object) -> _PlannedSource:
         source = operator.spec.source
         enumerator = self._enumerator(operator, restored)
         most = min((limit for limit in (self._most, source.maximum_limit) if limit), default=None)
         limit = min(source.initial_limit, most) if most else source.initial_limit
         return _PlannedSource(operator, source, enumerator, limit, most)
 
-    def _enumerator(self, operator: SourceNode, restored: Any) -> SplitEnumerator:
+    def _enumerator(self, operator: SourceNode, restored: object) -> SplitEnumerator:
         source = operator.spec.source
         if self._place is None:
             return source.create_enumerator(operator.parallelism, restored)
@@ -212,7 +211,7 @@ class SourcePlanner:
                 s.enumerator = self._enumerator(s.operator, s.before)
             s.plan = None
 
-    def snapshots(self) -> dict[int, Any]:
+    def snapshots(self) -> dict[int, object]:
         """Step 2: the positions behind everything accepted."""
         return {s.operator.id: s.enumerator.snapshot() for s in self._sources}
 
@@ -221,7 +220,7 @@ class SourcePlanner:
         known = {s.operator.uid_hash: 0 if s.finished else s.enumerator.behind for s in self._sources}
         return {operator: behind for operator, behind in known.items() if behind is not None}
 
-    def checkpoint_complete(self, positions: Mapping[str, Any]) -> None:
+    def checkpoint_complete(self, positions: Mapping[str, object]) -> None:
         """``positions``: uid hash -> the source's position in a checkpoint that is committed."""
         for s in self._sources:
             position = positions.get(s.operator.uid_hash)

@@ -7,7 +7,7 @@ import functools
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidegate.base.clock import Clock
 from tidegate.base.errors import CorruptFileError, FencedError, RestoreError
@@ -193,7 +193,7 @@ class Restoring:
         return checked
 
     def _new_planner(
-        self, lease: Lease, graph: JobGraph, positions: Mapping[int, Any], refused: list[Misfit]
+        self, lease: Lease, graph: JobGraph, positions: Mapping[int, object], refused: list[Misfit]
     ) -> SourcePlanner:
         """``refused``: sources that cannot go on from their positions are added here."""
         settings = self._job.settings
@@ -331,7 +331,7 @@ class Read(NamedTuple):
 
     graph: JobGraph
     progress: Progress
-    positions: dict[int, Any]
+    positions: dict[int, object]
     misfits: tuple[Misfit, ...] = ()
 
 

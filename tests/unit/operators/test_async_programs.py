@@ -29,7 +29,7 @@ from tidegate.datastream.async_retry_strategies import (
     FixedDelayRetryStrategy,
     NoRetryStrategy,
 )
-from tidegate.operators.kinds.async_calls import AsyncCalls, Call, event_loop, in_event_loop
+from tidegate.operators.kinds.async_calls import AsyncCalls, Call, Stretch, event_loop, in_event_loop
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import Chances, SimulatedEngine
@@ -274,7 +274,7 @@ def test_all_calls_are_done_when_they_are_awaited() -> None:
     for _ in range(200):
         done: list[Call] = []
         calls = AsyncCalls(Turns(), None, 0, 5, done.append)
-        calls.submit([Call(n, None, None) for n in range(20)])
+        calls.submit([Call(n, None, Stretch()) for n in range(20)])
         assert len(done) >= 15, "no more than the capacity is open"
         calls.drain()
         assert len(done) == 20 and calls.error is None

@@ -8,9 +8,13 @@ import pytest
 
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.typed_functions import TypedMap, TypedReduce
+from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import OperatorSpec
+from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
 from tidegate.operators.contracts.functions import Hooks, is_notified
 from tidegate.operators.contracts.specs import LastReduction, MapSpec, ProcessSpec, ReduceSpec
+
+CONTEXT = SubtaskRuntimeContext(Operator(1, "op", None, "1", MapSpec(str), 1, 128, None), 0, None)
 
 
 class Callable:
@@ -115,11 +119,11 @@ class ToldHasFieldOfThatName(Told):
 )
 def test_fields_of_the_users_do_not_decide_who_is_notified(function: Any, notified: bool) -> None:
     assert is_notified(function) is notified
-    assert Hooks(function, "here", None).listens is notified
+    assert Hooks(function, "here", CONTEXT).listens is notified
 
 
 @pytest.mark.parametrize("wrap", [lambda told: TypedMap(told, str), lambda told: LastReduction(told, None)])
 def test_wrappers_pass_notifications_on(wrap: Any) -> None:
     told = Told()
-    Hooks(wrap(told), "here", None).notify((1, 2), (3,))
+    Hooks(wrap(told), "here", CONTEXT).notify((1, 2), (3,))
     assert told.told == [1, 2]

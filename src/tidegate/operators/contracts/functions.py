@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Protocol
 
-from tidegate.base.user_code import UserValue
+from tidegate.base.user_code import UserFunction, UserValue
+from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
 from tidegate.operators.loop.blame import user_error
 
 
@@ -15,7 +16,7 @@ class FunctionObject:
     Of an object of such a class the method of its kind is called (``map``, ``reduce``, ...), even if it is callable as well.
     """
 
-    def open(self, runtime_context: Any) -> None:
+    def open(self, runtime_context: UserValue) -> None:
         """Once per copy, before its first record: ask for state, open connections."""
 
     def close(self) -> None:
@@ -36,16 +37,16 @@ class CheckpointedFunction:
     function whose fields are not what the last round left is thrown away, and a new one is given the state.
     """
 
-    def initialize_state(self, context: Any) -> None:
+    def initialize_state(self, context: UserValue) -> None:
         """Once per copy, before ``open``: ask for states, take over what they hold. ``context``: FunctionInitializationContext."""
         raise NotImplementedError
 
-    def snapshot_state(self, context: Any) -> None:
+    def snapshot_state(self, context: UserValue) -> None:
         """At the end of every round, behind its last record: bring the states up to date. ``context``: FunctionSnapshotContext."""
         raise NotImplementedError
 
 
-def checkpointed(function: Any) -> CheckpointedFunction | None:
+def checkpointed(function: object) -> CheckpointedFunction | None:
     """The user's function, if it has state of its own."""
     while isinstance(function, FunctionWrapper):
         function = function.wrapped
@@ -55,10 +56,10 @@ def checkpointed(function: Any) -> CheckpointedFunction | None:
 class FunctionWrapper(FunctionObject):
     """A function object of ours around one of the user's: passes the life cycle on to ``wrapped``."""
 
-    def __init__(self, wrapped: Any) -> None:
+    def __init__(self, wrapped: UserValue) -> None:
         self.wrapped = wrapped
 
-    def open(self, runtime_context: Any) -> None:
+    def open(self, runtime_context: UserValue) -> None:
         self._pass_on("open", runtime_context)
 
     def close(self) -> None:
@@ -70,31 +71,31 @@ class FunctionWrapper(FunctionObject):
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         self._pass_on("notify_checkpoint_aborted", checkpoint_id)
 
-    def _pass_on(self, hook: str, *arguments: Any) -> None:
+    def _pass_on(self, hook: str, *arguments: object) -> None:
         method = hook_of(self.wrapped, hook)
         if method is not None:
             method(*arguments)
 
 
-def hook_of(function: Any, name: str) -> Callable[..., Any] | None:
+def hook_of(function: object, name: str) -> UserFunction | None:
     """A method of the life cycle. A class stands for its constructor, and has no life of its own."""
-    found: Callable[..., Any] | None = None if isinstance(function, type) else getattr(function, name, None)
+    found: UserFunction | None = None if isinstance(function, type) else getattr(function, name, None)
     return found
 
 
-def method_of(function: Any, method: str) -> Callable[..., Any]:
+def method_of(function: UserValue, method: str) -> UserFunction:
     """What is called for a record where a callable may stand for a function object with the method.
 
     An object of the user's own that is callable is called, whatever methods it has besides.
     """
+    handed_over: UserFunction = function
     if callable(function) and not isinstance(function, FunctionObject):
-        found: Callable[..., Any] = function
-    else:
-        found = getattr(function, method, function)
+        return handed_over
+    found: UserFunction = getattr(function, method, handed_over)
     return found
 
 
-def is_notified(function: Any) -> bool:
+def is_notified(function: object) -> bool:
     """Whether a function has a hook for complete checkpoints, other than the empty one that all function classes inherit."""
     while isinstance(function, FunctionWrapper):
         function = function.wrapped
@@ -108,7 +109,7 @@ class Hooks:
     A function that was closed and is needed again, because its last round is repeated, is opened again.
     """
 
-    def __init__(self, function: Any, where: str, context: Any) -> None:
+    def __init__(self, function: object, where: str, context: SubtaskRuntimeContext) -> None:
         """``context``: what ``open`` is given."""
         self._function, self._where, self.context = function, where, context
         self._is_open = False
@@ -132,7 +133,7 @@ class Hooks:
         for checkpoint_id in aborted:
             self._call("notify_checkpoint_aborted", checkpoint_id)
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: object) -> None:
         method = hook_of(self._function, name)
         if method is None:
             return
@@ -145,7 +146,7 @@ class Hooks:
 class AsyncInvoked(Protocol):
     """The function of asynchronous calls."""
 
-    def async_invoke(self, value: UserValue) -> Awaitable[Iterable[UserValue]]: ...
+    def async_invoke(self, value: UserValue) -> Coroutine[object, object, Iterable[UserValue]]: ...
 
     def timeout(self, value: UserValue) -> Iterable[UserValue]: ...
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from tidegate.base.user_code import UserValue
+
 
 class Publication(Enum):
     """When the committables of a round are handed to the committer. At-least-once mode makes ROUND of all of them."""
@@ -98,7 +100,7 @@ class Prepared:
 
 class SinkWriter(ABC):
     @abstractmethod
-    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+    def write_batch(self, values: list[UserValue], timestamps: list[int] | None) -> None:
         """Write some thousand records. Must not keep the lists: they are reused."""
 
     @abstractmethod
@@ -206,7 +208,7 @@ class UnwrittenSink(Sink):
 
 
 class _NoWriter(SinkWriter):
-    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+    def write_batch(self, values: list[UserValue], timestamps: list[int] | None) -> None:
         pass
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from tidegate.base.user_code import UserValue
 from tidegate.operators.contracts.operator import OperatorRound
 from tidegate.operators.contracts.specs import ReduceSpec
 from tidegate.operators.kinds.function_operator import FunctionOperator
@@ -17,7 +16,7 @@ class ReduceOperator(FunctionOperator):
         super().restore(snapshot, round)
         self._state()  # as a function asks for its states in open: a misfit is found before the first record
 
-    def _state(self) -> Any:
+    def _state(self) -> UserValue:
         assert self.by_key is not None
         return self.by_key.backend.state(ValueStateDescriptor("_reduce", self.operator.spec_as(ReduceSpec).value_type))
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from tidegate.base import faults
 from tidegate.base.errors import ArgumentTypeError, UserCodeError
 from tidegate.base.plain_data import find_other
-from tidegate.base.user_code import user_line
+from tidegate.base.user_code import UserValue, user_line
 from tidegate.common.conversion import boundary
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.functions import checkpointed
@@ -78,7 +77,7 @@ class SinkOperator(CollectingOperator):
             self._writer = self._sink.create_writer(self._context, self._state)
         self._writer.write_batch(self._declared(self.values), self.timestamps or None)
 
-    def _declared(self, values: list[Any]) -> list[Any]:
+    def _declared(self, values: list[UserValue]) -> list[UserValue]:
         """As values of the stream's type: with the sink they leave Python in Flink, and pass its serializer."""
         if self._convert is None:
             return values
@@ -88,7 +87,7 @@ class SinkOperator(CollectingOperator):
             where = f"records declared as {self._spec.type_info}"
             raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error
 
-    def prepare_commit(self) -> list[Any]:
+    def prepare_commit(self) -> list[object]:
         """A sink that was given nothing, keeps nothing and does not mark checkpoints has nothing to prepare."""
         if self._own_state is not None:
             self._own_state.snapshot()  # before its function is closed
@@ -153,7 +152,7 @@ def _cure_of(error: Exception) -> str:
     return "\n  cure: free some space, or let the sink write to another disk" if full else ""
 
 
-def _not_plain(prepared: Any) -> str | None:
+def _not_plain(prepared: object) -> str | None:
     """What sinks hand over goes into checkpoints: a sink that hands over something else is told so, in its own name."""
     if not isinstance(prepared, Prepared):
         return f"{prepared!r:.200} instead of a Prepared"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tidegate.base.errors import ArgumentTypeError, CorruptFileError
+from tidegate.base.user_code import UserValue
 from tidegate.common.conversion import Boundary, Converter
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.graph.output_tag import OutputTag
@@ -24,16 +25,16 @@ from tidegate.operators.loop.blame import record_in, reprlib_repr, user_error
 from tidegate.state.snapshot import SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
 
 
-def _is_tagged(value: Any) -> bool:
+def _is_tagged(value: UserValue) -> bool:
     return value.__class__ is tuple and len(value) > 0 and value[0].__class__ is OutputTag
 
 
-def _time_of_record(extract: Callable[[Any, int], int], value: Any, timestamp: int) -> int:
+def _time_of_record(extract: Callable[[UserValue, int], int], value: UserValue, timestamp: int) -> int:
     """What goes to a side output has no time of its own: that of its message may be far ahead of what others are made of."""
     return MIN_WATERMARK if _is_tagged(value) else extract(value, timestamp)
 
 
-def _untagged(convert: Converter, value: Any) -> Any:
+def _untagged(convert: Converter, value: UserValue) -> UserValue:
     return value if _is_tagged(value) else convert(value)
 
 
@@ -58,7 +59,7 @@ class _Declared:
         except ArgumentTypeError:
             raise self._refused(values) from None
 
-    def _refused(self, values: Sequence[Any]) -> ArgumentTypeError:
+    def _refused(self, values: Sequence[UserValue]) -> ArgumentTypeError:
         for value in values:
             try:
                 self._convert(value)
@@ -92,7 +93,7 @@ class SourceOperator(StreamOperator):
         super().restore(snapshot, round)
         self.below.watermark, self.below.idle = snapshot.watermark, snapshot.idle
         now = round.now_ms()
-        generators: dict[str, Any] = {}
+        generators: dict[str, UserValue] = {}
         for split, *row in snapshot.values(SPLITS):
             generator = self._strategy.restored(row, now)
             before = generators.get(

@@ -7,10 +7,10 @@ become too long, a debugger. Never the other way round.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
-from tidegate.base.user_code import UserValue
+from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.graph.plan import Chain, JobGraph
 from tidegate.operators.loop import rewrites
 from tidegate.operators.loop.rewrites import prepared
@@ -51,7 +51,7 @@ def places_of(chain: Chain) -> Iterator[Place]:
                 yield Place(node, edge, edge.partitioning.selector)
 
 
-def assigners_of(chain: Chain) -> Iterator[Callable[..., Any]]:
+def assigners_of(chain: Chain) -> Iterator[UserFunction]:
     """What gives records their timestamps; the operator calls it, for a batch at a time."""
     for node in chain.head.walk():
         assigner = node.operator.spec.timestamp_assigner
