@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tidegate.base.errors import StateAccessError
 from tidegate.base.user_code import UserValue
@@ -14,6 +15,7 @@ from tidegate.operators.contracts.time_domain import TimeDomain
 from tidegate.operators.contracts.watermarks import Domain
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import StateDescriptor
+from tidegate.state.interfaces import AggregatingState, ListState, MapState, ReducingState, ValueState
 
 
 class SubtaskRuntimeContext:
@@ -61,22 +63,27 @@ class SubtaskRuntimeContext:
     def get_metrics_group(self) -> MetricGroup:
         return SubtaskMetricGroup(self._metrics)
 
-    def get_state(self, state_descriptor: StateDescriptor) -> UserValue:
-        return self._keyed(state_descriptor)
+    def get_state(self, state_descriptor: StateDescriptor) -> ValueState[UserValue]:
+        state: ValueState[UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def get_list_state(self, state_descriptor: StateDescriptor) -> UserValue:
-        return self._keyed(state_descriptor)
+    def get_list_state(self, state_descriptor: StateDescriptor) -> ListState[UserValue]:
+        state: ListState[UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def get_map_state(self, state_descriptor: StateDescriptor) -> UserValue:
-        return self._keyed(state_descriptor)
+    def get_map_state(self, state_descriptor: StateDescriptor) -> MapState[UserValue, UserValue]:
+        state: MapState[UserValue, UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def get_reducing_state(self, state_descriptor: StateDescriptor) -> UserValue:
-        return self._keyed(state_descriptor)
+    def get_reducing_state(self, state_descriptor: StateDescriptor) -> ReducingState[UserValue]:
+        state: ReducingState[UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def get_aggregating_state(self, state_descriptor: StateDescriptor) -> UserValue:
-        return self._keyed(state_descriptor)
+    def get_aggregating_state(self, state_descriptor: StateDescriptor) -> AggregatingState[UserValue, UserValue]:
+        state: AggregatingState[UserValue, UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def _keyed(self, descriptor: StateDescriptor) -> UserValue:
+    def _keyed(self, descriptor: StateDescriptor) -> Any:
         if self._backend is None:
             raise StateAccessError(
                 "Keyed state can only be used in a function on a keyed stream",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
@@ -16,7 +16,7 @@ class FunctionObject:
     Of an object of such a class the method of its kind is called (``map``, ``reduce``, ...), even if it is callable as well.
     """
 
-    def open(self, runtime_context: UserValue) -> None:
+    def open(self, runtime_context: Any) -> None:
         """Once per copy, before its first record: ask for state, open connections."""
 
     def close(self) -> None:
@@ -37,11 +37,11 @@ class CheckpointedFunction:
     function whose fields are not what the last round left is thrown away, and a new one is given the state.
     """
 
-    def initialize_state(self, context: UserValue) -> None:
+    def initialize_state(self, context: Any) -> None:
         """Once per copy, before ``open``: ask for states, take over what they hold. ``context``: FunctionInitializationContext."""
         raise NotImplementedError
 
-    def snapshot_state(self, context: UserValue) -> None:
+    def snapshot_state(self, context: Any) -> None:
         """At the end of every round, behind its last record: bring the states up to date. ``context``: FunctionSnapshotContext."""
         raise NotImplementedError
 
@@ -59,7 +59,7 @@ class FunctionWrapper(FunctionObject):
     def __init__(self, wrapped: UserValue) -> None:
         self.wrapped = wrapped
 
-    def open(self, runtime_context: UserValue) -> None:
+    def open(self, runtime_context: Any) -> None:
         self._pass_on("open", runtime_context)
 
     def close(self) -> None:

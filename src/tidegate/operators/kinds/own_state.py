@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from tidegate.base.errors import StateAccessError
-from tidegate.base.user_code import UserValue
 from tidegate.graph.plan import Operator
 from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
 from tidegate.operators.contracts.functions import CheckpointedFunction
@@ -14,6 +14,8 @@ from tidegate.operators.loop.blame import user_error
 from tidegate.state.descriptors import StateDescriptor
 from tidegate.state.operator_state import OperatorBroadcastState, OperatorListState, OperatorStates
 from tidegate.state.snapshot import OperatorSnapshot, Part, Redistribution
+
+C = TypeVar("C", "InitializationContext", "SnapshotContext")
 
 
 class OwnState:
@@ -55,7 +57,7 @@ class OwnState:
         name = f"{self._operator.uid_hash[:12]}-{self._index}-{context.round}-{self._round.token}"
         return {**self.states.parts(f"shared/{name}", context.version)}
 
-    def _call(self, method: Callable[[UserValue], None], context: object) -> None:
+    def _call(self, method: Callable[[C], None], context: C) -> None:
         try:
             method(context)
         except BaseException as error:

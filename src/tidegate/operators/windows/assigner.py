@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tidegate.base.errors import ProgramError, UserCodeError
-from tidegate.base.user_code import UserFunction, UserValue
+from tidegate.base.user_code import UserFunction
 from tidegate.base.watermarks import MIN_WATERMARK
 from tidegate.common.serializer import TypeSerializer
 from tidegate.operators.windows.trigger import Trigger
@@ -29,7 +29,7 @@ class WindowAssigner(ABC, Generic[T, W]):
             """The clock, in milliseconds."""
 
         @abstractmethod
-        def get_runtime_context(self) -> UserValue:
+        def get_runtime_context(self) -> Any:
             """The operator's runtime context; its states are those of the record's key."""
 
     @abstractmethod

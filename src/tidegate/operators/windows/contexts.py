@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from tidegate.base.arguments import shown
 from tidegate.base.errors import StateAccessError
@@ -57,7 +57,7 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
     def delete_event_time_timer(self, time: int) -> None:
         self._backend.event_timers.delete(time)
 
-    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> UserValue:
+    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
         return self._backend.state(state_descriptor)
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
@@ -148,10 +148,10 @@ class WindowStateStore:
 class ScopedState:
     """A state that is looked at in a namespace, from code that runs in none."""
 
-    def __init__(self, state: UserValue, context: KeyContext, namespace: bytes) -> None:
+    def __init__(self, state: Any, context: KeyContext, namespace: bytes) -> None:
         self._state, self._context, self._namespace = state, context, namespace
 
-    def __getattr__(self, name: str) -> UserValue:
+    def __getattr__(self, name: str) -> Any:
         found = getattr(self._state, name)
         return self._inside(found) if callable(found) else found
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from tidegate.base.user_code import UserValue
 from tidegate.metrics.metricbase import MetricGroup
 from tidegate.state.descriptors import StateDescriptor
 
@@ -70,7 +69,7 @@ class Trigger(ABC, Generic[T, W]):
             """Take back a timer of event time of this window."""
 
         @abstractmethod
-        def get_partitioned_state(self, state_descriptor: StateDescriptor) -> UserValue:
+        def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
             """The state of this key in this window."""
 
     class OnMergeContext(TriggerContext):
