@@ -27,8 +27,8 @@ def _untimed(t: Transformation, program: Program) -> ProgramError:
     upstream = [each for each in program.transformations if each.id in above]
     sources = ", ".join(repr(each.name) for each in upstream if each.spec.role is Role.SOURCE)
     return ProgramError(
-        f"'{t.name}' goes by event time: its records need timestamps",
+        f"'{t.name}' uses event time, but its records have no timestamps",
         where=f"operator '{t.name}'" + (f", {t.place}" if t.place else ""),
-        found=f"records of {sources} have none (Long.MIN_VALUE timestamp in Flink), and nothing on the way gives them any",
+        found=f"records of {sources} have none (Long.MIN_VALUE timestamp in Flink), and no operator on the path assigns any",
         cure="call assign_timestamps_and_watermarks(...) before, with a timestamp assigner, or use processing time",
     )

@@ -17,7 +17,7 @@ class OutputTag:
     def __init__(self, tag_id: str, type_info: TypeInformation | None = None) -> None:
         if not isinstance(tag_id, str) or not tag_id:
             raise ArgumentTypeError(
-                "An OutputTag needs a non-empty text as its id",
+                "The id of an OutputTag must be a non-empty text",
                 found=repr(tag_id),
                 cure='OutputTag("late-orders", Types.STRING())',
             )

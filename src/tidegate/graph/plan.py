@@ -229,7 +229,7 @@ def _resolve(
         uid_hash = t.uid_hash or (stable_hash(t.uid) if t.uid else _position_hash(t, position, operators))
         if uid_hash in by_hash:
             raise ProgramError(
-                "Every operator needs a uid of its own",
+                "Two operators have the same uid",
                 where=f"operators '{by_hash[uid_hash].name}' and '{t.name}'",
                 found=f"both have uid {t.uid or uid_hash!r}{_set_at(by_hash[uid_hash], t)}",
                 cure="give one of them another uid(...)",
@@ -296,7 +296,7 @@ def _resolve_input(i: Input, t: Transformation, operators: Mapping[int, Operator
         return replace(i, partitioning=Partitioning(Ship.FORWARD if same else Ship.REBALANCE))
     if i.partitioning.ship is Ship.FORWARD and not same:
         raise ProgramError(
-            "forward() needs the same parallelism on both sides",
+            "forward() connects operators of different parallelism",
             where=f"from '{operators[i.upstream].name}' to '{t.name}'",
             found=f"{operators[i.upstream].parallelism} and {operators[t.id].parallelism}",
             cure="use rebalance() or rescale(), or set the same parallelism",

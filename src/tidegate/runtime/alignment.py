@@ -55,7 +55,7 @@ class _Member:
 
 
 class Alignment:
-    """``observe`` before a round is planned; then ``held``, ``is_held`` and ``limit`` say what each source may read."""
+    """Call ``observe`` before a round is planned; then ``held``, ``is_held`` and ``limit`` say what each source may read."""
 
     def __init__(self, operators: Sequence[SourceNode]) -> None:
         groups: dict[str, _Group] = {}
@@ -88,7 +88,7 @@ class Alignment:
     def _look(self, member: _Member, snapshots: Mapping[tuple[int, int], OperatorSnapshot], now_ms: int) -> None:
         operator, before = member.operator, member.foremost
         left = [snapshots.get((operator.id, subtask), EMPTY) for subtask in range(operator.parallelism)]
-        # a subtask between two splits reads nothing: no other source waits for it
+        # a subtask between two splits reads nothing, so no other source waits for it
         rows = [row for snapshot in left for row in snapshot.values(SPLITS) if row[0] != BETWEEN]
         statuses = {split: split_status(operator.spec.watermarks, row, now_ms) for split, *row in rows}
         member.splits = {split: status.watermark for split, status in statuses.items() if not status.idle}
@@ -99,11 +99,11 @@ class Alignment:
         member.units = 0
 
     def held(self, operator_id: int) -> frozenset[str]:
-        """The splits that are too far ahead."""
+        """Return the splits that are too far ahead."""
         return self._members[operator_id].ahead
 
     def is_held(self, operator_id: int) -> bool:
-        """The whole source is too far ahead."""
+        """Whether the whole source is too far ahead."""
         member = self._members[operator_id]
         return bool(member.splits) and member.slowest > member.group.allowed
 
@@ -111,7 +111,7 @@ class Alignment:
         return self._members[operator_id].group.next_look_ms
 
     def limit(self, operator_id: int, limit: int) -> int:
-        """So much of the limit as will about reach the allowed event time, by the speed of the last round."""
+        """Return the part of the limit that about reaches the allowed event time, at the speed of the last round."""
         member = self._members[operator_id]
         if member.units_per_ms is None:
             return min(limit, FIRST_LIMIT)
@@ -119,5 +119,5 @@ class Alignment:
         return max(1, min(limit, int(left_ms * member.units_per_ms) + 1))
 
     def planned(self, operator_id: int, intervals: Sequence[SplitInterval]) -> None:
-        """The source reads so much in the round."""
+        """Record how much the source reads in the round."""
         self._members[operator_id].units = sum(interval.units for interval in intervals)

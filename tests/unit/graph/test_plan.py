@@ -85,7 +85,7 @@ def test_a_chain_of_any_length_walks_and_pickles() -> None:
 
 
 def test_duplicate_uids_are_refused_and_both_operators_named() -> None:
-    with pytest.raises(ProgramError, match=r"uid of its own[\s\S]*'source1' and 'op2'[\s\S]*'same'"):
+    with pytest.raises(ProgramError, match=r"have the same uid[\s\S]*'source1' and 'op2'[\s\S]*'same'"):
         graph(source(1, uid="same"), step(2, 1, uid="same"))
 
 
@@ -95,7 +95,7 @@ def test_parallelism_above_the_maximum_is_refused() -> None:
 
 
 def test_forward_between_different_parallelisms_is_refused() -> None:
-    with pytest.raises(ProgramError, match=r"same parallelism[\s\S]*'source1' to 'op2'[\s\S]*2 and 3"):
+    with pytest.raises(ProgramError, match=r"different parallelism[\s\S]*'source1' to 'op2'[\s\S]*2 and 3"):
         graph(source(1), step(2, Input(1, Partitioning(Ship.FORWARD)), parallelism=3))
 
 
