@@ -17,13 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.checkpoint.lease import Lease
 from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 SOURCE = str(Path(__file__).resolve().parents[1] / "src" / "tidegate") + "/"
 RECORD = "walker"

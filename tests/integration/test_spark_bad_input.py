@@ -97,7 +97,7 @@ def test_a_duplicate_uid(make_env: Any) -> None:
         env.execute()
     check_message(
         refused.value,
-        rule="Every operator needs a uid of its own",
+        rule="Two operators have the same uid",
         where="operators 'first' and 'second'",
         found="both have uid 'same'",
         cure="give one of them another uid",

@@ -19,8 +19,9 @@ from tidegate.base.files import Files, verified_copy
 from tidegate.base.ids import new_token
 from tidegate.checkpoint.history import read_history
 from tidegate.checkpoint.locate import locate
-from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship
 from tidegate.graph.transformation import Transformation as Step
+from tidegate.operators.contracts.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster

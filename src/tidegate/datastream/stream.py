@@ -41,20 +41,9 @@ from tidegate.datastream.printing import as_written_by_flink, formatter
 from tidegate.datastream.selectors import key_callable, partition_callable
 from tidegate.datastream.state import MapStateDescriptor
 from tidegate.datastream.typed_functions import TypedFlatMap, TypedMap, TypedProcess, typed
-from tidegate.graph.transformation import (
-    FilterSpec,
-    FlatMapSpec,
-    Input,
-    MapSpec,
-    OperatorSpec,
-    Partitioning,
-    ProcessSpec,
-    Ship,
-    SinkSpec,
-    TimestampsSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import Input, OperatorSpec, Partitioning, Ship, Transformation
 from tidegate.operators.contracts.sink import Sink
+from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, TimestampsSpec
 
 if TYPE_CHECKING:
     from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream

@@ -50,8 +50,9 @@ from tidegate.datastream.program import build_program
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
 from tidegate.datastream.stream import DataStream, expect_strategy, expect_type
-from tidegate.graph.transformation import Input, OperatorSpec, Program, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, OperatorSpec, Program, Role, Transformation
 from tidegate.operators.contracts.source import Source
+from tidegate.operators.contracts.specs import SourceSpec
 
 __all__ = ["StreamExecutionEnvironment"]
 
@@ -371,7 +372,7 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
     def _add(self, name: str, spec: OperatorSpec, inputs: tuple[Input, ...], **fields: Any) -> Transformation:
         """The registry outlives ``execute``: a stream of an earlier program may be read by a later one, as in Flink."""
         parallelism = fields.pop("parallelism", self.get_parallelism())
-        fixed = None if spec.is_source or spec.is_sink else pickled(spec)  # these also live in the driver
+        fixed = pickled(spec) if spec.role is Role.OPERATOR else None  # sources and sinks also live on the driver
         operator = Transformation(
             len(self._registry) + 1,
             name,

@@ -30,9 +30,9 @@ from tidegate.checkpoint.savepoint import Ending
 from tidegate.common import options
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.job_status import JobStatus
-from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import Program
 from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.specs import SinkNode, sinks_of
 from tidegate.operators.flow.level import JobSpec, job_spec
 from tidegate.operators.loop.blame import SEE_CAUSE
 from tidegate.runtime.attempt import Attempt
@@ -243,7 +243,7 @@ class JobMaster:
         try:
             check_required(self.graph, guarantee, self._settings.required_guarantee)
             policy = self._settings.checkpoints
-            for operator in self.graph.sinks:
+            for operator in sinks_of(self.graph):
                 if policy is not None and policy.at_least_once:
                     _refuse_held_back(operator)
                 operator.spec.sink.validate()
@@ -581,7 +581,7 @@ class JobMaster:
             log.warning("job %s: could not %s: %s", self.job_id, what, error)
 
 
-def _refuse_held_back(operator: Operator) -> None:
+def _refuse_held_back(operator: SinkNode) -> None:
     reason = operator.spec.sink.holds_back
     if reason is not None:
         raise ConfigurationError(

@@ -183,7 +183,7 @@ class PrometheusServer:
                 scheme, _, token = self.headers.get("Authorization", "").partition(" ")
                 return secrets.compare_digest(f"{scheme.lower()} {token.strip()}".encode(), expected)
 
-            def log_message(self, format: str, *arguments: Any) -> None:
+            def log_message(self, format: str, *arguments: object) -> None:
                 log.debug(format, *arguments)
 
         self._server = _listening(ports, Handler)

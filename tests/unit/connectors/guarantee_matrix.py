@@ -30,7 +30,7 @@ from tidegate.connectors.sockets.source import SocketSource
 from tidegate.connectors.values.collection import CollectionSource
 from tidegate.connectors.values.data_generator import DataGeneratorSource
 from tidegate.connectors.values.number_sequence import NumberSequenceSource
-from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
@@ -42,6 +42,7 @@ from tidegate.operators.contracts.sink import (
     WriterContext,
 )
 from tidegate.operators.contracts.source import Source
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan

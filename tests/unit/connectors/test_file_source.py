@@ -24,9 +24,8 @@ from tidegate.connectors.formats.avro_files import AvroFormat
 from tidegate.connectors.formats.avro_schemas import AvroSchema
 from tidegate.connectors.formats.csv_files import CsvReaderFormat, CsvSchema
 from tidegate.connectors.formats.parquet_files import ParquetColumnarRowInputFormat
-from tidegate.graph.plan import Operator
-from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.contracts.source import Boundedness, Source, SplitInterval
+from tidegate.operators.contracts.specs import SourceNode, SourceSpec
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.table.types import DataTypes
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval
@@ -282,7 +281,7 @@ class TestThousandsOfSmallFiles:
 
     def test_rounds_grow_by_openings_not_by_bytes(self, tmp_path: Path) -> None:
         """A round that has read a thousand files in a tenth of its time is followed by larger ones, not by the least."""
-        operator = Operator(1, "files", None, "hash", SourceSpec(self.many(tmp_path)), 2, 128, None)
+        operator = SourceNode(1, "files", None, "hash", SourceSpec(self.many(tmp_path)), 2, 128, None)
         planner, rounds = SourcePlanner([operator], 1_000, {}), []
         while not planner.finished:
             rounds.append(len(planner.plan(START_MS)[1].intervals))

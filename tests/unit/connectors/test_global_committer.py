@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.engine import SimulatedEngine
 from tidegate.base.errors import CommitError, RetryableCommitError
 from tidegate.connectors.values.number_sequence import NumberSequenceSource
-from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
@@ -23,6 +23,7 @@ from tidegate.operators.contracts.sink import (
     SinkWriter,
     WriterContext,
 )
+from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun

@@ -25,8 +25,9 @@ from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink
 from tidegate.connectors.functions.numbered import behind, with_numbers
 from tidegate.connectors.functions.write_ahead import DatabaseCheckpointCommitter
 from tidegate.connectors.values.number_sequence import NumberSequenceSource
-from tidegate.graph.transformation import FilterSpec, Input, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import CommitterContext, Sink, WriterContext
+from tidegate.operators.contracts.specs import FilterSpec, SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan

@@ -23,7 +23,7 @@ SIMULATED = "-Dexecution.target=simulated"
 HANGS = """
 import threading
 from tidegate.datastream import interruption
-from tidegate.testing import simulated_engine
+from tests.simulation import engine as simulated_engine
 from tidegate.operators.contracts.sink import Sink
 
 interruption.START_S = interruption.END_S = 0.5

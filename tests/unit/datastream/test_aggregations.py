@@ -15,7 +15,7 @@ from tests.programs import transformations_of
 from tidegate.base.errors import ArgumentTypeError
 from tidegate.common import Row, Types
 from tidegate.datastream import StreamExecutionEnvironment
-from tidegate.graph.transformation import ReduceSpec
+from tidegate.operators.contracts.specs import ReduceSpec
 
 DATA = [("a", 3, "x"), ("a", 1, "y"), ("a", 1, "z"), ("a", 3, "w"), ("a", 0, "q")]
 BY_PYFLINK = {

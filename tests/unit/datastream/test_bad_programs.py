@@ -199,8 +199,8 @@ def avro_that_a_file_does_not_fit(one: Any, place: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "rule", "where", "found", "cure"),
     [
-        (untimed, "goes by event time", "operator 'sums'", "'Collection Source' have none", "assign_timestamps"),
-        (untimed_sessions, "goes by event time", "operator 'sums'", "have none", "assign_timestamps"),
+        (untimed, "uses event time", "operator 'sums'", "'Collection Source' have none", "assign_timestamps"),
+        (untimed_sessions, "uses event time", "operator 'sums'", "have none", "assign_timestamps"),
         (
             trigger_that_cannot_merge,
             "merging window assigner cannot be used with a trigger",

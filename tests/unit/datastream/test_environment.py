@@ -32,6 +32,7 @@ from tidegate.common import (
     global_configuration,
 )
 from tidegate.connectors.values.collect import CollectSink
+from tidegate.connectors.values.collection import CollectionSource
 from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream import (
     CheckpointingMode,
@@ -44,10 +45,10 @@ from tidegate.datastream import (
     SlotSharingGroup,
     StreamExecutionEnvironment,
 )
-from tidegate.datastream.batch import LastReduction
 from tidegate.datastream.closeable_iterator import CloseableIterator
-from tidegate.graph.transformation import ProcessSpec, Program, ReduceSpec, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Program
 from tidegate.operators.contracts.source import Boundedness
+from tidegate.operators.contracts.specs import LastReduction, ProcessSpec, ReduceSpec, SinkSpec, SourceSpec
 
 # -- configuration
 
@@ -539,4 +540,6 @@ def test_from_collection_takes_the_records_of_other_iterables(
     env: StreamExecutionEnvironment, collection: Any, values: str
 ) -> None:
     stream = env.from_collection(collection)
-    assert repr(env._transformation(stream._inputs[0].upstream).spec.source.values) == values
+    spec = env._transformation(stream._inputs[0].upstream).spec
+    assert isinstance(spec, SourceSpec) and isinstance(spec.source, CollectionSource)
+    assert repr(spec.source.values) == values

@@ -175,7 +175,7 @@ def test_records_without_timestamps_are_refused(env: StreamExecutionEnvironment)
     text = str(failed.value.__cause__)
     assert "An interval join takes records with timestamps" in text
     assert "operator 'joined'" in text
-    with pytest.raises(ProgramError, match=r"'joined' goes by event time: its records need timestamps") as refused:
+    with pytest.raises(ProgramError, match=r"'joined' uses event time, but its records have no timestamps") as refused:
         collect(joined(env.from_collection([("a", 1)])))
     assert re.fullmatch(r"operator 'joined', .*test_interval_join\.py:\d+", str(refused.value.where))
 

@@ -19,8 +19,8 @@ from tidegate.datastream.connectors.file_system import FileSource, StreamFormat
 from tidegate.datastream.formats.parquet import ParquetColumnarRowInputFormat
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode, Operator
-from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.contracts.source import Source
+from tidegate.operators.contracts.specs import SourceSpec
 from tidegate.operators.flow.column_batch import ColumnBatch
 from tidegate.operators.kinds.source import _Declared
 
@@ -100,7 +100,9 @@ def test_timestamp_assigner_sees_the_converted_record(env: StreamExecutionEnviro
 
 def declared(info: TypeInformation, source: Source | None = None) -> _Declared:
     """What a source operator converts its batches with."""
-    operator = Operator(1, "numbers", None, "hash", SourceSpec(source, None, info), 1, 128, None)
+    operator = Operator(
+        1, "numbers", None, "hash", SourceSpec(source or CollectionSource([]), None, info), 1, 128, None
+    )
     return _Declared(info, ChainNode(operator, (), ()))
 
 
@@ -146,5 +148,6 @@ def test_type_that_the_source_gives_itself_needs_no_conversion(env: StreamExecut
     other = Types.ROW_NAMED(["who", "age"], [Types.STRING(), Types.LONG()])
     for info, converted in [(PERSON, None), (None, None), (Types.PICKLED_BYTE_ARRAY(), None), (other, other)]:
         stream = env.from_source(source, NONE, "people", info)
-        assert env._transformation(stream._inputs[0].upstream).spec.declared is converted
+        spec = env._transformation(stream._inputs[0].upstream).spec
+        assert isinstance(spec, SourceSpec) and spec.declared is converted
         assert str(stream.get_type()) == str(info or PERSON)

@@ -29,18 +29,8 @@ from tidegate.datastream import (
     TwoPhaseCommitSinkFunction,
 )
 from tidegate.datastream.connectors.base import StreamTransformer, SupportsPreprocessing
-from tidegate.graph.transformation import (
-    ChainingStrategy,
-    FilterSpec,
-    FlatMapSpec,
-    Input,
-    MapSpec,
-    ProcessSpec,
-    Ship,
-    SinkSpec,
-    TimestampsSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import ChainingStrategy, Input, Ship, Transformation
+from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, TimestampsSpec
 
 
 def last(env: StreamExecutionEnvironment) -> Transformation:
@@ -141,6 +131,7 @@ def test_custom_partitioning_with_objects_and_lambdas(env: StreamExecutionEnviro
         (edge,) = last(env).inputs
         assert edge.partitioning is not None
         assert edge.partitioning.ship is Ship.CUSTOM
+        assert edge.partitioning.partitioner is not None and edge.partitioning.selector is not None
         assert edge.partitioning.partitioner(edge.partitioning.selector(7), 4) == 3
 
 
@@ -156,7 +147,7 @@ def test_a_selector_with_open_is_opened_once_in_every_process(env: StreamExecuti
 
     env.from_collection([1]).key_by(Counted()).map(str)
     (edge,) = last(env).inputs
-    assert edge.partitioning is not None
+    assert edge.partitioning is not None and edge.partitioning.selector is not None
     selector = edge.partitioning.selector
     assert [selector(0), selector(0)] == [1, 1]
     assert cloudpickle.loads(cloudpickle.dumps(selector))(0) == 2
@@ -172,7 +163,7 @@ def test_a_selector_cannot_ask_for_state(env: StreamExecutionEnvironment) -> Non
 
     env.from_collection([1]).key_by(Asks()).map(str)
     (edge,) = last(env).inputs
-    assert edge.partitioning is not None
+    assert edge.partitioning is not None and edge.partitioning.selector is not None
     with pytest.raises(StateAccessError, match="neither state nor a subtask of its own"):
         edge.partitioning.selector(1)
 
@@ -235,11 +226,11 @@ def test_print_formats_rows_and_tuples_of_known_type_as_flink_does(env: StreamEx
     env.from_collection([(1, "a")], Types.TUPLE([Types.INT(), Types.STRING()])).print()
     formats = transformations_of(env)[1].spec
     assert isinstance(formats, MapSpec)
-    assert formats.function((1, "a")) == "(1,a)"
+    assert formats.callables[0]((1, "a")) == "(1,a)"
     env.from_collection([(1, "a")], Types.ROW([Types.INT(), Types.STRING()])).print()
     formats = transformations_of(env)[4].spec
     assert isinstance(formats, MapSpec)
-    assert formats.function(Row.of_kind(RowKind.DELETE, 1, "a")) == "-D[1,a]"
+    assert formats.callables[0](Row.of_kind(RowKind.DELETE, 1, "a")) == "-D[1,a]"
 
 
 # -- rows
@@ -401,7 +392,7 @@ def test_a_keyed_stream_is_a_partitioning(env: StreamExecutionEnvironment, numbe
     assert len(transformations_of(env)) == 1
     keyed.process(KeyedPass())
     (edge,) = last(env).inputs
-    assert edge.partitioning is not None
+    assert edge.partitioning is not None and edge.partitioning.selector is not None
     assert (edge.partitioning.ship, edge.partitioning.key_type) == (Ship.HASH, Types.LONG())
     assert edge.partitioning.selector(5) == 1
     assert last(env).name == "KEYED PROCESS"
@@ -412,7 +403,7 @@ def test_a_second_key_replaces_the_first_and_behind_a_union_none_counts(
 ) -> None:
     numbers.key_by(lambda v: "first").key_by(lambda v: "second").map(str)
     (edge,) = last(env).inputs
-    assert edge.partitioning is not None
+    assert edge.partitioning is not None and edge.partitioning.selector is not None
     assert edge.partitioning.selector(1) == "second"
     numbers.key_by(str).union(numbers.key_by(str)).map(str)
     united = [i.partitioning for i in last(env).inputs]

@@ -65,11 +65,11 @@ def test_no_way_gives_timestamps(env: StreamExecutionEnvironment, windows: Any) 
     with pytest.raises(ProgramError) as refused:
         refuse(env)
     name = type(windows).__name__
-    assert refused.value.rule == f"'{name}' goes by event time: its records need timestamps"
+    assert refused.value.rule == f"'{name}' uses event time, but its records have no timestamps"
     assert re.fullmatch(rf"operator '{name}', .*test_timestamps_needed\.py:\d+", str(refused.value.where))
     assert refused.value.found == (
         "records of 'Collection Source', 'many' have none (Long.MIN_VALUE timestamp in Flink), "
-        "and nothing on the way gives them any"
+        "and no operator on the path assigns any"
     )
     assert "assign_timestamps_and_watermarks" in str(refused.value.cure)
 

@@ -8,8 +8,9 @@ from typing import Any
 from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource, Step
-from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import Sink
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
 
 SETTINGS: dict[str, Any] = {
     "execution.checkpointing.interval": 10,

@@ -20,16 +20,8 @@ from tidegate.base.faults import Killed
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import CheckpointStatus, read_history
 from tidegate.checkpoint.policy import CheckpointPolicy
-from tidegate.graph.transformation import (
-    Input,
-    Partitioning,
-    Program,
-    ReduceSpec,
-    Ship,
-    SinkSpec,
-    SourceSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
+from tidegate.operators.contracts.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import Command, StopWithSavepoint, TriggerCheckpoint, TriggerSavepoint
 from tidegate.runtime.engine import RoundPlan

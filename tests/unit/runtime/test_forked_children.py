@@ -18,8 +18,9 @@ from tests.simulation.observer import ledger_pages
 from tests.sinks import LedgerSink
 from tests.sources import ScriptedSource
 from tidegate.common.typeinfo import Types
-from tidegate.graph.transformation import Input, MapSpec, Partitioning, Program, Ship, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship
 from tidegate.graph.transformation import Transformation as Step
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.state.descriptors import ValueStateDescriptor
 

@@ -24,7 +24,8 @@ from tidegate.base.errors import (
 )
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
-from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, Transformation
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
+from tidegate.operators.contracts.specs import ReduceSpec
 from tidegate.runtime import job_files
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.settings import JobSettings

@@ -17,16 +17,8 @@ from tidegate.base.errors import CorruptFileError, RestoreError
 from tidegate.base.faults import Killed
 from tidegate.base.files import Files
 from tidegate.checkpoint.locate import locate_exactly
-from tidegate.graph.transformation import (
-    FilterSpec,
-    Input,
-    Partitioning,
-    Program,
-    ReduceSpec,
-    Ship,
-    SourceSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
+from tidegate.operators.contracts.specs import FilterSpec, ReduceSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan

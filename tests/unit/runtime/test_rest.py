@@ -13,7 +13,7 @@ from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base.clock import ManualClock
 from tidegate.connectors.values.data_generator import DataGeneratorSource
 from tidegate.connectors.values.discard import DiscardingSink
-from tidegate.graph.transformation import SourceSpec
+from tidegate.operators.contracts.specs import SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster

@@ -32,20 +32,17 @@ from tidegate.connectors.files.rolling import RollingPolicy
 from tidegate.connectors.files.sink import FileSink
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink
 from tidegate.graph.output_tag import OutputTag
-from tidegate.graph.transformation import (
+from tidegate.graph.transformation import Input, Partitioning, Ship, Transformation
+from tidegate.operators.contracts.sink import Sink
+from tidegate.operators.contracts.specs import (
     FilterSpec,
-    Input,
     MapSpec,
-    Partitioning,
     ProcessSpec,
     ReduceSpec,
-    Ship,
     SinkSpec,
     SourceSpec,
     TimestampsSpec,
-    Transformation,
 )
-from tidegate.operators.contracts.sink import Sink
 from tidegate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

@@ -25,7 +25,8 @@ from tests.unit.simulation.simulated_programs import (
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from tidegate.connectors.files.rolling import RollingPolicy
 from tidegate.datastream import AsyncFunction
-from tidegate.graph.transformation import AsyncSpec, Input, ProcessSpec, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Transformation
+from tidegate.operators.contracts.specs import AsyncSpec, ProcessSpec, SinkSpec, SourceSpec
 
 
 class Remembers(WatermarkGenerator):

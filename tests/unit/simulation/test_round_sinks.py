@@ -11,8 +11,9 @@ from tests.simulation.simulation import simulate
 from tests.sinks import LedgerSink, audit
 from tests.unit.simulation.cases import FIRST_CRASH
 from tests.unit.simulation.simulated_programs import TIME, TwoSources
-from tidegate.graph.transformation import Input, MapSpec, SinkSpec, Transformation
+from tidegate.graph.transformation import Input, Transformation
 from tidegate.operators.contracts.sink import Publication
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec
 
 
 class Published(LedgerSink):

@@ -103,6 +103,7 @@ class TwoPhaseCommitSink(Sink):
 
     publication = Publication.CHECKPOINT
     guarantee = SinkGuarantee.TWO_PHASE_COMMIT
+    function: TwoPhaseCommitSinkFunction
 
     def __init__(self, function: TwoPhaseCommitSinkFunction) -> None:
         self.function = function

@@ -87,6 +87,7 @@ def collected(channel_id: str) -> CollectChannel:
 class CollectSink(Sink):
     publication = Publication.CHECKPOINT_OR_ROUND
     guarantee = SinkGuarantee.TWO_PHASE_COMMIT
+    can_have_uid = False
 
     def __init__(self, channel_id: str) -> None:
         self.channel_id = channel_id
@@ -96,6 +97,10 @@ class CollectSink(Sink):
 
     def create_committer(self, context: CommitterContext) -> Committer:
         return _CollectCommitter(self.channel_id)
+
+    def job_ended(self, failure: Exception | None) -> None:
+        """End the iteration of the reader, with the failure if there is one."""
+        collected(self.channel_id).close(failure)
 
 
 class _CollectWriter(SinkWriter):
