@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from tidegate.base.files import Files, FileWriter
 from tidegate.operators.contracts.sink import WriterContext
@@ -46,3 +48,30 @@ class StagedFile:
         if self._stream is not None:
             self._stream.discard()
             self._stream = None
+
+
+_ROUND_BITS = 32
+
+
+def number_of(context: WriterContext) -> int | None:
+    """None: the next barrier says. A sink that uses this says ``marks_checkpoints``."""
+    if context.publishes:
+        return (context.lease << _ROUND_BITS) + context.round
+    return context.checkpoint_id
+
+
+def with_numbers(committables: Iterable[dict[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
+    """In their order, each with its number. Behind the last barrier: of a job without checkpoints, whose output is committed at its
+    end and never again, under the number of the last round."""
+    every = list(committables)
+    following = max((item["round"] for item in every), default=0)
+    found: list[tuple[int, dict[str, Any]]] = []
+    for item in reversed(every):
+        following = item["checkpoint"] if item["checkpoint"] is not None else following
+        found.append((following, item))
+    return found[::-1]
+
+
+def behind(done: int | None, numbered: Iterable[tuple[int, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
+    """Those that the commit under ``done``, and all before it, did not have."""
+    return (item for number, item in numbered if done is None or number > done)

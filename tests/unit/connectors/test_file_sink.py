@@ -19,10 +19,11 @@ from tidegate.base.errors import (
     RetryableCommitError,
 )
 from tidegate.common import configuration
-from tidegate.connectors.files.bucket_assigners import BucketAssigner, BucketContext
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
 from tidegate.connectors.files.parts import MERGE_WIDTH, Fragment, full_levels
 from tidegate.connectors.files.rolling import PartInfo, RollingPolicy
 from tidegate.connectors.files.sink import FileSink, OutputFileConfig
+from tidegate.connectors.functions.function_sink import SinkContext
 from tidegate.operators.contracts.sink import Sink
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import Crash, SinkRun, crash_at
@@ -130,7 +131,7 @@ class TestNames:
 
     def test_a_bucket_may_use_value_and_timestamp(self, tmp_path: Path) -> None:
         class ByDay:
-            def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+            def get_bucket_id(self, value: Any, context: SinkContext) -> str:
                 assert context.current_processing_time() == 1_700_000_000_000
                 return f"{value % 2}/{context.timestamp()}"
 

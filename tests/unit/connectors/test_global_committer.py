@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidegate.base.errors import CommitError, RetryableCommitError
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
 from tidegate.operators.contracts.sink import (
     Committer,

@@ -16,10 +16,9 @@ from tidegate.common.time import Time
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.files.source import FileSource
 from tidegate.connectors.sockets.source import SocketSource
-from tidegate.connectors.values.collection import CollectionSource
 from tidegate.connectors.values.data_generator import DataGeneratorSource
 from tidegate.connectors.values.hybrid_source import HybridSource
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSource
 from tidegate.datastream import ReduceFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import StreamFormat
 from tidegate.datastream.window import TumblingEventTimeWindows

@@ -21,9 +21,9 @@ from tidegate.checkpoint.history import read_history
 from tidegate.connectors.directory_mark import mark_for, mark_of
 from tidegate.connectors.frames import for_each_checkpoint
 from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink, kept_records
-from tidegate.connectors.functions.numbered import behind, with_numbers
 from tidegate.connectors.functions.write_ahead import DatabaseCheckpointCommitter
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.staged_file import behind, with_numbers
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.transformation import FilterSpec, Input, Program, SinkSpec, SourceSpec, Transformation
 from tidegate.operators.contracts.sink import CommitterContext, Sink, WriterContext
 from tidegate.operators.flow.rows import Ack

@@ -11,12 +11,12 @@ import pytest
 
 from tidegate.base.errors import ArgumentTypeError, CommitError, OutputLostError, RetryableCommitError
 from tidegate.base.ids import new_token
+from tidegate.connectors.functions.function_sink import UpsertSink
 from tidegate.connectors.functions.two_phase_commit import (
     TwoPhaseCommitSink,
     TwoPhaseCommitSinkFunction,
     _TransactionCommitter,
 )
-from tidegate.connectors.functions.upsert import UpsertSink
 from tidegate.connectors.functions.write_ahead import (
     CheckpointCommitter,
     DatabaseCheckpointCommitter,

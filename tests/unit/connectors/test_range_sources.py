@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.base.errors import ArgumentTypeError, ProgramError, RestoreError, UserCodeError
-from tidegate.connectors.values.collection import CollectionSource
 from tidegate.connectors.values.data_generator import DataGeneratorSource, RateLimiterStrategy
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
-from tidegate.connectors.values.ranges import cut, shares
+from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSource, cut, shares
 from tidegate.operators.contracts.source import Boundedness, Source
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval
 

@@ -11,10 +11,7 @@ import pytest
 
 from tidegate.base.errors import ArgumentTypeError
 from tidegate.connectors.functions.function_sink import FunctionSink, SinkContext, SinkRuntimeContext
-from tidegate.connectors.functions.once import Once
-from tidegate.connectors.values.collect import CollectSink, collected
-from tidegate.connectors.values.discard import DiscardingSink
-from tidegate.connectors.values.print import PrintSink, prefix
+from tidegate.connectors.values.sinks import CollectSink, DiscardingSink, Once, PrintSink, collected, prefix
 from tidegate.operators.contracts.sink import CommitterContext, Prepared, Publication, Sink, WriterContext
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun

@@ -15,10 +15,11 @@ from test_file_sink import BASE_PATH, ON_CHECKPOINT, BatchLines, FileSinkContrac
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import RetryableCommitError
-from tidegate.connectors.files.bucket_assigners import CLOCK_TOLERANCE_MS, BucketAssigner, BucketContext
+from tidegate.connectors.files.bucket_assigners import CLOCK_TOLERANCE_MS, BucketAssigner
 from tidegate.connectors.files.rolling import RollingPolicy
 from tidegate.connectors.files.sink import FileSink
 from tidegate.connectors.files.success_markers import NAME
+from tidegate.connectors.functions.function_sink import SinkContext
 from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
 from tidegate.operators.contracts.sink import Prepared
 from tidegate.operators.flow.rows import Ack
@@ -42,7 +43,7 @@ def tmp_path() -> Iterator[Path]:
 
 
 class ByTime(BucketAssigner):
-    def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+    def get_bucket_id(self, value: Any, context: SinkContext) -> str:
         return f"t={context.current_processing_time() // BUCKET_MS}"
 
     def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:
@@ -169,7 +170,7 @@ def test_all_have_to_say_that_it_is_over(tmp_path: Path) -> None:
     class Told(BucketAssigner):
         """Subtasks that are asked in the same round may still differ: their last records do."""
 
-        def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+        def get_bucket_id(self, value: Any, context: SinkContext) -> str:
             return "b"
 
         def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:
@@ -190,7 +191,7 @@ def test_a_bucket_that_is_written_to_again_before_the_commit(tmp_path: Path) -> 
     """The checkpoint that closed it was not committed when the next was cut."""
 
     class Repeating(BucketAssigner):
-        def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+        def get_bucket_id(self, value: Any, context: SinkContext) -> str:
             return "b"
 
         def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:
@@ -242,7 +243,7 @@ def test_the_hour_that_comes_twice_is_one_bucket() -> None:
     """Clocks go back from three to two: the bucket of two lasts for two hours, and is over once."""
     hour = BucketAssigner.date_time_bucket_assigner(timezone_id="Europe/Berlin")
     first = int(datetime(2026, 10, 25, 0, 30, tzinfo=UTC).timestamp() * 1000)
-    name = hour.get_bucket_id(None, BucketContext(first))
+    name = hour.get_bucket_id(None, SinkContext(first))
     answers = [hour.is_over(name, first, first + minutes * 60_000) for minutes in (20, 35, 60, 85, 92)]
     assert name == "2026-10-25--02" and answers == [False, False, False, False, True]
 
@@ -252,7 +253,7 @@ def test_other_assigners_wait_for_the_end() -> None:
     assert not BucketAssigner.of(lambda value: "b").is_over("b", 0, 1 << 50)
 
     class Own:
-        def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+        def get_bucket_id(self, value: Any, context: SinkContext) -> str:
             return "b"
 
         def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:

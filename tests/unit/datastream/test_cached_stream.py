@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.base.errors import JobFailedError, ProgramError
 from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import KeyedProcessFunction, RuntimeExecutionMode, StreamExecutionEnvironment, executor
 from tidegate.datastream.functions import MapFunction
 from tidegate.testing.simulated_executor import SimulatedExecutor

@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.base.errors import JobFailedError
 from tidegate.common import Configuration, Duration, Row, Time, Types, WatermarkStrategy
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import (
     AsyncDataStream,
     AsyncFunction,

@@ -11,7 +11,7 @@ import pytest
 from tidegate.base.errors import ProgramError
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.connectors.values.data_generator import DataGeneratorSource, RateLimiterStrategy
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,

@@ -12,7 +12,7 @@ import pytest
 from loop_bindings import SINK, Bindings, node
 
 from tidegate.common import Types
-from tidegate.connectors.values.collection import CollectionSource
+from tidegate.connectors.values.ranges import CollectionSource
 from tidegate.datastream.typed_functions import TypedProcess
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import Chain, ChainNode, JobGraph

@@ -15,7 +15,7 @@ import pytest
 from tidegate.base.errors import ConfigurationError, JobFailedError
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.common.time import Time
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import (
     AsyncDataStream,
     AsyncFunction,

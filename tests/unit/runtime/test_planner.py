@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.contracts.source import SourcePlan, SplitEnumerator, SplitInterval

@@ -11,7 +11,7 @@ from small_jobs import SmallJob
 
 from tidegate.base.clock import ManualClock
 from tidegate.connectors.values.data_generator import DataGeneratorSource
-from tidegate.connectors.values.discard import DiscardingSink
+from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan

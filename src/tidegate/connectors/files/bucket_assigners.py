@@ -9,30 +9,10 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError
+from tidegate.connectors.functions.function_sink import SinkContext
 
 CLOCK_TOLERANCE_MS = 60_000
 """A bucket of time counts as over so long behind its end: a clock that is set back by less does no harm."""
-
-
-class BucketContext:
-    """What an assigner can know besides the value. Processing time is the time the round started."""
-
-    __slots__ = ("_now_ms", "_timestamp")
-
-    def __init__(self, now_ms: int) -> None:
-        self._now_ms = now_ms
-        self._timestamp: int | None = None
-
-    def current_processing_time(self) -> int:
-        return self._now_ms
-
-    def timestamp(self) -> int | None:
-        """The record's event time in milliseconds, None if it has none."""
-        return self._timestamp
-
-    def at(self, timestamp: int | None) -> BucketContext:
-        self._timestamp = timestamp
-        return self
 
 
 class BucketAssigner:
@@ -40,7 +20,7 @@ class BucketAssigner:
     itself.
     """
 
-    def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+    def get_bucket_id(self, value: Any, context: SinkContext) -> str:
         """The directory, below the sink's own, that a record belongs to."""
         raise NotImplementedError
 
@@ -83,7 +63,7 @@ class BucketAssigner:
 
 
 class _BasePath(BucketAssigner):
-    def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+    def get_bucket_id(self, value: Any, context: SinkContext) -> str:
         return ""
 
     def common_bucket(self, now_ms: int) -> str | None:
@@ -96,7 +76,7 @@ class _DateTime(BucketAssigner):
         self._timezone_id = timezone_id
         zone(timezone_id)  # a wrong name is refused while the program is built
 
-    def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+    def get_bucket_id(self, value: Any, context: SinkContext) -> str:
         return self.common_bucket(context.current_processing_time())
 
     def common_bucket(self, now_ms: int) -> str:
@@ -112,12 +92,12 @@ class _DateTime(BucketAssigner):
 class _Custom(BucketAssigner):
     def __init__(
         self,
-        method: Callable[[Any, BucketContext], str],
+        method: Callable[[Any, SinkContext], str],
         is_over: Callable[[str, int, int], bool] | None = None,
     ) -> None:
         self._method, self._is_over = method, is_over
 
-    def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+    def get_bucket_id(self, value: Any, context: SinkContext) -> str:
         return self._method(value, context)
 
     def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:

@@ -15,6 +15,7 @@ from tidegate.connectors.files.compaction import Compaction, FileCompactor, File
 from tidegate.connectors.files.paths import SINK, full_path
 from tidegate.connectors.files.rolling import OnCheckpointRollingPolicy, RollingPolicy
 from tidegate.connectors.files.writer import FileSinkSettings, FileSinkWriter
+from tidegate.connectors.functions.former import AddedSink
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
@@ -223,3 +224,36 @@ class FileSink(Sink):
                 cure = "RollingPolicy.on_checkpoint_rolling_policy(), or a subclass of OnCheckpointRollingPolicy"
                 raise wrong("with_rolling_policy of a bulk format", "a policy of checkpoints", rolling_policy, cure)
             return super().with_rolling_policy(rolling_policy)
+
+
+class StreamingFileSink(FileSink, AddedSink):
+    """A FileSink, for ``add_sink``."""
+
+    @staticmethod
+    def for_row_format(base_path: str, encoder: Any) -> StreamingFileSink.DefaultRowFormatBuilder:
+        """As of FileSink."""
+        return StreamingFileSink.DefaultRowFormatBuilder(base_path, encoder)
+
+    @staticmethod
+    def for_bulk_format(
+        base_path: str, writer_factory: BulkWriterFactory
+    ) -> StreamingFileSink.DefaultBulkFormatBuilder:
+        """As of FileSink."""
+        return StreamingFileSink.DefaultBulkFormatBuilder(base_path, writer_factory)
+
+    class BaseBuilder(FileSink.BaseBuilder):
+        """Describes a sink: what both kinds of formats share."""
+
+        def with_rolling_policy(self, policy: RollingPolicy) -> Self:
+            """When a new file begins."""
+            return super().with_rolling_policy(policy)
+
+        def build(self) -> StreamingFileSink:
+            """The sink as described."""
+            return StreamingFileSink(super().build().settings)
+
+    class DefaultRowFormatBuilder(BaseBuilder, FileSink.RowFormatBuilder):
+        """Describes a sink that encodes records one by one."""
+
+    class DefaultBulkFormatBuilder(BaseBuilder, FileSink.BulkFormatBuilder):
+        """Describes a sink that writes files as a whole."""

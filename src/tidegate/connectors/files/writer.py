@@ -12,13 +12,13 @@ from tidegate.base.errors import ProgramError, StorageError
 from tidegate.base.files import Files, FileWriter
 from tidegate.base.ids import new_token
 from tidegate.common.serialization import BulkWriterFactory
-from tidegate.connectors.files.bucket_assigners import BucketAssigner, BucketContext
-from tidegate.connectors.files.bulk_parts import assemble, framed
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
 from tidegate.connectors.files.compaction import Compaction
-from tidegate.connectors.files.parts import Fragment, HiddenNames, Part, concatenate, full_levels
+from tidegate.connectors.files.parts import Fragment, HiddenNames, Part, assemble, concatenate, framed, full_levels
 from tidegate.connectors.files.paths import SINK, join
 from tidegate.connectors.files.rolling import RollingPolicy
 from tidegate.connectors.files.success_markers import Unmarked
+from tidegate.connectors.functions.function_sink import SinkContext
 from tidegate.operators.contracts.sink import Prepared, SinkWriter, WriterContext
 
 EncodeBatch = Callable[[list[Any]], bytes]
@@ -59,7 +59,7 @@ class FileSinkWriter(SinkWriter):
         self._idle: list[Part] = []
         self._rolled: list[Part] = []
         self._created: dict[str, list[str]] = {}
-        self._bucket_context = BucketContext(context.now_ms)
+        self._bucket_context = SinkContext(context.now_ms)
         self._common_bucket = settings.assigner.common_bucket(context.now_ms)
         self._unmarked = Unmarked(settings.assigner, context, state) if settings.marks_success else None
         for fields in (fields for entry in state for fields in entry["parts"]):

@@ -13,9 +13,8 @@ from tidegate.base.errors import CommitError, OutputLostError, ProgramError
 from tidegate.base.files import Files
 from tidegate.base.pickling import load_stored_from
 from tidegate.common.typeinfo import PickledBytesTypeInfo
-from tidegate.connectors.frames.spark_rows import spark_side
-from tidegate.connectors.functions.numbered import behind, number_of, with_numbers
-from tidegate.connectors.staged_file import StagedFile
+from tidegate.connectors.frames.sources import spark_side
+from tidegate.connectors.staged_file import StagedFile, behind, number_of, with_numbers
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,

@@ -18,8 +18,7 @@ from tidegate.connectors.directory_mark import mark_for, mark_of
 from tidegate.connectors.formats.arrow_types import arrow_schema
 from tidegate.connectors.formats.libraries import library
 from tidegate.connectors.formats.parquet_files import RowColumnWriterFactory
-from tidegate.connectors.functions.numbered import behind, number_of, with_numbers
-from tidegate.connectors.staged_file import StagedFile
+from tidegate.connectors.staged_file import StagedFile, behind, number_of, with_numbers
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
