@@ -135,9 +135,9 @@ def test_a_server_that_is_killed_at_the_commit_and_comes_back(tmp_path: Path) ->
         run.accept(run.attempt(9, checkpoint=True), 9)  # writers need no server
         run.complete()
         own.kill()
-        with pytest.raises(RetryableCommitError, match="must be written to Redis") as error:
+        with pytest.raises(RetryableCommitError, match="the Redis server does not take them now") as error:
             run.committer.commit(list(run.pending))
-        assert PASSWORD not in str(error.value) and "tried again" in str(error.value)
+        assert PASSWORD not in str(error.value) and "retries the commit" in str(error.value)
         own.start()
         run.commit()
         own.kill()
@@ -221,7 +221,7 @@ def test_rows_that_are_gone_and_were_not_written(
     run.accept(run.attempt(9, checkpoint=True), 9)
     for file in (tmp_path / "s" / "rows").iterdir():
         file.unlink()
-    with pytest.raises(OutputLostError, match="does not say that they were written"):
+    with pytest.raises(OutputLostError, match="no version on the server that shows that they were written"):
         run.commit()
 
 
@@ -245,7 +245,7 @@ def test_increments_are_never_written_at_once() -> None:
 
 
 def test_a_wrong_password_is_told_before_the_start_and_not_shown(server: Server) -> None:
-    with pytest.raises(AccessError, match="refuses the user or the password") as error:
+    with pytest.raises(AccessError, match="The Redis server refuses the user or the password of the sink") as error:
         RedisSink.keys(url_of(server, "another-secret"), str, str).validate()
     assert "another-secret" not in f"{error.value}{error.value!r}"
     sink = RedisSink.keys(url_of(server), str, str)
@@ -256,12 +256,12 @@ def test_a_wrong_password_is_told_before_the_start_and_not_shown(server: Server)
 def test_nobody_answers(tmp_path: Path) -> None:
     with redis_server() as own:
         own.kill()
-        with pytest.raises(ServiceError, match="a server that answers"):
+        with pytest.raises(ServiceError, match="The Redis server of a sink does not answer"):
             RedisSink.keys(url_of(own), str, str).validate()
 
 
 def test_a_url_that_is_none() -> None:
-    with pytest.raises(ConfigurationError, match="takes the URL of a server"):
+    with pytest.raises(ConfigurationError, match="The URL of a Redis sink is invalid"):
         RedisSink.keys("localhost:6379", str, str)
 
 
@@ -282,14 +282,14 @@ def test_a_server_that_may_forget_is_warned_about_and_one_that_evicts_is_refused
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     RedisSink.keys(url_of(server), str, str).validate()
-    assert "may forget" not in caplog.text
+    assert "may lose confirmed writes" not in caplog.text
     with redis_server("--appendfsync", "everysec") as own, client_of(own) as client:
         sink = RedisSink.keys(url_of(own), str, str)
         sink.validate()
         assert "appendonly is yes, appendfsync is everysec" in caplog.text
         client.config_set("maxmemory", "50mb")
         client.config_set("maxmemory-policy", "allkeys-lru")
-        with pytest.raises(ConfigurationError, match="must not evict what a sink has written") as refused:
+        with pytest.raises(ConfigurationError, match="may evict rows of the sink") as refused:
             sink.validate()
         assert "maxmemory 52428800, maxmemory-policy allkeys-lru" in str(refused.value)
         RedisSink.keys(url_of(own), str, str, at_once=True).validate()
@@ -297,10 +297,10 @@ def test_a_server_that_may_forget_is_warned_about_and_one_that_evicts_is_refused
         sink.validate()
 
 
-def test_a_server_that_does_not_tell_its_settings(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_does_not_report_its_settings_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     with redis_server("--rename-command", "CONFIG", "") as own:
         RedisSink.keys(url_of(own), str, str).validate()
-        assert "does not tell its settings" in caplog.text
+        assert "does not report its settings" in caplog.text
 
 
 def test_a_server_without_room_fails_the_commit_and_takes_it_later(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_server_without_room_fails_the_commit_and_takes_it_later(tmp_path: Pat
         run = SinkRun(sink, str(tmp_path / "s"), lambda n: n, 1)
         run.accept(run.attempt(5, checkpoint=True), 5)
         run.complete()
-        with pytest.raises(RetryableCommitError, match="must be written to Redis") as full:
+        with pytest.raises(RetryableCommitError, match="the Redis server does not take them now") as full:
             run.committer.commit(list(run.pending))
         assert "maxmemory" in str(full.value) and client.get("c1") is None
         client.config_set("maxmemory", "0")
@@ -351,7 +351,7 @@ def test_the_server_is_killed_while_tasks_write_at_once(tmp_path: Path) -> None:
         run = SinkRun(sink, str(tmp_path), lambda n: n, 1)
         run.step(6)
         own.kill()
-        with pytest.raises(ServiceError, match="a server that answers"):
+        with pytest.raises(ServiceError, match="The Redis server of a sink does not answer"):
             run.attempt(6)
         own.start()
         run.step(6)

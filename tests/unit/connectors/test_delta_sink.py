@@ -117,17 +117,17 @@ def test_partitioned_by_what_is_no_column(tmp_path: Path) -> None:
         DeltaSink(str(tmp_path / "table"), ROW, partition_by=["day"])
 
 
-def test_rows_that_are_gone(tmp_path: Path) -> None:
+def test_commit_with_missing_rows_fails_and_names_the_file(tmp_path: Path) -> None:
     run = SinkRun(DeltaSink(str(tmp_path / "table"), ROW), str(tmp_path / "s"), row)
     run.accept(run.attempt(2, checkpoint=True), 2)
     next((tmp_path / "s" / "batches").iterdir()).unlink()
-    with pytest.raises(OutputLostError, match="the table does not have the checkpoint"):
+    with pytest.raises(OutputLostError, match="the table does not contain the checkpoint"):
         run.commit()
 
 
-def test_a_commit_that_fails_is_tried_again(tmp_path: Path) -> None:
+def test_a_commit_that_fails_is_retried(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     run = SinkRun(DeltaSink(str(tmp_path / "file" / "table"), ROW), str(tmp_path / "s"), row)
     run.accept(run.attempt(2, checkpoint=True), 2)
-    with pytest.raises(RetryableCommitError, match="must be committed to their Delta table"):
+    with pytest.raises(RetryableCommitError, match="The commit of a completed checkpoint to its Delta table failed"):
         run.commit()

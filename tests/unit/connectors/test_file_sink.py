@@ -263,7 +263,7 @@ class TestCommit:
 
         faults.install(disk_trouble)
         try:
-            with pytest.raises(RetryableCommitError, match="must take the commit"):
+            with pytest.raises(RetryableCommitError, match="The file system refuses the commit of a file sink"):
                 run.commit()
         finally:
             faults.install(None)
@@ -300,7 +300,9 @@ class TestRestore:
             run.step(2, checkpoint=True)
         assert rows(tmp_path)
         run.checkpoint = older
-        with pytest.raises(CorruptFileError, match=r"no such file, expected 4 bytes[\s\S]*still keeps"):
+        with pytest.raises(
+            CorruptFileError, match=r"no such file, expected 4 bytes[\s\S]*checkpoint that the job retains"
+        ):
             run.restore()
 
     def test_killed_at_any_point_of_the_restore(self, tmp_path: Path) -> None:
@@ -331,7 +333,7 @@ class TestRestore:
 class TestWrongUse:
     def test_a_path_that_is_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "out").write_text("x")
-        with pytest.raises(ConfigurationError, match="writes into a directory"):
+        with pytest.raises(ConfigurationError, match="The path of a file sink is a file, not a directory"):
             sink(tmp_path).validate()
 
     def test_validate_makes_the_directory(self, tmp_path: Path) -> None:
@@ -341,17 +343,17 @@ class TestWrongUse:
     @pytest.mark.parametrize("bucket", ["../up", "/abs", 7])
     def test_a_bucket_outside_the_path(self, tmp_path: Path, bucket: Any) -> None:
         run = run_of(sink(tmp_path, assigner=lambda value: bucket), tmp_path)
-        with pytest.raises(ProgramError, match="a bucket id is a path below the sink's path"):
+        with pytest.raises(ProgramError, match="A bucket assigner returned an invalid bucket id"):
             run.attempt(1)
 
     def test_arguments(self, tmp_path: Path) -> None:
-        with pytest.raises(ArgumentTypeError, match="an encoder has encode_batch"):
+        with pytest.raises(ArgumentTypeError, match="for_row_format takes an encoder with encode_batch"):
             FileSink.for_row_format(str(tmp_path), "utf-8")
-        with pytest.raises(ArgumentTypeError, match="a bucket assigner has get_bucket_id"):
+        with pytest.raises(ArgumentTypeError, match="with_bucket_assigner takes an object with get_bucket_id"):
             sink(tmp_path, assigner=3)
-        with pytest.raises(ConfigurationError, match="prefix and suffix"):
+        with pytest.raises(ConfigurationError, match="The prefix or suffix of part files contains"):
             OutputFileConfig.builder().with_part_prefix("a/b").build()
-        with pytest.raises(ConfigurationError, match="part_size must be above zero"):
+        with pytest.raises(ConfigurationError, match="part_size of a rolling policy is not above zero"):
             RollingPolicy.default_rolling_policy(0)
 
     def test_an_interval_without_effect_is_told(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -359,7 +361,7 @@ class TestWrongUse:
         FileSink.for_row_format(str(tmp_path), Lines()).with_bucket_check_interval(5).with_bucket_check_interval(7)
         assert [record.getMessage() for record in caplog.records] == [
             "'FileSink.with_bucket_check_interval' is accepted and has no effect: "
-            "parts are looked at in every round and at every checkpoint"
+            "parts are checked in every round and at every checkpoint"
         ]
 
     def test_a_failed_flush_is_undone(self, tmp_path: Path) -> None:

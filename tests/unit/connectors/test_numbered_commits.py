@@ -22,7 +22,7 @@ from tidegate.connectors.directory_mark import mark_for, mark_of
 from tidegate.connectors.frames import for_each_checkpoint
 from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink, kept_records
 from tidegate.connectors.functions.write_ahead import DatabaseCheckpointCommitter
-from tidegate.connectors.staged_file import behind, with_numbers
+from tidegate.connectors.staged_file import with_numbers, without_done
 from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.transformation import FilterSpec, Input, Program, SinkSpec, SourceSpec, Transformation
 from tidegate.operators.contracts.sink import CommitterContext, Sink, WriterContext
@@ -195,7 +195,7 @@ def test_numbers_come_from_the_next_barrier() -> None:
     every = [item(1, None), item(2, 4), item(3, None), item(4, None), item(5, 6), item(5, 6)]
     numbered = with_numbers(every)
     assert [number for number, _ in numbered] == [4, 4, 6, 6, 6, 6]
-    assert list(behind(4, numbered)) == every[2:] and list(behind(None, numbered)) == every
+    assert list(without_done(4, numbered)) == every[2:] and list(without_done(None, numbered)) == every
     assert [number for number, _ in with_numbers([item(7, None), item(9, None)])] == [9, 9]
 
 
@@ -203,7 +203,7 @@ def test_a_mark_is_of_the_directory(tmp_path: Path) -> None:
     staging = str(tmp_path / "staging")
     committer = CommitterContext("job", "sink", staging)
     writer = WriterContext("job", "sink", 0, 1, 1, None, "a", 0, staging)
-    with pytest.raises(StorageError, match="has a mark, which its names in outside systems carry"):
+    with pytest.raises(StorageError, match="The mark of a sink's staging directory is missing"):
         mark_of(writer)
     first = mark_for(committer)
     assert first == mark_for(committer) == mark_of(writer)

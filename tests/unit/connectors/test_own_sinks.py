@@ -101,7 +101,7 @@ def test_records_that_are_gone_are_named(tmp_path: Path) -> None:
     run.complete()
     for path in tmp_path.glob("staging/write-ahead/*"):
         path.unlink()
-    with pytest.raises(OutputLostError, match="damaged or gone"):
+    with pytest.raises(OutputLostError, match="damaged or missing"):
         run.commit()
 
 
@@ -202,6 +202,6 @@ def test_a_commit_that_comes_late_is_warned_about(tmp_path: Path, caplog: pytest
     recovered(warning, tmp_path, 2_000)
     assert not caplog.text
     recovered(warning, tmp_path, 3_000)
-    assert "has been open for 3000 ms, its time-out is 5000 ms" in caplog.text
+    assert "has been open for 3000 ms; its time-out is 5000 ms" in caplog.text
     with pytest.raises(ArgumentTypeError, match="a number from 0 to 1"):
         Kept().enable_transaction_timeout_warnings(2)

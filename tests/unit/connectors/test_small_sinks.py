@@ -140,7 +140,7 @@ class TestFunction:
         assert found == [1, 2, 3]
 
     def test_anything_else_is_refused(self) -> None:
-        with pytest.raises(ArgumentTypeError, match="a sink function is callable or has invoke"):
+        with pytest.raises(ArgumentTypeError, match="add_sink takes a function, or an object with invoke"):
             FunctionSink(7)
 
     def test_it_needs_no_commit(self) -> None:

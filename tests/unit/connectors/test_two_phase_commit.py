@@ -238,5 +238,5 @@ def test_a_handle_that_does_not_pickle_is_refused(tmp_path: Path) -> None:
             return threading.Lock()
 
     run = SinkRun(TwoPhaseCommitSink(Locked(tmp_path / "bank")), str(tmp_path / "staging"), lambda n: n)
-    with pytest.raises(ProgramError, match="a transaction handle must pickle"):
+    with pytest.raises(ProgramError, match="A transaction handle cannot be pickled"):
         run.attempt(1)

@@ -1,4 +1,4 @@
-"""Sources that Spark reads: a DataFrame, and a Python DataSource of PySpark."""
+"""Spark's data as sources: a DataFrame, and a Python DataSource of PySpark. Only the room ``spark`` knows Spark's classes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import cloudpickle
 from tidegate.base.errors import ArgumentTypeError, RestoreError
 from tidegate.base.files import Files
 from tidegate.base.ids import new_token
-from tidegate.base.pickling import load_stored, load_stored_from
+from tidegate.base.pickling import load_stored
 from tidegate.common.types import Row
+from tidegate.connectors.staged_file import file_at, pickles_in
 from tidegate.connectors.values.ranges import BATCH_SIZE
 from tidegate.operators.contracts.source import (
     Batch,
@@ -28,14 +29,22 @@ from tidegate.operators.contracts.source import (
     SplitReader,
 )
 
-_BATCH = 4096
+FRAMES = "tidegate.frames"
+"""Entry points of the room ``spark``: ``records(files, type_info)`` makes a DataFrame of files, ``schema(text)`` a schema."""
+_STORED_ROWS = 4096
+
+
+def spark_side(name: str) -> Callable[..., Any]:
+    (point,) = entry_points(group=FRAMES, name=name)
+    return point.load()  # type: ignore[no-any-return]
 
 
 class DataFrameSource(Source):
-    """Its rows as named ``Row`` records, one split for each of its partitions.
+    """Read the rows of a DataFrame as named ``Row`` records. Each partition of the DataFrame is a split.
 
-    A DataFrame computed twice may come in another order, or be another one (``rand()``, a table that has changed): so it is
-    computed when the job starts for the first time, and its rows are kept on checkpoint storage as long as the job lives.
+    A DataFrame that is computed twice may have another order or other rows (``rand()``, a table that has changed). So Spark
+    computes it once, when the job starts for the first time. Its rows stay on checkpoint storage as long as the job lives, and the
+    job reads them again after a failure.
     """
 
     splits_in_turn = True
@@ -43,31 +52,31 @@ class DataFrameSource(Source):
 
     def __init__(self, frame: Any) -> None:
         if not all(hasattr(frame, name) for name in ("rdd", "columns", "schema")):
-            raise ArgumentTypeError("from_dataframe takes a DataFrame of Spark's", found=type(frame).__name__)
+            raise ArgumentTypeError("from_dataframe takes a DataFrame of Spark", found=type(frame).__name__)
         self._frame, self.names = frame, list(frame.columns)
 
     def __getstate__(self) -> dict[str, Any]:
-        """The DataFrame itself stays with the driver."""
+        """Leave out the DataFrame, which only the driver can use."""
         return {**self.__dict__, "_frame": None}
 
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
-        raise NotImplementedError("a DataFrame is read by a job, which has a place for its rows")
+        raise NotImplementedError("a DataFrame source needs the directory of a job: use create_enumerator_in")
 
     def create_enumerator_in(self, context: SourceContext, parallelism: int, restored: Any | None) -> SplitEnumerator:
         if restored is None:
-            restored = {"next": 0, "files": self._computed(f"{context.directory}/{new_token()}")}
+            restored = {"next": 0, "files": self._compute(f"{context.directory}/{new_token()}")}
         missing = [file for file, _ in restored["files"][restored["next"] :] if not _exists(file)]
         if missing:
             raise RestoreError(
-                "A DataFrame goes on from the rows that were kept of it",
+                "The stored rows of a DataFrame are missing, and the job cannot continue without them",
                 where=context.directory,
                 found=f"no file {missing[0]}",
                 cure="give the source another uid to read the DataFrame anew",
             )
-        return _FileEnumerator(restored, parallelism)
+        return _FrameEnumerator(restored, parallelism)
 
-    def _computed(self, directory: str) -> list[list[Any]]:
-        """One Spark job. Its tasks may run twice: the files of the attempt that counts are those it returns."""
+    def _compute(self, directory: str) -> list[list[Any]]:
+        """Run one Spark job that writes the rows. A task may run twice: only files that Spark returns count."""
         names = self.names
 
         def write(number: int, rows: Iterable[Any]) -> Iterator[list[Any]]:
@@ -77,7 +86,7 @@ class DataFrameSource(Source):
                 for row in rows:
                     batch.append(row)
                     count += 1
-                    if len(batch) == _BATCH:
+                    if len(batch) == _STORED_ROWS:
                         stream.write(pickle.dumps(records(batch, names), 5))
                         batch = []
                 if batch:
@@ -89,20 +98,20 @@ class DataFrameSource(Source):
         return [file for file in found if file[1]]
 
     def create_reader(self, subtask: int) -> SplitReader:
-        return _FileReader()
+        return _FrameReader()
 
 
-def _exists(file: str) -> bool:
-    directory, _, name = file.rpartition("/")
-    return Files(directory).exists(name)
+def _exists(address: str) -> bool:
+    files, name = file_at(address)
+    return files.exists(name)
 
 
-class _FileEnumerator(SplitEnumerator):
+class _FrameEnumerator(SplitEnumerator):
     def __init__(self, position: dict[str, Any], parallelism: int) -> None:
         self._files, self._next, self._parallelism = position["files"], position["next"], parallelism
 
     def plan(self, limit: int, now_ms: int) -> SourcePlan:
-        """Whole partitions, at least one for each subtask: with fewer, event time would pass those that wait."""
+        """Plan whole partitions, at least one for each subtask: with fewer, event time would pass the waiting ones."""
         intervals: list[SplitInterval] = []
         while self._next < len(self._files) and (
             len(intervals) < self._parallelism or sum(i.units for i in intervals) < limit
@@ -123,22 +132,17 @@ class _FileEnumerator(SplitEnumerator):
         return {"next": self._next, "files": self._files}
 
 
-class _FileReader(SplitReader):
+class _FrameReader(SplitReader):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
-        directory, _, name = interval.start.rpartition("/")
-        with Files(directory).open_stream(name) as stream:
-            while True:
-                try:
-                    yield load_stored_from(stream), None
-                except EOFError:
-                    return
+        for rows in pickles_in(interval.start):
+            yield rows, None
 
 
 class StreamReaderSource(Source):
-    """``data_source``: an object with ``schema()`` and ``streamReader(schema)``.
+    """Read a Python DataSource of PySpark (``pyspark.sql.datasource``): an object with ``schema()`` and ``streamReader(schema)``.
 
-    As Spark does: what lies between two offsets is read again after a failure, and must be the same then (SPEC E1). ``commit`` of
-    the reader is told the offset of each completed checkpoint.
+    The offsets of its reader are the positions in the checkpoint. As in Spark, the records between two offsets are read again after
+    a failure, and must be the same then (SPEC E1). ``commit`` of the reader gets the offset of each completed checkpoint.
     """
 
     boundedness = Boundedness.CONTINUOUS_UNBOUNDED
@@ -148,7 +152,7 @@ class StreamReaderSource(Source):
             raise ArgumentTypeError(
                 "from_data_source takes a DataSource of pyspark.sql.datasource",
                 found=type(data_source).__name__,
-                cure="an object of a class with schema() and streamReader(schema)",
+                cure="pass an object of a class with schema() and streamReader(schema)",
             )
         schema = data_source.schema()
         self.schema = spark_side("schema")(schema) if isinstance(schema, str) else schema
@@ -170,7 +174,7 @@ class _OffsetEnumerator(SplitEnumerator):
         self._offset = reader.initialOffset() if restored is None else restored["offset"]
 
     def plan(self, limit: int, now_ms: int) -> SourcePlan:
-        """All that is there: only the reader knows how its offsets are counted, and whether they have a limit."""
+        """Plan everything up to the latest offset: only the reader knows how offsets count and whether a limit applies."""
         start, end = self._offset, self._latest()
         if end is None or end == start:
             return SourcePlan()
@@ -182,14 +186,14 @@ class _OffsetEnumerator(SplitEnumerator):
         return SourcePlan(intervals)
 
     def _latest(self) -> Any:
-        """Of Spark 4.2 on it takes the start and a limit; before, nothing."""
+        """Ask the reader. Since Spark 4.2 ``latestOffset`` takes the start and a limit; before it took nothing."""
         if inspect.signature(self._reader.latestOffset).parameters:
             return self._reader.latestOffset(self._offset, self._reader.getDefaultReadLimit())
         return self._reader.latestOffset()
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Before the first partition comes: the subtask that gets it."""
+        """Before the first partition comes: the subtask that will get it."""
         return frozenset({0})
 
     def snapshot(self) -> Any:
@@ -208,7 +212,7 @@ class _PartitionReader(SplitReader):
 
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         partition = load_stored(base64.b64decode(interval.start["partition"]))
-        for batch in in_batches(self._reader.read(partition), self._names, BATCH_SIZE):
+        for batch in _batches(self._reader.read(partition), self._names):
             yield batch, None
 
 
@@ -216,42 +220,33 @@ def _text(partition: Any) -> str:
     return base64.b64encode(cloudpickle.dumps(partition)).decode()
 
 
-FRAMES = "tidegate.frames"
-"""Entry points of what only Spark's room can do: ``records(files, type_info)``, a DataFrame of them, and ``schema(text)``."""
-
-
-def spark_side(name: str) -> Callable[..., Any]:
-    (point,) = entry_points(group=FRAMES, name=name)
-    return point.load()  # type: ignore[no-any-return]
-
-
-def records(rows: Iterable[Any], names: list[str]) -> list[Row]:
-    """Named rows; rows in rows too."""
-    named = Row(*names)
-    return [named(*map(_plain, row)) for row in rows]
-
-
-def _plain(value: Any) -> Any:
-    fields = getattr(value, "__fields__", None)
-    if fields is not None and isinstance(value, tuple):  # a row of Spark's
-        return Row(*fields)(*map(_plain, value))
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
-
-
-def in_batches(found: Iterable[Any], names: list[str], size: int) -> Iterator[list[Row]]:
-    """Of tuples, or of Arrow's record batches: a DataSource may give either."""
+def _batches(found: Iterable[Any], names: list[str]) -> Iterator[list[Row]]:
+    """Group what a DataSource gives into batches of records. It may give tuples or record batches of Arrow."""
     waiting: list[Any] = []
     for item in found:
         if hasattr(item, "to_pylist"):
             waiting += (tuple(row.values()) for row in item.to_pylist())
         else:
             waiting.append(item)
-        while len(waiting) >= size:
-            yield records(waiting[:size], names)
-            del waiting[:size]
+        while len(waiting) >= BATCH_SIZE:
+            yield records(waiting[:BATCH_SIZE], names)
+            del waiting[:BATCH_SIZE]
     if waiting:
         yield records(waiting, names)
+
+
+def records(rows: Iterable[Any], names: list[str]) -> list[Row]:
+    """Turn rows of Spark, and rows in them, into named rows."""
+    named = Row(*names)
+    return [named(*map(_plain, row)) for row in rows]
+
+
+def _plain(value: Any) -> Any:
+    fields = getattr(value, "__fields__", None)
+    if fields is not None and isinstance(value, tuple):  # a row of Spark
+        return Row(*fields)(*map(_plain, value))
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

@@ -27,9 +27,10 @@ from tidegate.operators.contracts.sink import (
 
 
 class PrintSink(Sink):
-    """Lines as Flink prints them: ``identifier:subtask> value`` with subtasks counted from 1; the subtask only if
-    there are several, nothing in front if there is neither. Printed after each round, so lines may repeat after a
-    failure.
+    """Print every record as a line on the driver's standard output or error, in Flink's form ``identifier:subtask> value``.
+
+    Subtasks count from 1, and are printed only if there are several. Without identifier and subtask the line is the value. Lines
+    are printed after each round, so they may be duplicated after a failure.
     """
 
     publication = Publication.ROUND
@@ -65,7 +66,7 @@ class _PrintWriter(SinkWriter):
 
 
 def _printable(lines: list[str]) -> list[str]:
-    """What is printed is for eyes: what no character set has is shown, and fails no job."""
+    """Escape characters that cannot be encoded. Output for human eyes must not fail a job."""
     if all(map(is_encodable, lines)):
         return lines
     return [line.encode("utf-8", "backslashreplace").decode() for line in lines]
@@ -74,7 +75,7 @@ def _printable(lines: list[str]) -> list[str]:
 def _write(stream: TextIO, text: str) -> None:
     try:
         stream.write(text)
-    except UnicodeEncodeError as error:  # of a terminal that has fewer characters
+    except UnicodeEncodeError as error:  # the terminal has fewer characters
         stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
 
 
@@ -92,19 +93,17 @@ class _PrintCommitter(Committer):
             stream.flush()
         except BrokenPipeError as error:
             raise OutputClosedError(
-                "A job prints its records while somebody reads them",
+                "The reader of the printed records is gone, and the job cannot print on",
                 where="standard error" if self._stderr else "standard output",
-                found="a pipe whose reader has ended",
-                cure="use a file or another sink for a job that runs on",
+                found="a pipe without a reader",
+                cure="write to a file or another sink if the job must outlive the reader",
             ) from error
 
 
 class CollectChannel:
-    """Records on their way from the committer to an iterator in the same process. Unbounded: the job never waits
-    for the reader.
+    """Carry records from the committer to an iterator in the same process. Unbounded: the job never waits for the reader.
 
-    Iterating waits for records until the channel is closed; an error given to ``close`` is raised after the last
-    record.
+    Iterating waits for records until the channel is closed. An error given to ``close`` is raised after the last record.
     """
 
     def __init__(self) -> None:
@@ -115,19 +114,19 @@ class CollectChannel:
         self._error: BaseException | None = None
 
     def begin(self, identities: Iterable[str]) -> None:
-        """A commit of these begins; it may repeat the one before."""
+        """Begin a commit of these ids. It may repeat the last commit."""
         with self._changed:
             self._once.begin(identities)
 
     def put(self, identity: str, values: list[Any]) -> None:
-        """Add the values, unless this id was put before in this commit or the one it repeats."""
+        """Add the values, unless this commit, or the commit that it repeats, has put this id before."""
         with self._changed:
             if self._once.first(identity):
                 self._values.extend(values)
                 self._changed.notify_all()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Nothing follows. Further calls have no effect."""
+        """End the channel. Further calls have no effect."""
         with self._changed:
             if not self._closed:
                 self._closed, self._error = True, error
@@ -148,17 +147,19 @@ class CollectChannel:
 
 
 _channels: weakref.WeakValueDictionary[str, CollectChannel] = weakref.WeakValueDictionary()
-"""A channel lives as long as its reader: what is committed when nobody can read it any more is dropped."""
+"""A channel lives as long as its reader. Records that nobody can read any more are dropped."""
 _lock = threading.Lock()
 
 
 def collected(channel_id: str) -> CollectChannel:
-    """The channel of this id in this process, made on first use. Hold it as long as its records are wanted."""
+    """Return the channel of this id in this process, made on first use. Hold it as long as its records are needed."""
     with _lock:
         return _channels.setdefault(channel_id, CollectChannel())
 
 
 class CollectSink(Sink):
+    """Give the records back to the program that started the job."""
+
     publication = Publication.CHECKPOINT_OR_ROUND
     guarantee = SinkGuarantee.TWO_PHASE_COMMIT
 
@@ -187,7 +188,7 @@ class _CollectWriter(SinkWriter):
             values = cloudpickle.dumps(self._values)
         except Exception as error:
             raise ArgumentTypeError(
-                "Records that are collected must be picklable",
+                "A collected record cannot be pickled",
                 found=f"{type(error).__name__}: {error}",
                 cure=cure_of(error, "collect plain data, tuples, Rows or instances of importable classes"),
             ) from error
@@ -202,7 +203,7 @@ class _CollectCommitter(Committer):
         self._commit(committables, cloudpickle.loads)
 
     def recover(self, committables: list[Any]) -> None:
-        """These come from a snapshot, and those of ``commit`` from tasks of this job."""
+        """Commit committables of a snapshot. Those of ``commit`` come from tasks of this job, and are trusted."""
         self._commit(committables, load_stored)
 
     def _commit(self, committables: list[Any], load: Callable[[bytes], Any]) -> None:
@@ -213,6 +214,8 @@ class _CollectCommitter(Committer):
 
 
 class DiscardingSink(Sink):
+    """Discard all records, for benchmarks and for streams that are run for their side outputs."""
+
     guarantee = SinkGuarantee.TWO_PHASE_COMMIT
     reads_records = False
 
@@ -229,19 +232,21 @@ class _DiscardingWriter(SinkWriter):
 
 
 class Once:
-    """Keeps the ids of the latest commit, however many they are. Only that one is ever repeated: by a retry, or
-    because the checkpoint it belongs to is restored in the same process. All of it comes again then.
+    """Remember the ids of the latest commit, so that a repeated commit has no effect.
+
+    Only the latest commit is ever repeated, by a retry or by a restore of its checkpoint in the same process. All its ids come
+    again then.
     """
 
     def __init__(self) -> None:
         self._ids: set[str] = set()
 
     def begin(self, ids: Iterable[str]) -> None:
-        """A commit of these ids begins: others will not come again and are forgotten."""
+        """Begin a commit of these ids. Other ids will not come again and are forgotten."""
         self._ids.intersection_update(ids)
 
     def first(self, identity: str) -> bool:
-        """True the first time an id is seen."""
+        """Return True for an id that is new."""
         if identity in self._ids:
             return False
         self._ids.add(identity)
