@@ -175,7 +175,7 @@ class _GeneratorReader(SplitReader):
         if isinstance(error, Killed):
             raise error
         return UserCodeError(
-            "The generator function raised an error",
+            "The generator function failed",
             where=f"DataGeneratorSource, {user_line(error) or _place(self._function)}",
             found=f"{type(error).__name__}: {error} (index {index})",
             cure=SEE_CAUSE,
