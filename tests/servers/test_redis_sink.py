@@ -177,7 +177,7 @@ def test_a_key_of_another_type_is_named_and_nothing_is_counted_twice(
 
 
 @pytest.mark.parametrize("kind", ["hashes", "increments"])
-def test_a_part_that_is_refused_is_not_passed_over(
+def test_a_refused_part_is_not_skipped(
     server: Server, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """All parts of a round are sent in one go: when the second is refused, the third must not be taken for all of them."""
@@ -201,7 +201,7 @@ def test_a_part_that_is_refused_is_not_passed_over(
 @pytest.mark.parametrize(
     ("value", "found"), [("1.5", "no whole number"), ("0x10", "no whole number"), (str(1 << 62), "at most 17 digits")]
 )
-def test_a_counter_that_cannot_be_raised_leaves_the_others_alone(
+def test_a_counter_that_cannot_be_raised_leaves_the_others_unchanged(
     server: Server, client: Any, tmp_path: Path, value: str, found: str
 ) -> None:
     client.set("c1", value)
@@ -213,7 +213,7 @@ def test_a_counter_that_cannot_be_raised_leaves_the_others_alone(
     assert client.mget("c0", "c1", "c2") == [None, value.encode(), None]
 
 
-def test_rows_that_are_gone_and_were_not_written(
+def test_commit_with_missing_rows_that_were_not_written_fails(
     server: Server, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_sink, "_INLINE", 0)
@@ -244,7 +244,7 @@ def test_increments_are_never_written_at_once() -> None:
         RedisSink("redis://h", redis_sink.RedisKind.INCREMENTS, lambda n: (n, b"", 1), at_once=True)
 
 
-def test_a_wrong_password_is_told_before_the_start_and_not_shown(server: Server) -> None:
+def test_a_wrong_password_is_reported_before_the_start_and_not_shown(server: Server) -> None:
     with pytest.raises(AccessError, match="The Redis server refuses the user or the password of the sink") as error:
         RedisSink.keys(url_of(server, "another-secret"), str, str).validate()
     assert "another-secret" not in f"{error.value}{error.value!r}"
@@ -253,20 +253,20 @@ def test_a_wrong_password_is_told_before_the_start_and_not_shown(server: Server)
     assert PASSWORD not in f"{sink.server}{sink.server!r}"
 
 
-def test_nobody_answers(tmp_path: Path) -> None:
+def test_without_a_server_the_start_fails(tmp_path: Path) -> None:
     with redis_server() as own:
         own.kill()
         with pytest.raises(ServiceError, match="The Redis server of a sink does not answer"):
             RedisSink.keys(url_of(own), str, str).validate()
 
 
-def test_a_url_that_is_none() -> None:
+def test_an_invalid_url_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="The URL of a Redis sink is invalid"):
         RedisSink.keys("localhost:6379", str, str)
 
 
 @pytest.mark.parametrize("value", [None, True, [1]])
-def test_values_that_redis_has_no_form_for(server: Server, tmp_path: Path, value: Any) -> None:
+def test_values_without_a_form_in_redis_are_refused(server: Server, tmp_path: Path, value: Any) -> None:
     run = SinkRun(RedisSink.keys(url_of(server), str, lambda n: value), str(tmp_path / "s"), lambda n: n)
     with pytest.raises(ArgumentTypeError, match="a text, bytes or a number as value"):
         run.attempt(1)
@@ -278,7 +278,7 @@ def test_values_that_redis_has_no_form_for(server: Server, tmp_path: Path, value
 # -- what the server keeps ---------------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_may_forget_is_warned_about_and_one_that_evicts_is_refused(
+def test_a_server_without_durable_log_gives_a_warning_and_one_that_evicts_is_refused(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     RedisSink.keys(url_of(server), str, str).validate()
@@ -297,7 +297,7 @@ def test_a_server_that_may_forget_is_warned_about_and_one_that_evicts_is_refused
         sink.validate()
 
 
-def test_a_server_that_does_not_report_its_settings_is_warned_about(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_does_not_report_its_settings_gives_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with redis_server("--rename-command", "CONFIG", "") as own:
         RedisSink.keys(url_of(own), str, str).validate()
         assert "does not report its settings" in caplog.text

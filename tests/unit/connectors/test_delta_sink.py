@@ -112,7 +112,7 @@ def test_a_table_without_the_column_is_refused(tmp_path: Path) -> None:
     DeltaSink(str(tmp_path / "none"), ROW).validate()
 
 
-def test_partitioned_by_what_is_no_column(tmp_path: Path) -> None:
+def test_partition_by_an_unknown_column_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no column day"):
         DeltaSink(str(tmp_path / "table"), ROW, partition_by=["day"])
 

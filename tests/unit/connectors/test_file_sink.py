@@ -179,7 +179,7 @@ class TestRolling:
         run.step(2, checkpoint=True)
         assert [part.read_text() for part in parts(tmp_path)] == ["0\n1\n2\n3\n4\n5\n"]
 
-    def test_a_policy_of_the_users_own(self, tmp_path: Path) -> None:
+    def test_a_users_policy_decides_when_parts_roll(self, tmp_path: Path) -> None:
         class EveryTwoRows(RollingPolicy):
             def should_roll_on_event(self, part: PartInfo) -> bool:
                 return part.size >= 4
@@ -225,7 +225,7 @@ class TestCommit:
         run.accept(run.attempt(3, checkpoint=True), 3)
         return run, run.pending[0]
 
-    def test_a_lost_file_is_never_passed_over(self, tmp_path: Path) -> None:
+    def test_commit_with_a_missing_file_fails_and_names_it(self, tmp_path: Path) -> None:
         run, committable = self.prepared(tmp_path)
         (tmp_path / "out" / committable["hidden"]).unlink()
         with pytest.raises(CommitError, match=rf"{committable['target']}[\s\S]*neither it nor"):
@@ -246,7 +246,7 @@ class TestCommit:
         assert (tmp_path / "out" / committable["target"]).read_text() == "precious"
         assert hidden(tmp_path) == [committable["hidden"]]
 
-    def test_a_rename_by_copy_that_was_cut_short_is_finished(self, tmp_path: Path) -> None:
+    def test_a_rename_by_copy_that_crashed_is_finished(self, tmp_path: Path) -> None:
         run, committable = self.prepared(tmp_path)
         source = tmp_path / "out" / committable["hidden"]
         (tmp_path / "out" / committable["target"]).write_bytes(source.read_bytes())
@@ -254,7 +254,7 @@ class TestCommit:
         assert rows(tmp_path) == ["0", "1", "2"]
         assert hidden(tmp_path) == []
 
-    def test_trouble_of_the_file_system_is_retried(self, tmp_path: Path) -> None:
+    def test_an_error_of_the_file_system_is_retried(self, tmp_path: Path) -> None:
         run, _ = self.prepared(tmp_path)
 
         def disk_trouble(name: str, where: dict[str, Any]) -> None:
@@ -291,7 +291,7 @@ class TestRestore:
         run.restore()
         assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(strangers)
 
-    def test_a_checkpoint_that_is_no_longer_kept_is_refused(self, tmp_path: Path) -> None:
+    def test_restore_of_a_subsumed_checkpoint_is_refused(self, tmp_path: Path) -> None:
         policy = RollingPolicy.default_rolling_policy(1000, 3_000, 60_000)
         run = run_of(sink(tmp_path, policy), tmp_path)
         run.step(2, checkpoint=True)
@@ -331,7 +331,7 @@ class TestRestore:
 
 
 class TestWrongUse:
-    def test_a_path_that_is_a_file(self, tmp_path: Path) -> None:
+    def test_a_path_that_is_a_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "out").write_text("x")
         with pytest.raises(ConfigurationError, match="The path of a file sink is a file, not a directory"):
             sink(tmp_path).validate()
@@ -341,7 +341,7 @@ class TestWrongUse:
         assert (tmp_path / "out").is_dir()
 
     @pytest.mark.parametrize("bucket", ["../up", "/abs", 7])
-    def test_a_bucket_outside_the_path(self, tmp_path: Path, bucket: Any) -> None:
+    def test_a_bucket_outside_the_path_is_refused(self, tmp_path: Path, bucket: Any) -> None:
         run = run_of(sink(tmp_path, assigner=lambda value: bucket), tmp_path)
         with pytest.raises(ProgramError, match="A bucket assigner returned an invalid bucket id"):
             run.attempt(1)
@@ -356,7 +356,7 @@ class TestWrongUse:
         with pytest.raises(ConfigurationError, match="part_size of a rolling policy is not above zero"):
             RollingPolicy.default_rolling_policy(0)
 
-    def test_an_interval_without_effect_is_told(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_an_interval_without_effect_is_reported(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         configuration._noticed.discard("FileSink.with_bucket_check_interval")
         FileSink.for_row_format(str(tmp_path), Lines()).with_bucket_check_interval(5).with_bucket_check_interval(7)
         assert [record.getMessage() for record in caplog.records] == [

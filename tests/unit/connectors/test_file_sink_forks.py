@@ -139,7 +139,7 @@ POLICIES = pytest.mark.parametrize("policy", [LONG, SOME_ROUNDS, INACTIVE], ids=
 
 @POLICIES
 @pytest.mark.parametrize("rounds", [2, 4, 5, 7])
-def test_both_jobs_go_on_from_the_same_checkpoint(root: Path, policy: RollingPolicy, rounds: int) -> None:
+def test_both_jobs_continue_from_the_same_checkpoint(root: Path, policy: RollingPolicy, rounds: int) -> None:
     site = Site(root, policy)
     first = site.run("first", rounds=rounds)
     other = site.run("other", path=site.job("first"))

@@ -80,7 +80,7 @@ class TestMonitoringContract(TestFilesContract):
 
 
 @given(st.text("ab\r\né", max_size=60), st.lists(st.integers(0, 80), max_size=5))
-def test_lines_are_cut_anywhere_as_in_java(text: str, cuts: list[int]) -> None:
+def test_a_range_may_end_inside_a_line_as_in_java(text: str, cuts: list[int]) -> None:
     fs = fsspec.filesystem("memory")
     data = text.encode()
     fs.pipe_file("/lines.txt", data)
@@ -95,7 +95,7 @@ def test_lines_are_cut_anywhere_as_in_java(text: str, cuts: list[int]) -> None:
 
 
 @given(st.text("a\r\n", max_size=30), st.integers(0, 35))
-def test_line_start_is_the_first_at_or_behind(text: str, position: int) -> None:
+def test_line_start_is_the_first_at_or_after_the_position(text: str, position: int) -> None:
     data = text.encode()
     ends = {0}
     for index, byte in enumerate(data):
@@ -295,7 +295,7 @@ class TestThousandsOfSmallFiles:
         size = len(json.dumps(enumerator.snapshot()))
         assert size < 3_000 * 40, f"{size / 3_000:.0f} bytes a file that waits"
 
-    def test_a_restored_position_goes_on_in_order_at_any_parallelism(self, tmp_path: Path) -> None:
+    def test_a_restored_position_continues_in_order_at_any_parallelism(self, tmp_path: Path) -> None:
         source = self.many(tmp_path, 50)
         enumerator = source.create_enumerator(3, None)
         first = enumerator.plan(20 * 4096, START_MS)
@@ -306,7 +306,7 @@ class TestThousandsOfSmallFiles:
         read = [value for plan in (first, rest) for i in plan.intervals for value in read_interval(source, i)]
         assert sorted(map(int, read)) == list(range(50))
 
-    def test_a_position_as_it_was_first_written_down_restores(self, tmp_path: Path) -> None:
+    def test_a_position_of_the_first_version_restores(self, tmp_path: Path) -> None:
         path = tmp_path / "data.txt"
         path.write_text("1\n2\n3\n4\n")
         old = {"next": 2, "splits": [[0, str(path), 8, 0, 4, 2], [1, str(path), 8, 4, 8, 4]], "seen": []}
@@ -329,14 +329,14 @@ def test_a_file_that_shrank_or_vanished_is_named(tmp_path: Path) -> None:
         read_interval(source, interval)
 
 
-def test_bytes_that_are_no_text_are_located(tmp_path: Path) -> None:
+def test_error_of_invalid_text_names_the_byte(tmp_path: Path) -> None:
     path = tmp_path / "bad.txt"
     path.write_bytes(b"good\r\nal\xffso\r\n")
     with pytest.raises(CorruptFileError, match=r"bad\.txt[\s\S]*byte 8: invalid start byte"):
         read_all(static(path), [(1, 1000)])
 
 
-def test_other_charsets(tmp_path: Path) -> None:
+def test_other_charsets_are_decoded(tmp_path: Path) -> None:
     path = tmp_path / "latin.txt"
     path.write_bytes("caffè\nperché".encode("latin-1"))
     latin = StreamFormat.text_line_format("ISO-8859-1")

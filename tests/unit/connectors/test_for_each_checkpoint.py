@@ -75,7 +75,7 @@ def test_a_failing_function_names_the_checkpoint(tmp_path: Path) -> None:
         run.commit()
 
 
-def test_kept_records_that_are_gone(tmp_path: Path) -> None:
+def test_commit_with_missing_records_fails(tmp_path: Path) -> None:
     run = run_of(lambda frame, number: None, tmp_path)
     run.accept(run.attempt(2, checkpoint=True), 2)
     next((tmp_path / "staging" / "rows").iterdir()).unlink()
@@ -83,7 +83,7 @@ def test_kept_records_that_are_gone(tmp_path: Path) -> None:
         run.commit()
 
 
-def test_records_without_a_type_have_no_columns() -> None:
+def test_records_without_a_type_are_refused() -> None:
     numbers = StreamExecutionEnvironment.get_execution_environment().from_collection([1, 2])
     with pytest.raises(ProgramError, match="needs the type of its records"):
         numbers.for_each_checkpoint(print)

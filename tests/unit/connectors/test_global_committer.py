@@ -108,7 +108,7 @@ class TestPages(SinkContract):
         return [value for values in read(directory).values() for value in values]
 
 
-def test_once_for_each_checkpoint_with_all_of_it_behind_the_committer(tmp_path: Path) -> None:
+def test_called_once_for_each_checkpoint_after_the_committer(tmp_path: Path) -> None:
     run = SinkRun(Pages(tmp_path), str(tmp_path / "s"), int, parallelism=3)
     run.step(6)
     run.step(6, checkpoint=True)
@@ -118,7 +118,7 @@ def test_once_for_each_checkpoint_with_all_of_it_behind_the_committer(tmp_path: 
     assert calls(tmp_path) == ["own 6", "global 6", "own 3", "global 3", "own 0", "closed"]
 
 
-def test_an_error_of_it_is_one_of_the_commit(tmp_path: Path) -> None:
+def test_an_error_of_the_global_committer_fails_the_commit(tmp_path: Path) -> None:
     run = SinkRun(Pages(tmp_path, fails=1), str(tmp_path / "s"), int, parallelism=1)
     run.accept(run.attempt(2, checkpoint=True), 2)
     with pytest.raises(RetryableCommitError):
@@ -129,7 +129,7 @@ def test_an_error_of_it_is_one_of_the_commit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("error", "attempts"), [(RetryableCommitError, 1), (CommitError, 2)])
-def test_a_job_tries_again_or_restarts_and_loses_nothing(
+def test_a_job_that_retries_or_restarts_loses_nothing(
     tmp_path: Path, error: Callable[[str], Exception], attempts: int
 ) -> None:
     numbers = Transformation(1, "numbers", SourceSpec(NumberSequenceSource(0, 19)))

@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "guarantees.md"
 
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("source", SOURCES)
-def test_what_is_seen_is_what_was_computed(source: str, sink: str, tmp_path: Path) -> None:
+def test_visible_output_is_the_computed_output(source: str, sink: str, tmp_path: Path) -> None:
     computed, seen = observe(SOURCES[source], SINKS[sink], tmp_path)
     check(computed, seen)
     made = "the page is made by: python tests/kafka/guarantee_of_servers.py"

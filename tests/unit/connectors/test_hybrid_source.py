@@ -99,7 +99,7 @@ class Later(ReduceFunction):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_windows_go_on_from_one_source_to_the_next_through_crashes_and_rescales(seed: int, tmp_path: Path) -> None:
+def test_windows_continue_from_one_source_to_the_next_through_crashes_and_rescales(seed: int, tmp_path: Path) -> None:
     """The window from 20 to 30 has records of both."""
 
     def scripted(times: range) -> ScriptedSource:
@@ -123,7 +123,7 @@ def test_windows_go_on_from_one_source_to_the_next_through_crashes_and_rescales(
     run(build, expected, str(tmp_path), seed, parallelism=[(1,), (2, 1), (1, 3, 2)][seed % 3])
 
 
-def test_it_promises_what_the_weakest_does() -> None:
+def test_guarantee_is_that_of_the_weakest_source() -> None:
     bounded = NumberSequenceSource(0, 1)
     assert HybridSource.builder(bounded).add_source(bounded).build().boundedness is Boundedness.BOUNDED
     socket = SocketSource("localhost", 1)

@@ -152,7 +152,7 @@ def test_narrower_columns_are_widened(tmp_path: Path) -> None:
     assert sorted(numbers_in(tmp_path)) == [0, 1, 2]
 
 
-def test_types_and_partitions_that_iceberg_does_not_have(tmp_path: Path) -> None:
+def test_types_and_partitions_unknown_to_iceberg_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="Iceberg has no type for a column of the sink"):
         sink_in(tmp_path, Types.ROW_NAMED(["n"], [Types.SQL_TIME()])).validate()
     lists = Types.ROW_NAMED(["n"], [Types.LIST(Types.LONG())])
@@ -164,7 +164,7 @@ def test_types_and_partitions_that_iceberg_does_not_have(tmp_path: Path) -> None
         IcebergSink("lake", "orders", ROW)
 
 
-def test_a_catalog_that_does_not_answer_and_one_that_is_none(tmp_path: Path) -> None:
+def test_an_unreachable_catalog_and_an_unknown_one_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ServiceError, match="The catalog of an Iceberg sink does not answer"):
         sink_in(tmp_path / "none").validate()
     secret = "planted-secret-of-a-catalog"
@@ -180,7 +180,7 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         sink_in(tmp_path).validate()
 
 
-def test_secrets_of_a_catalog_are_known() -> None:
+def test_secrets_of_a_catalog_are_hidden() -> None:
     given = {
         "uri": "postgresql+psycopg://tide:in%2Fan-address@db/lake",
         "credential": "the-client:of-rest",

@@ -199,7 +199,7 @@ def test_numbers_come_from_the_next_barrier() -> None:
     assert [number for number, _ in with_numbers([item(7, None), item(9, None)])] == [9, 9]
 
 
-def test_a_mark_is_of_the_directory(tmp_path: Path) -> None:
+def test_a_new_directory_gets_a_new_mark(tmp_path: Path) -> None:
     staging = str(tmp_path / "staging")
     committer = CommitterContext("job", "sink", staging)
     writer = WriterContext("job", "sink", 0, 1, 1, None, "a", 0, staging)
@@ -211,7 +211,7 @@ def test_a_mark_is_of_the_directory(tmp_path: Path) -> None:
     assert mark_for(committer) == mark_of(writer) != first
 
 
-def test_a_database_tells_a_job_that_begins_anew_from_the_one_before_it(tmp_path: Path) -> None:
+def test_a_database_distinguishes_a_job_that_begins_anew_from_the_former_job(tmp_path: Path) -> None:
     """Its directory was deleted, so its attempts and rounds have the numbers of before."""
     path = str(tmp_path / "confirmations.db")
     committer = DatabaseCheckpointCommitter(lambda: sqlite3.connect(path, timeout=60), "?")
@@ -222,7 +222,7 @@ def test_a_database_tells_a_job_that_begins_anew_from_the_one_before_it(tmp_path
 
 
 @pytest.mark.parametrize("fails", [None, 1, 9])
-def test_a_job_that_goes_on_from_another_directory_uses_no_id_again(tmp_path: Path, fails: int | None) -> None:
+def test_a_job_that_continues_in_another_directory_reuses_no_id(tmp_path: Path, fails: int | None) -> None:
     """What the first job has written under an id is neither overwritten nor taken for the second one's."""
     sink = ForEachCheckpointSink(written_by_id(tmp_path), None, idempotent=True)
     run_job(sink, tmp_path, stops=13)

@@ -81,7 +81,7 @@ class TestDatabaseCommitter(CheckpointCommitterContract):
         return DatabaseCheckpointCommitter(lambda: sqlite3.connect(path, timeout=60), "?")
 
 
-def test_values_that_cannot_be_sent_are_tried_again(tmp_path: Path) -> None:
+def test_values_that_cannot_be_sent_are_retried(tmp_path: Path) -> None:
     sink = Journal(tmp_path / "journal")
     run = SinkRun(sink, str(tmp_path / "staging"), int)
     run.accept(run.attempt(4, checkpoint=True), 4)
@@ -95,7 +95,7 @@ def test_values_that_cannot_be_sent_are_tried_again(tmp_path: Path) -> None:
     assert sorted(lines(tmp_path / "journal")) == [0, 1, 2, 3]
 
 
-def test_records_that_are_gone_are_named(tmp_path: Path) -> None:
+def test_commit_with_missing_records_fails_and_names_the_file(tmp_path: Path) -> None:
     run = SinkRun(Journal(tmp_path / "journal"), str(tmp_path / "staging"), int, 1)
     run.accept(run.attempt(4, checkpoint=True), 4)
     run.complete()
@@ -133,7 +133,7 @@ class Newest(UpsertSink):
         self.database.close()
 
 
-def test_the_last_of_a_key_counts_and_nothing_older_comes_back(tmp_path: Path) -> None:
+def test_the_last_value_of_a_key_counts_and_no_older_value_returns(tmp_path: Path) -> None:
     sink = Newest(str(tmp_path / "db"))
 
     def write(lease: int, round: int, *values: Any) -> None:
@@ -181,7 +181,7 @@ def recovered(function: TwoPhaseCommitSinkFunction, directory: Path, age_ms: int
     committer.recover(made)
 
 
-def test_failures_behind_the_time_out_are_ignored_only_if_told(
+def test_failures_after_the_time_out_are_ignored_only_if_enabled(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(CommitError, match="t1 is gone"):

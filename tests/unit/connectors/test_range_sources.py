@@ -72,7 +72,7 @@ def test_shares_use_the_limit_and_no_more(limit: int, remaining: list[int]) -> N
 
 
 @given(st.integers(-1000, 1000), st.integers(0, 1000), st.integers(1, 20))
-def test_cut_covers_the_range_without_gaps(start: int, length: int, pieces: int) -> None:
+def test_split_range_covers_the_range_without_gaps(start: int, length: int, pieces: int) -> None:
     splits = split_range(start, start + length, pieces)
     assert [n for split in splits for n in range(split.position, split.end)] == list(range(start, start + length))
     assert len(splits) == min(pieces, length)
@@ -153,10 +153,10 @@ class TestRate:
         plans = [enumerator.plan(limit, START_MS + ms) for ms in times]
         return [(sum(i.units for i in p.intervals), p.wake_up_ms and p.wake_up_ms - START_MS) for p in plans]
 
-    def test_what_is_due_and_when_to_ask_again(self) -> None:
+    def test_plan_gives_due_records_and_the_time_of_the_next(self) -> None:
         assert self.plan_sizes(10, [0, 50, 100, 1000]) == [(1, 100), (0, 100), (1, 200), (9, 1100)]
 
-    def test_the_limit_holds_back_and_says_so(self) -> None:
+    def test_a_plan_at_the_limit_reports_a_backlog(self) -> None:
         enumerator = DataGeneratorSource(lambda i: i, None, records_per_second=100).create_enumerator(1, None)
         enumerator.plan(10, START_MS)
         plan = enumerator.plan(10, START_MS + 1000)

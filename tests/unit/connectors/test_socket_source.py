@@ -51,7 +51,7 @@ def read_to_end(source: SocketSource, enumerator: SplitEnumerator, limit: int = 
         ("ä€\n".encode() + b"\xff\n", "\n", ["ä€", "\ufffd"]),
     ],
 )
-def test_lines_as_they_are_cut(
+def test_delimiters_split_lines_as_in_flink(
     write_ahead: bool, sent: str | bytes, delimiter: str, expected: list[str], tmp_path: Path
 ) -> None:
     with Sender(sent) as sender:
@@ -77,7 +77,7 @@ def test_in_a_process_with_very_many_open_files(tmp_path: Path) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_it_connects_again_as_often_as_it_is_told(tmp_path: Path) -> None:
+def test_the_source_connects_again_max_retry_times(tmp_path: Path) -> None:
     with Sender("a\nb", "c\n", "d\n", "never\n") as sender:
         source = SocketSource("127.0.0.1", sender.port, max_retry=2)
         object.__setattr__(source.address, "pause_s", 0.001)
@@ -87,7 +87,7 @@ def test_it_connects_again_as_often_as_it_is_told(tmp_path: Path) -> None:
         enumerator.close()
 
 
-def test_nobody_listens() -> None:
+def test_without_a_sender_the_start_fails() -> None:
     with socket.socket() as bound:  # and not listening
         bound.bind(("127.0.0.1", 0))
         with pytest.raises(ServiceError, match="cannot connect to its sender") as error:
@@ -141,7 +141,7 @@ def test_without_a_log_a_restart_loses_what_no_checkpoint_has(tmp_path: Path) ->
         second.close()
 
 
-def test_with_a_log_a_restart_goes_on_from_there(tmp_path: Path) -> None:
+def test_with_a_log_a_restart_loses_nothing(tmp_path: Path) -> None:
     with Sender("a\nb\nc\n", "d\n", holds=1) as sender:
         source = SocketSource("127.0.0.1", sender.port, write_ahead=True)
         first = opened(source, tmp_path)
@@ -170,7 +170,7 @@ def test_a_log_from_before_the_first_checkpoint_counts(tmp_path: Path) -> None:
     assert read_to_end(source, second) == ["a", "b"]
 
 
-def test_another_job_goes_on_with_the_log_of_the_first(tmp_path: Path) -> None:
+def test_another_job_continues_with_the_log_of_the_first(tmp_path: Path) -> None:
     log = LinesOnStorage(f"{tmp_path}/one", 1, 1, None)
     log.append(["a", "b"])
     other = LinesOnStorage(f"{tmp_path}/two", 1, 1, log.position(1))
@@ -183,7 +183,7 @@ def test_another_job_goes_on_with_the_log_of_the_first(tmp_path: Path) -> None:
     assert len(list((tmp_path / "one").iterdir())) == 1, "what another job has written is its own"
 
 
-def test_files_go_when_no_kept_checkpoint_needs_them(tmp_path: Path) -> None:
+def test_files_are_deleted_when_no_retained_checkpoint_needs_them(tmp_path: Path) -> None:
     log = LinesOnStorage(f"{tmp_path}/log", 1, 2, None)
     for line in "abc":
         log.append([line])
@@ -195,7 +195,7 @@ def test_files_go_when_no_kept_checkpoint_needs_them(tmp_path: Path) -> None:
         LinesOnStorage(f"{tmp_path}/log", 2, 1, {"offset": 0, "ended": False, "log": f"{tmp_path}/log"})
 
 
-def test_what_an_attempt_that_is_not_dead_yet_still_writes_does_not_count(tmp_path: Path) -> None:
+def test_lines_of_an_older_attempt_that_is_still_alive_do_not_count(tmp_path: Path) -> None:
     old = LinesOnStorage(f"{tmp_path}/log", 1, 1, None)
     old.append(["a"])
     new = LinesOnStorage(f"{tmp_path}/log", 2, 1, None)

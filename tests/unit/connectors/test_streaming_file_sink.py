@@ -62,7 +62,7 @@ def test_bulks(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     assert lines(tmp_path / "out") == ["a,1", "b,2"]
 
 
-def test_where_files_are_read_spark_decides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_split_assigner_is_reported_to_have_no_effect(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     configuration._noticed.discard("FileSource.set_split_assigner")
     builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path))
     builder.set_split_assigner(FileSplitAssignerProvider.locality_aware_split_assigner()).build()

@@ -152,7 +152,7 @@ def new_run(directory: Path, assigner: Any, policy: RollingPolicy = LONG) -> Run
     return Run(marking(directory, assigner, policy), str(directory / "staging"), lambda n: n, 2)
 
 
-def test_a_bucket_waits_for_the_subtask_that_is_behind(tmp_path: Path) -> None:
+def test_a_bucket_waits_for_the_slowest_subtask(tmp_path: Path) -> None:
     """One has reached its end, the other has not, and has not even seen the bucket."""
     run = new_run(tmp_path, lambda value: f"v{value}")
     run.together([1, 2], [2], ended=(True, False))
@@ -166,7 +166,7 @@ def test_a_bucket_waits_for_the_subtask_that_is_behind(tmp_path: Path) -> None:
     assert marked(tmp_path) == ["v1", "v2", "v3"]
 
 
-def test_all_have_to_say_that_it_is_over(tmp_path: Path) -> None:
+def test_a_bucket_is_marked_only_if_no_subtask_waits(tmp_path: Path) -> None:
     class Told(BucketAssigner):
         """Subtasks that are asked in the same round may still differ: their last records do."""
 
@@ -262,7 +262,7 @@ def test_other_assigners_wait_for_the_end() -> None:
     assert BucketAssigner.of(Own()).is_over("b", 1, 2)
 
 
-def test_a_marker_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
+def test_a_marker_that_cannot_be_written_is_retried(tmp_path: Path) -> None:
     run = new_run(tmp_path, lambda value: f"v{value}")
     run.together([1], [2], ended=(True, True))
 
@@ -318,7 +318,7 @@ def run_job(directory: Path, assigner: Any, settings: dict[str, Any]) -> list[li
 
 
 @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
-def test_a_job_marks_buckets_as_it_goes_on(tmp_path: Path, mode: str) -> None:
+def test_a_running_job_marks_buckets(tmp_path: Path, mode: str) -> None:
     settings = {"execution.checkpointing.interval": 500, "execution.checkpointing.mode": mode}
     seen = run_job(tmp_path, ByTime(), settings)
     counts = [len(found) for found in seen]

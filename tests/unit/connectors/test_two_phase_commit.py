@@ -119,7 +119,7 @@ def test_the_intent_is_named_by_round_subtask_and_attempt(tmp_path: Path) -> Non
     assert intents(tmp_path) == ["0000000000-0-a1", "0000000000-1-a2", "0000000001-0-a3", "0000000001-1-a4"]
 
 
-def test_commit_the_first_time_and_recovery_are_told_apart(tmp_path: Path) -> None:
+def test_recovery_calls_recover_and_commit(tmp_path: Path) -> None:
     run = bank_run(tmp_path)
     run.step(2, checkpoint=True)
     assert calls(tmp_path) == ["commit"]
@@ -190,7 +190,7 @@ def test_an_error_of_commit_is_retryable_and_done_ones_are_skipped(tmp_path: Pat
     assert intents(tmp_path) == []
 
 
-def test_a_transaction_that_is_gone_fails_loudly(tmp_path: Path) -> None:
+def test_commit_of_a_lost_transaction_fails_the_job(tmp_path: Path) -> None:
     run = bank_run(tmp_path)
     run.accept(run.attempt(1, checkpoint=True), 1)
     (path,) = names(tmp_path, "prepared")
