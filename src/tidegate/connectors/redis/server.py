@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from tidegate.base import secrets
 from tidegate.base.errors import AccessError, ConfigurationError, ServiceError, TidegateError
+from tidegate.connectors.formats.libraries import library
 
 _TIMEOUT_S = 10.0
 
@@ -33,18 +34,7 @@ class RedisServer:
         return f"Redis at {parts.hostname or 'localhost'}:{parts.port or 6379}{parts.path}"
 
     def client(self) -> Any:
-        return self._library().from_url(self.url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)
-
-    def _library(self) -> Any:
-        try:
-            import redis
-        except ImportError as error:
-            raise ConfigurationError(
-                "A Redis sink needs the package redis",
-                found=f"it cannot be imported: {error}",
-                cure="pip install 'tidegate[redis]', in the environment of the workers too",
-            ) from error
-        return redis
+        return _redis().from_url(self.url, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)
 
     def settings(self, client: Any) -> dict[str, str] | None:
         """Read the settings that decide whether the server keeps confirmed writes.
@@ -54,12 +44,12 @@ class RedisServer:
         names = ("appendonly", "appendfsync", "maxmemory", "maxmemory-policy")
         try:
             return {name: value for asked in names for name, value in client.config_get(asked).items()}
-        except self._library().exceptions.ResponseError:
+        except _redis().exceptions.ResponseError:
             return None
 
     def is_away(self, error: BaseException) -> bool:
         """Return whether a retry may help. In the client a wrong password is a kind of connection error."""
-        kinds = self._library().exceptions
+        kinds = _redis().exceptions
         if isinstance(error, kinds.AuthenticationError | kinds.AuthorizationError):
             return False
         away = (kinds.ConnectionError, kinds.TimeoutError, kinds.BusyLoadingError, kinds.ReadOnlyError, OSError)
@@ -68,7 +58,7 @@ class RedisServer:
 
     def problem(self, error: BaseException) -> TidegateError:
         """Translate an error of the client. Neither the client's messages nor ours contain a password."""
-        kinds = self._library().exceptions
+        kinds = _redis().exceptions
         text = f"{type(error).__name__}: {error}"
         if isinstance(error, kinds.AuthenticationError | kinds.AuthorizationError):
             return AccessError(
@@ -85,3 +75,7 @@ class RedisServer:
                 cure="start the server; check host and port of the URL",
             )
         return ServiceError("The Redis server refuses a command of the sink", where=str(self), found=text)
+
+
+def _redis() -> Any:
+    return library("redis", "RedisSink", "redis")

@@ -7,7 +7,8 @@ from typing import Any
 
 from tidegate.base.errors import ConfigurationError
 from tidegate.connectors.formats.arrow_types import arrow_schema
-from tidegate.connectors.tables.sink import TableSink, package
+from tidegate.connectors.formats.libraries import library
+from tidegate.connectors.tables.sink import TableSink
 
 
 class DeltaSink(TableSink):
@@ -81,4 +82,4 @@ class DeltaSink(TableSink):
 
 
 def _deltalake() -> Any:
-    return package("deltalake", DeltaSink.kind)
+    return library("deltalake", "DeltaSink", "delta")

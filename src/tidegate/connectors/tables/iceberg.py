@@ -8,7 +8,8 @@ from typing import Any
 from tidegate.base import secrets
 from tidegate.base.errors import ConfigurationError, ServiceError, TidegateError
 from tidegate.connectors.formats.arrow_types import arrow_schema
-from tidegate.connectors.tables.sink import TableSink, package
+from tidegate.connectors.formats.libraries import library
+from tidegate.connectors.tables.sink import TableSink
 
 _RETRIES = "commit.retry.num-retries"
 _FIRST_PARTITION_ID = 1000
@@ -162,4 +163,4 @@ class IcebergSink(TableSink):
 
 
 def _pyiceberg(module: str) -> Any:
-    return package(f"pyiceberg.{module}", IcebergSink.kind)
+    return library(f"pyiceberg.{module}", "IcebergSink", "iceberg")

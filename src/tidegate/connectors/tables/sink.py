@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
@@ -116,18 +115,6 @@ def hide_secrets(options: Mapping[str, Any]) -> None:
         elif isinstance(value, str):
             written = [value] if _SECRET.search(name) else _PASSWORD.findall(value)
             secrets.hide([*written, *map(unquote, written)])
-
-
-def package(name: str, kind: str) -> Any:
-    """Import a module of the library for this kind of table."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"The sink of {kind} needs the package {name.partition('.')[0]}",
-            found=f"it cannot be imported: {error}",
-            cure=f"pip install 'tidegate[{kind.lower()}]'",
-        ) from error
 
 
 class _TableWriter(SinkWriter):
