@@ -58,6 +58,7 @@ class BucketAssigner:
             "with_bucket_assigner takes an object with get_bucket_id(value, context), or a function of the value",
             where="FileSink.with_bucket_assigner",
             found=type(assigner).__name__,
+            cure="pass BucketAssigner.date_time_bucket_assigner(), or a function of the value",
         )
 
 

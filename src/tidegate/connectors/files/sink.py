@@ -142,7 +142,7 @@ class FileSink(Sink):
             Files of different subtasks are not merged.
             """
             if not isinstance(strategy, FileCompactStrategy) or not isinstance(compactor, FileCompactor):
-                cure = "FileCompactStrategy.builder()...build(), FileCompactor.concat_file_compactor()"
+                cure = "pass FileCompactStrategy.builder()...build(), FileCompactor.concat_file_compactor()"
                 raise wrong("FileSink.enable_compact", "a strategy and a compactor", (strategy, compactor), cure)
             delimiter = b"" if isinstance(self._encoder, BulkWriterFactory) else compactor.delimiter
             self._compaction = None if compactor.delimiter is None else Compaction(strategy, delimiter or b"")
@@ -219,14 +219,14 @@ class FileSink(Sink):
                     "FileSink.for_bulk_format",
                     "a BulkWriterFactory",
                     writer_factory,
-                    "for example ParquetBulkWriters.for_row_type(...)",
+                    "pass for example ParquetBulkWriters.for_row_type(...)",
                 )
             super().__init__(base_path, writer_factory, RollingPolicy.on_checkpoint_rolling_policy())
 
         def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
             """Take a policy that ends every part with a checkpoint. As in Flink, bulk formats need one."""
             if not isinstance(rolling_policy, OnCheckpointRollingPolicy):
-                cure = "RollingPolicy.on_checkpoint_rolling_policy(), or a subclass of OnCheckpointRollingPolicy"
+                cure = "pass RollingPolicy.on_checkpoint_rolling_policy(), or a subclass of OnCheckpointRollingPolicy"
                 raise wrong("with_rolling_policy of a bulk format", "a policy of checkpoints", rolling_policy, cure)
             return super().with_rolling_policy(rolling_policy)
 

@@ -107,7 +107,7 @@ class FileSourceBuilder:
 
     def __init__(self, method: str, file_format: FileFormat, paths: tuple[str, ...]) -> None:
         if not isinstance(file_format, FileFormat):
-            raise wrong(method, "a format of files", file_format, "for example StreamFormat.text_line_format()")
+            raise wrong(method, "a format of files", file_format, "pass for example StreamFormat.text_line_format()")
         if not paths:
             raise ProgramError(
                 "A file source has no path", where=method, found="none", cure="pass a file or a directory"

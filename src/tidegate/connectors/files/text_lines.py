@@ -76,7 +76,12 @@ def _read_range(stream: BinaryIO, path: str, size: int, start: int, end: int) ->
     while at < stop:
         block = stream.read(min(BLOCK, stop - at))
         if not block:
-            raise CorruptFileError("A file is shorter than its planned size", where=path, found=f"{at} of {stop} bytes")
+            raise CorruptFileError(
+                "A file is shorter than its planned size",
+                where=f"file {path}",
+                found=f"{at} of {stop} bytes",
+                cure="restore the file",
+            )
         at += len(block)
         whole = len(block) if at == stop else block.rfind(b"\n") + 1
         if whole == 0:  # a line longer than a block
@@ -150,7 +155,10 @@ def _read_whole(stream: BinaryIO, path: str, charset: str) -> Iterator[list[str]
         raise _decode_error(path, charset, str(error)) from None
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise CorruptFileError(
-            "A compressed file is truncated or invalid", where=f"file {path}", found=str(error)
+            "A compressed file is truncated or invalid",
+            where=f"file {path}",
+            found=str(error),
+            cure="write the file again, or remove it from the source's directory",
         ) from error
 
 

@@ -52,7 +52,11 @@ class DataFrameSource(Source):
 
     def __init__(self, frame: Any) -> None:
         if not all(hasattr(frame, name) for name in ("rdd", "columns", "schema")):
-            raise ArgumentTypeError("from_dataframe takes a DataFrame of Spark", found=type(frame).__name__)
+            raise ArgumentTypeError(
+                "from_dataframe takes a DataFrame of Spark",
+                found=type(frame).__name__,
+                cure="pass for example spark.createDataFrame(...)",
+            )
         self._frame, self.names = frame, list(frame.columns)
 
     def __getstate__(self) -> dict[str, Any]:

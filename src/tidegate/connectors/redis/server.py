@@ -74,7 +74,12 @@ class RedisServer:
                 found=text,
                 cure="start the server; check host and port of the URL",
             )
-        return ServiceError("The Redis server refuses a command of the sink", where=str(self), found=text)
+        return ServiceError(
+            "The Redis server refuses a command of the sink",
+            where=str(self),
+            found=text,
+            cure="see docs/redis.md for the commands and settings that the sink needs",
+        )
 
 
 def _redis() -> Any:

@@ -67,6 +67,7 @@ class SocketSource(Source):
                 "The port of a socket source is not between 1 and 65535, or its max_retry is below -1",
                 where="socket_text_stream",
                 found=f"port {port}, max_retry {max_retry}",
+                cure="correct the arguments; max_retry=-1 connects again forever",
             )
         self.address = Address(hostname, port, delimiter, max_retry, _PAUSE_S)
         self.write_ahead = self.can_replay = bool(write_ahead)
@@ -205,6 +206,7 @@ class Receiver:
                 "A socket source lost its connection",
                 where=str(self._address),
                 found=f"{type(error).__name__}: {error}",
+                cure="check the sender and the network; the restart strategy decides whether the job connects again",
             )
         finally:
             self._connection.close()

@@ -82,7 +82,7 @@ class HybridSourceBuilder:
 
 def _expected(method: str, source: Any) -> Source:
     if not isinstance(source, Source):
-        raise wrong(f"HybridSource.{method}", "a source", source, "for example a FileSource or a KafkaSource")
+        raise wrong(f"HybridSource.{method}", "a source", source, "pass for example a FileSource or a KafkaSource")
     return source
 
 

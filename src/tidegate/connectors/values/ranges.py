@@ -152,7 +152,7 @@ def records_of(method: str, collection: Any) -> Iterable[Any]:
         if isinstance(collection, kind):
             raise wrong(method, f"a collection of records, and {what}", collection, cure)
     if not isinstance(collection, Iterable):
-        raise wrong(method, "a collection of records", collection, "for example a list")
+        raise wrong(method, "a collection of records", collection, "pass for example a list")
     return collection
 
 

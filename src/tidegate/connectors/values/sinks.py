@@ -93,7 +93,7 @@ class _PrintCommitter(Committer):
             stream.flush()
         except BrokenPipeError as error:
             raise OutputClosedError(
-                "The reader of the printed records is gone, and the job cannot print on",
+                "The job cannot print its records, because the reader of its output is gone",
                 where="standard error" if self._stderr else "standard output",
                 found="a pipe without a reader",
                 cure="write to a file or another sink if the job must outlive the reader",
