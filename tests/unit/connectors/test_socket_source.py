@@ -92,7 +92,7 @@ def test_without_a_sender_the_start_fails() -> None:
         bound.bind(("127.0.0.1", 0))
         with pytest.raises(ServiceError, match="cannot connect to its sender") as error:
             SocketSource("127.0.0.1", bound.getsockname()[1]).create_enumerator(1, None)
-    assert "start the sender first" in str(error.value)
+    assert "start the sender before the job" in str(error.value)
 
 
 @pytest.mark.parametrize("arguments", [("h", "80"), ("", 80), ("h", 80, "")])
