@@ -1,4 +1,4 @@
-"""The Redis sink on a real server: the contract, the guard, servers that are killed, and what users get wrong."""
+"""The Redis sink on a real server: the contract, the guard, killed servers, and mistakes of users."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TestHashes(_OnRedis):
 
 
 class TestIncrements(_OnRedis):
-    """A number that counts twice is seen twice."""
+    """A number that is counted twice is seen twice."""
 
     def new_sink(self, url: str) -> RedisSink:
         return RedisSink.increments(url, lambda n: n)
@@ -97,7 +97,7 @@ class TestIncrementsOfFields(_OnRedis):
 
 
 class TestIncrementsFromFiles(TestIncrements):
-    """As if a round had more rows than a checkpoint keeps itself."""
+    """As if a round had more rows than fit into the checkpoint."""
 
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_a_key_of_another_type_is_named_and_nothing_is_counted_twice(
 def test_a_refused_part_is_not_skipped(
     server: Server, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """All parts of a round are sent in one go: when the second is refused, the third must not be taken for all of them."""
+    """All parts of a round are sent in one pipeline: if the second is refused, the third must be refused too."""
     monkeypatch.setattr(redis_sink, "_PART", 2)
     client.rpush("k3", "of another type")
     if kind == "hashes":
@@ -304,7 +304,7 @@ def test_a_server_that_does_not_report_its_settings_gives_a_warning(caplog: pyte
 
 
 def test_a_server_without_room_fails_the_commit_and_takes_it_later(tmp_path: Path) -> None:
-    """Its disk is its memory: a real limit of a real server. Nothing of the part is there, and nothing is counted twice."""
+    """A real server at its memory limit: no row of the part is written, and no row is counted twice."""
     with redis_server("--maxmemory", "3mb") as own, client_of(own) as client:
         sink = RedisSink.increments(url_of(own), lambda n: f"c{n}" if n else "c" * 4_000_000)
         run = SinkRun(sink, str(tmp_path / "s"), lambda n: n, 1)
@@ -345,7 +345,7 @@ def test_the_server_is_killed_at_a_point_and_comes_back(tmp_path: Path, point: s
 
 
 def test_the_server_is_killed_while_tasks_write_at_once(tmp_path: Path) -> None:
-    """The round fails, and is run again when the server is back: each value overwrites what is there."""
+    """The round fails, and runs again when the server is back. Each value overwrites the former one."""
     with redis_server() as own:
         sink = RedisSink.keys(url_of(own), lambda n: f"k{n % 3}", lambda n: n, at_once=True)
         run = SinkRun(sink, str(tmp_path), lambda n: n, 1)

@@ -1,4 +1,4 @@
-"""Every connector has one import path; one whose library is missing says which extra to install, when its name is imported."""
+"""Every connector has one import path. The import of a connector without its library names the extra to install."""
 
 from __future__ import annotations
 

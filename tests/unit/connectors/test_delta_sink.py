@@ -1,4 +1,4 @@
-"""The Delta sink: the contract on real tables, one commit for each checkpoint, and what users get wrong."""
+"""The Delta sink: the contract on real tables, one commit for each checkpoint, and mistakes of users."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_one_commit_for_each_checkpoint_with_its_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_two_drivers_commit_the_same_at_the_same_moment(tmp_path: Path, is_there: bool) -> None:
-    """One was paused behind its look at the table, and wakes up when the other has committed."""
+    """One driver was paused after it looked at the table, and wakes up when the other has committed."""
     run = SinkRun(DeltaSink(str(tmp_path / "table"), ROW), str(tmp_path / "s"), row)
     if is_there:
         run.step(4, checkpoint=True)

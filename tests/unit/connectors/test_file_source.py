@@ -1,4 +1,4 @@
-"""Text files: lines cut at any byte, discovery, errors."""
+"""Text files: ranges that begin at any byte, discovery, errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def monitoring(path: Path) -> FileSource:
 
 
 def java_lines(text: str) -> list[str]:
-    """What java.io.BufferedReader.readLine gives, written the slow way."""
+    """What java.io.BufferedReader.readLine returns, written the slow way."""
     lines, line, previous = [], "", ""
     for character in text:
         if character == "\n" and previous == "\r":
@@ -140,7 +140,7 @@ def formats() -> list[FileFormat]:
 
 @pytest.mark.parametrize("file_format", formats(), ids=lambda found: type(found).__name__)
 def test_a_file_of_any_size_is_one_split_by_default(file_format: FileFormat, tmp_path: Path) -> None:
-    """Over many rounds one subtask reads it in order, whatever the format could do."""
+    """One subtask reads the file in order, over many rounds, also if the format could divide it."""
     size = 3 << 30
     for name in "ab":
         with open(tmp_path / name, "wb") as file:
@@ -158,7 +158,7 @@ def test_a_file_of_any_size_is_one_split_by_default(file_format: FileFormat, tmp
 
 
 def test_parts_in_a_position_of_a_former_version_stay_parts(tmp_path: Path) -> None:
-    """Files were cut by default then. What is found after the restore is not."""
+    """That version divided files by default. Files that are found after the restore are not divided."""
     for name in ("a", "b"):
         (tmp_path / name).write_text("12345\n" * 20)
     old = {
@@ -273,7 +273,7 @@ class TestMonitoring:
 
 
 class TestThousandsOfSmallFiles:
-    """A file costs an opening whatever its size: rounds are sized by that, and what waits costs little."""
+    """A file costs an opening, whatever its size. Openings size the rounds, and waiting files cost little."""
 
     def many(self, directory: Path, number: int = 3_000) -> FileSource:
         for name in range(number):
@@ -281,7 +281,7 @@ class TestThousandsOfSmallFiles:
         return static(directory)
 
     def test_rounds_grow_by_openings_not_by_bytes(self, tmp_path: Path) -> None:
-        """A round that has read a thousand files in a tenth of its time is followed by larger ones, not by the least."""
+        """Larger rounds, and not the smallest, follow a round that reads a thousand files in a tenth of its time."""
         operator = Operator(1, "files", None, "hash", SourceSpec(self.many(tmp_path)), 2, 128, None)
         planner, rounds = SourcePlanner([operator], 1_000, {}), []
         while not planner.finished:

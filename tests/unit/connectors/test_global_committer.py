@@ -1,4 +1,4 @@
-"""The global committer of a sink: called once for each checkpoint, behind the committer, again behind a failure, and in a job."""
+"""The global committer of a sink: called once for each checkpoint after the committer, and again after a failure."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tidegate.testing.sink_run import SinkRun
 
 
 class Pages(Sink):
-    """Values travel in the committables; the version of the "table" is written by the global committer alone. Every call is
-    noted. ``fails``: how often the global commit does, and how."""
+    """Values travel in the committables. Only the global committer writes the version of the "table". Every call is
+    recorded. ``fails``: how often the global commit fails, and how."""
 
     guarantee = SinkGuarantee.TWO_PHASE_COMMIT
 

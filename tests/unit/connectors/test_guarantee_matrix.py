@@ -1,6 +1,6 @@
-"""What a job was computed to promise is what a reader meets after a failure, for every source with every sink.
+"""After a failure a reader sees what the computed guarantee promises, for every source with every sink.
 
-Those that need a server: ``tests/kafka/test_guarantee_of_servers.py``, which also has how the page is made.
+``tests/kafka/test_guarantee_of_servers.py`` has those that need a server, and says how the page is made.
 """
 
 from __future__ import annotations

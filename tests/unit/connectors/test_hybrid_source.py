@@ -68,7 +68,7 @@ def test_every_source_is_read_to_its_end_before_the_next_begins(
 
 
 def gone_back(source: Source, enumerator: SplitEnumerator, position: Any) -> SplitEnumerator:
-    """As the planner does it when a round is discarded."""
+    """Return to the position, as the planner does when a round is discarded."""
     return enumerator if enumerator.rewind(position) else source.create_enumerator(1, position)
 
 
@@ -100,7 +100,7 @@ class Later(ReduceFunction):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_windows_continue_from_one_source_to_the_next_through_crashes_and_rescales(seed: int, tmp_path: Path) -> None:
-    """The window from 20 to 30 has records of both."""
+    """The window from 20 to 30 has records of both sources."""
 
     def scripted(times: range) -> ScriptedSource:
         source = ScriptedSource([At(time, (f"k{time % 3}", time)) for time in times])

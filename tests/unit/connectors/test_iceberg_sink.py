@@ -1,4 +1,4 @@
-"""The Iceberg sink: the contract on real tables, one commit for each checkpoint, two drivers at once, and what users get wrong."""
+"""The Iceberg sink: the contract on real tables, one commit for each checkpoint, two drivers at once, and mistakes of users."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_one_commit_for_each_checkpoint_with_its_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_two_drivers_commit_the_same_at_the_same_moment(tmp_path: Path, is_there: bool) -> None:
-    """One was paused behind its look at the table, and wakes up when the other has committed. The table itself wants retries."""
+    """One driver was paused after it looked at the table, and wakes up when the other has committed. The table sets retries."""
     make_table(tmp_path, pa.schema([("n", pa.int64()), ("text", pa.string())]), **{"commit.retry.num-retries": "9"})
     run = SinkRun(sink_in(tmp_path), str(tmp_path / "s"), row)
     if is_there:

@@ -36,7 +36,7 @@ COUNT = 60
 
 
 class Engine(SimulatedEngine):
-    """Three records a round, checkpoints with some of them; a round fails if it is to, or the job is cancelled in one."""
+    """Run three records per round, with checkpoints in some rounds. A given round fails, or the job is cancelled in one."""
 
     def __init__(self, fails: int | None = None, stops: int | None = None) -> None:
         super().__init__(seed=1)
@@ -137,7 +137,7 @@ def check_a_job_that_begins_anew(
     assert len(read()) == len(found) + len(EXPECTED), "what the first run has committed is not the second's"
 
 
-@pytest.mark.slow  # as all that loads deltalake
+@pytest.mark.slow  # as every test that loads deltalake
 @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
 def test_the_same_of_delta_tables_and_of_a_job_that_begins_anew(tmp_path: Path, mode: str) -> None:
     from test_delta_sink import ROW, delta
@@ -169,14 +169,14 @@ def test_the_same_of_iceberg_tables_and_of_a_job_that_begins_anew(tmp_path: Path
 
 
 class _ToRows:
-    """In front of a sink of tables."""
+    """The operators before a sink of tables."""
 
     def create_writer(self, context: WriterContext, state: list[Any]) -> Any:
         return _Rows(super().create_writer(context, state))  # type: ignore[misc]
 
 
 class _Rows:
-    """Numbers become rows on their way."""
+    """Turn numbers into rows."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -212,7 +212,7 @@ def test_a_new_directory_gets_a_new_mark(tmp_path: Path) -> None:
 
 
 def test_a_database_distinguishes_a_job_that_begins_anew_from_the_former_job(tmp_path: Path) -> None:
-    """Its directory was deleted, so its attempts and rounds have the numbers of before."""
+    """The directory of the job was deleted, so its attempts and rounds have the former numbers again."""
     path = str(tmp_path / "confirmations.db")
     committer = DatabaseCheckpointCommitter(lambda: sqlite3.connect(path, timeout=60), "?")
     for times in (1, 2):
@@ -223,7 +223,7 @@ def test_a_database_distinguishes_a_job_that_begins_anew_from_the_former_job(tmp
 
 @pytest.mark.parametrize("fails", [None, 1, 9])
 def test_a_job_that_continues_in_another_directory_reuses_no_id(tmp_path: Path, fails: int | None) -> None:
-    """What the first job has written under an id is neither overwritten nor taken for the second one's."""
+    """Output of the first job under an id is neither overwritten nor taken for output of the second job."""
     sink = ForEachCheckpointSink(written_by_id(tmp_path), None, idempotent=True)
     run_job(sink, tmp_path, stops=13)
     first = {int(file.name.partition("-")[2]): file.read_text() for file in tmp_path.glob("checkpoint-*")}

@@ -29,7 +29,7 @@ from tidegate.testing.write_ahead_contract import CheckpointCommitterContract, W
 
 
 class Journal(GenericWriteAheadSink):
-    """Appends to a file, and knows nothing of what it has written before. It fails while a file ``.refuses`` is there."""
+    """Append to a file, without a memory of former writes. Fail while a file ``.refuses`` exists."""
 
     def __init__(self, path: Path, committer: CheckpointCommitter | None = None) -> None:
         super().__init__(committer)

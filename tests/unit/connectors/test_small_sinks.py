@@ -139,7 +139,7 @@ class TestFunction:
         write(FunctionSink(OnlyValue()), [3])
         assert found == [1, 2, 3]
 
-    def test_anything_else_is_refused(self) -> None:
+    def test_an_object_that_is_no_sink_function_is_refused(self) -> None:
         with pytest.raises(ArgumentTypeError, match="add_sink takes a function, or an object with invoke"):
             FunctionSink(7)
 
@@ -153,7 +153,7 @@ def test_the_discarding_sink_keeps_nothing() -> None:
 
 @pytest.mark.parametrize("count", [1, 25_000])
 def test_a_commit_that_is_repeated_has_no_effect_however_large_it_is(count: int) -> None:
-    """A long checkpoint interval with short rounds makes many committables; a restart commits all of them again."""
+    """A long checkpoint interval with short rounds makes many committables. A restart commits all of them again."""
     reader = collected("large")
     prepared = write(CollectSink("large"), ["x"]).committables[0]
     committables = [{**prepared, "id": f"attempt {n}"} for n in range(count)]

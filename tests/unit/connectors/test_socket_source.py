@@ -1,4 +1,4 @@
-"""The socket source: lines as Flink cuts them, positions, and what a write-ahead log brings back."""
+"""The socket source: lines as Flink splits them, positions, and restarts with a write-ahead log."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_delimiters_split_lines_as_in_flink(
         enumerator.close()
 
 
-def test_in_a_process_with_very_many_open_files(tmp_path: Path) -> None:
+def test_a_process_with_very_many_open_files_receives_lines(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with open(os.devnull) as nothing, Sender("a\nb\n") as sender:
@@ -107,7 +107,7 @@ def test_impossible_arguments(arguments: Any) -> None:
         SocketSource(*arguments)
 
 
-def test_what_it_promises() -> None:
+def test_guarantee_depends_on_the_log() -> None:
     plain, logged = SocketSource("h", 1), SocketSource("h", 1, write_ahead=True)
     assert not plain.can_replay and "write_ahead=True" in plain.to_raise
     assert logged.can_replay and not plain.can_stop and not logged.can_stop
@@ -166,7 +166,7 @@ def test_a_log_from_before_the_first_checkpoint_counts(tmp_path: Path) -> None:
         first = opened(source, tmp_path)
         assert read_to_end(source, first) == ["a", "b"]
         first.close()
-    second = opened(source, tmp_path, None, lease=2)  # nobody listens any more
+    second = opened(source, tmp_path, None, lease=2)  # the sender no longer listens
     assert read_to_end(source, second) == ["a", "b"]
 
 

@@ -21,7 +21,7 @@ from tidegate.testing.sink_run import Crash, SinkRun, crash_at
 
 
 class Bank(TwoPhaseCommitSinkFunction):
-    """Transactions are files: ``open``, ``prepared``, ``committed``, ``aborted``. Every call is noted in ``calls``."""
+    """Transactions are files: ``open``, ``prepared``, ``committed``, ``aborted``. Every call is recorded in ``calls``."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = str(directory)
@@ -61,7 +61,7 @@ class Bank(TwoPhaseCommitSinkFunction):
 
     def abort(self, transaction: Any) -> None:
         self._note("abort")
-        for state in ("open", "prepared", "committed"):  # a careless abort: it must never meet a committed one
+        for state in ("open", "prepared", "committed"):  # a careless abort: must never get a committed transaction
             self._path(state, transaction["name"]).unlink(missing_ok=True)
 
     def recover_and_commit(self, transaction: Any) -> None:
@@ -91,7 +91,7 @@ def bank_run(directory: Path, parallelism: int = 1) -> SinkRun:
 
 
 class TestContract(SinkContract):
-    sweeps_attempts = False  # a crash between begin_transaction and the note of it
+    sweeps_attempts = False  # a crash between begin_transaction and its intent
 
     def make_sink(self, directory: Path) -> Sink:
         return TwoPhaseCommitSink(Bank(directory / "bank"))
@@ -132,7 +132,7 @@ def test_transactions_of_zombies_are_aborted_by_their_intents(tmp_path: Path) ->
     run = bank_run(tmp_path, parallelism=2)
     run.step(2, checkpoint=True)
     writer = TwoPhaseCommitSink(Bank(tmp_path / "bank")).create_writer(run.writer_context(1, None), [])
-    writer.write_batch([7], None)  # alive, has written, and nobody waits for it
+    writer.write_batch([7], None)  # a zombie: alive, and its output is not wanted
     assert len(names(tmp_path, "open")) == 1
     run.restore(parallelism=1)
     assert names(tmp_path, "open") == []
