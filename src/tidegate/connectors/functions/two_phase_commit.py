@@ -1,4 +1,13 @@
-"""Two-phase commit for users: a function with begin, invoke, pre-commit, commit and abort, and the sink that calls it."""
+"""Two-phase commit for users: a function with begin, invoke, pre-commit, commit and abort, and the sink that calls it.
+
+**Intents.** Each open transaction has a small file with its handle in the staging directory of the sink, the intent. Round, subtask
+and attempt name it, so no two attempts share one. It exists from right after the begin until the transaction is committed or
+aborted.
+
+In at-least-once mode no checkpoint names the transactions to commit. There a second file, written right before the commit, holds
+that decision. An attempt that finds both files commits again, because a committed transaction must not be aborted. The decision is
+deleted after the intent, so a decision without an intent has no meaning.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +39,7 @@ from tidegate.operators.contracts.sink import (
 
 log = logging.getLogger(__name__)
 
-_DIRECTORY = "intents"
+_INTENTS = "intents"
 _UNPUBLISHED, _DECIDED = ".tmp", ".decided"
 
 
@@ -147,7 +156,9 @@ class _TransactionWriter(SinkWriter):
         self._transaction = self._function.begin_transaction()
         self._begun = True
         faults.point("K1.two-phase.begun", attempt=self._context.attempt)
-        self._intent = Intents(self._context.staging).note(self._context, _pickled(self._transaction))
+        files, name = Files(self._context.staging), f"{_INTENTS}/{name_of_attempt(self._context)}"
+        files.publish(name, _pickled(self._transaction))
+        self._intent = files.location(name)
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
         if not self._begun:
@@ -162,7 +173,7 @@ class _TransactionWriter(SinkWriter):
         if self._begun:
             self._function.abort(self._transaction)
         if self._intent is not None:
-            Intents.close(self._intent)
+            delete_staged(self._intent)
 
 
 class _TransactionCommitter(Committer):
@@ -174,12 +185,11 @@ class _TransactionCommitter(Committer):
         context: CommitterContext,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._function, self._intents, self._now_ms = function, Intents(context.staging), now_ms
-        self._check_lease, self._publishes = context.check_lease, context.publishes
+        self._function, self._context, self._now_ms = function, context, now_ms
         self._done: set[str] = set()
 
     def commit(self, committables: list[Any]) -> None:
-        if self._publishes:
+        if self._context.publishes:
             self._decide(committables)
         self._commit(committables, self._function.commit)
 
@@ -191,11 +201,9 @@ class _TransactionCommitter(Committer):
         """
         for committable in committables:
             if committable["intent"] not in self._done:
-                _retryable(
-                    lambda intent, of=committable: Intents.decide(intent, of["transaction"]), committable["intent"]
-                )
+                _retryable(lambda intent, of=committable: _decide(intent, of["transaction"]), committable["intent"])
         faults.point("K3.two-phase.decided", count=len(committables))
-        self._check_lease()
+        self._context.check_lease()
 
     def recover(self, committables: list[Any]) -> None:
         self._commit(committables, self._function.recover_and_commit, recovering=True)
@@ -220,7 +228,7 @@ class _TransactionCommitter(Committer):
                 )
             faults.point("K3.two-phase.committed", intent=intent)
             # Not best effort: a committed transaction whose intent stays would be aborted after the next restore.
-            _retryable(Intents.close_decided if self._publishes else Intents.close, intent)
+            _retryable(_close_decided if self._context.publishes else delete_staged, intent)
             self._done.add(intent)
         self._done.clear()
 
@@ -241,26 +249,47 @@ class _TransactionCommitter(Committer):
     def abort(self, committables: list[Any]) -> None:
         for committable in committables:
             self._function.abort(load_stored(committable["transaction"]))
-            Intents.close(committable["intent"])
+            delete_staged(committable["intent"])
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
         wanted = {committable["intent"] for committable in committables}
-        left, listed = self._intents.unpublished(), self._intents.open()
-        faults.point("K2.two-phase.listed", intents=len(listed))
-        self._check_lease()
-        self._intents.remove(left)
-        for intent in listed:
+        files = Files(self._context.staging)
+        names = files.list(_INTENTS)
+        intents = {name: files.location(name) for name in names if not name.endswith((_UNPUBLISHED, _DECIDED))}
+        faults.point("K2.two-phase.listed", intents=len(intents))
+        self._context.check_lease()
+        for name in names:  # what a crash left: files that never became intents, and decisions without an intent
+            if name not in intents and name.removesuffix(_DECIDED) not in intents:
+                files.delete(name)
+        for intent in intents.values():
             if intent in wanted:
                 continue
-            decided, handle = Intents.decided(intent), Intents.handle(intent)
+            decided, handle = _stored(intent + _DECIDED), _stored(intent)
             if decided is not None:
                 _retryable(self._function.recover_and_commit, load_stored(decided))
-                Intents.close_decided(intent)
+                _close_decided(intent)
             elif handle is not None:
                 faults.point("K2.two-phase.before-abort", intent=intent)
                 self._function.recover_and_abort(load_stored(handle))
                 faults.point("K2.two-phase.aborted", intent=intent)
-                Intents.close(intent)
+                delete_staged(intent)
+
+
+def _decide(intent: str, handle: bytes) -> None:
+    """Store the decision to commit with this handle. May be called again."""
+    files, name = file_at(intent + _DECIDED)
+    files.replace(name, handle)
+
+
+def _stored(address: str) -> bytes | None:
+    """Read the handle of an intent or a decision. None: it does not exist, or was deleted in the meantime."""
+    files, name = file_at(address)
+    return files.read_if_exists(name)
+
+
+def _close_decided(intent: str) -> None:
+    delete_staged(intent)
+    delete_staged(intent + _DECIDED)
 
 
 def _retryable(commit: Any, transaction: Any) -> None:
@@ -289,68 +318,3 @@ def _pickled(transaction: Any) -> bytes:
             found=f"{type(transaction).__name__}: {error}",
             cure="return an id or a name, and keep connections and locks out of the handle",
         ) from error
-
-
-class Intents:
-    """Keep one small file for each open transaction, below the staging directory of the sink.
-
-    A file is named by round, subtask and attempt, so no two attempts share one. It exists from right after the begin until the
-    transaction is committed or aborted.
-
-    In at-least-once mode no checkpoint names the transactions to commit. There a second file, written right before the commit,
-    holds that decision. An attempt that finds both files commits again, because a committed transaction must not be aborted. The
-    decision is deleted last, so a decision without an intent has no meaning.
-    """
-
-    def __init__(self, staging: str) -> None:
-        self._files = Files(staging)
-
-    def note(self, context: WriterContext, handle: bytes) -> str:
-        """Store the handle durably. Return the address of the intent."""
-        name = f"{_DIRECTORY}/{name_of_attempt(context)}"
-        self._files.publish(name, handle)
-        return self._files.location(name)
-
-    def open(self) -> list[str]:
-        """Return the addresses of all intents, oldest round first."""
-        names = [name for name in self._files.list(_DIRECTORY) if not name.endswith((_UNPUBLISHED, _DECIDED))]
-        return [self._files.location(name) for name in names]
-
-    def unpublished(self) -> list[str]:
-        """List what a crash in ``note`` or ``close`` left: files that never became intents, and decisions without an intent."""
-        names = set(self._files.list(_DIRECTORY))
-        alone = [n for n in names if n.endswith(_DECIDED) and n.removesuffix(_DECIDED) not in names]
-        return sorted([*alone, *(name for name in names if name.endswith(_UNPUBLISHED))])
-
-    def remove(self, names: list[str]) -> None:
-        for name in names:
-            self._files.delete(name)
-
-    @staticmethod
-    def handle(address: str) -> bytes | None:
-        """Return the handle. None: the intent was closed in the meantime."""
-        files, name = file_at(address)
-        return files.read_if_exists(name)
-
-    @staticmethod
-    def decide(address: str, handle: bytes) -> None:
-        """Store the decision to commit with this handle. May be called again."""
-        files, name = file_at(address)
-        files.replace(name + _DECIDED, handle)
-
-    @staticmethod
-    def decided(address: str) -> bytes | None:
-        """Return the handle of the decision to commit. None: there is no decision."""
-        files, name = file_at(address)
-        return files.read_if_exists(name + _DECIDED)
-
-    @staticmethod
-    def close_decided(address: str) -> None:
-        """Delete the intent of a finished transaction, then the decision to commit it."""
-        delete_staged(address)
-        delete_staged(address + _DECIDED)
-
-    @staticmethod
-    def close(address: str) -> None:
-        """Delete the intent of a finished transaction. After a restore it may lie below another job's directory."""
-        delete_staged(address)
