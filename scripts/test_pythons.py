@@ -91,7 +91,20 @@ def run_tests(version: str, python: Path) -> bool:
     )
     subprocess.run([*uv, "pip", "install", "--python", own, "--no-deps", "-e", str(ROOT)], check=True, env=env)
     tests = ["tests/unit", "tests/architecture"]
-    command = [own, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", "not slow and not pyflink", "-p", "no:cacheprovider", *tests]
+    command = [
+        own,
+        "-m",
+        "pytest",
+        "-n",
+        "2",
+        "--dist",
+        "worksteal",
+        "-m",
+        "not slow and not pyflink",
+        "-p",
+        "no:cacheprovider",
+        *tests,
+    ]
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode == 0
 
 

@@ -56,24 +56,30 @@ _MOVES = (
     (
         "connectors",
         "connectors.files",
-        "bucket_assigners bulk_parts file_committer:committer file_compaction:compaction "
+        "bucket_assigners bulk_parts:parts file_committer:committer file_compaction:compaction "
         "file_enumerator:enumerator file_format file_parts:parts file_sink:sink file_source:source "
-        "file_writer:writer kept_files paths rolling streaming_file_sink success_markers text_lines",
+        "file_writer:writer kept_files:committer paths rolling streaming_file_sink:sink success_markers text_lines",
     ),
-    ("connectors", "connectors.sockets", "received_lines socket_receiver:receiver socket_source:source"),
+    ("connectors", "connectors.sockets", "received_lines socket_receiver:source socket_source:source"),
     ("connectors", "connectors.tables", "delta_sink:delta iceberg_sink:iceberg table_sink:sink"),
-    ("connectors", "connectors.frames", "dataframe_source for_each_checkpoint spark_rows stream_reader_source"),
+    (
+        "connectors",
+        "connectors.frames",
+        "dataframe_source:sources for_each_checkpoint spark_rows:sources stream_reader_source:sources",
+    ),
     ("connectors", "connectors.redis", "redis_server:server redis_sink:sink"),
     (
         "connectors",
         "connectors.values",
-        "collection number_sequence data_generator ranges hybrid_source collect cache print discard",
+        "collection:ranges number_sequence:ranges data_generator ranges hybrid_source "
+        "collect:sinks cache print:sinks discard:sinks once:sinks",
     ),
     (
         "connectors",
         "connectors.functions",
-        "function_sink two_phase_commit write_ahead intents upsert once numbered former",
+        "function_sink two_phase_commit write_ahead intents:two_phase_commit upsert:function_sink former",
     ),
+    ("connectors", "connectors", "numbered:staged_file"),
     (
         "operators",
         "operators.contracts",

@@ -144,7 +144,7 @@ def test_a_sink_path_that_is_a_file(make_env: Any, tmp_path: Path) -> None:
         env.execute()
     check_message(
         refused.value,
-        rule="a file sink writes into a directory",
+        rule="The path of a file sink is a file, not a directory",
         where=str(path),
         found="a file of this name",
         cure="choose another path",

@@ -17,7 +17,7 @@ from tests.waiting import eventually
 from tidegate.base.errors import JobCancelledError, JobFailedError, ProgramError
 from tidegate.cli.main import app
 from tidegate.common import JobStatus, WatermarkStrategy
-from tidegate.connectors.values import collect
+from tidegate.connectors.values import sinks
 from tidegate.datastream import MapFunction
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
@@ -196,19 +196,19 @@ def threads_of(job_id: str) -> list[str]:
 def test_a_limit_ends_the_job_and_releases_what_nobody_reads(make_env: Any) -> None:
     env = make_env({"tidegate.job-id": "limited"})
     numbers = env.from_source(DataGeneratorSource(lambda index: index), NONE, "numbers")
-    others = set(collect.channels)
+    others = set(sinks.channels)
     assert len(numbers.execute_and_collect(limit=3)) == 3
     eventually(lambda: not threads_of("limited"))
-    assert set(collect.channels) <= others
+    assert set(sinks.channels) <= others
 
 
 def test_an_iterator_that_is_dropped_ends_its_job(make_env: Any) -> None:
     env = make_env({"tidegate.job-id": "dropped"})
     numbers = env.from_source(DataGeneratorSource(lambda index: index), NONE, "numbers")
-    others = set(collect.channels)
+    others = set(sinks.channels)
     records = numbers.execute_and_collect()
     assert next(records) is not None
-    assert threads_of("dropped") and set(collect.channels) - others
+    assert threads_of("dropped") and set(sinks.channels) - others
     del records
     eventually(lambda: not threads_of("dropped"))
-    assert set(collect.channels) <= others
+    assert set(sinks.channels) <= others

@@ -110,7 +110,7 @@ def test_a_generator_function_that_raises_stop_iteration_does_not_end_the_stream
         lambda v: None
     )
     error = failure_of(env).__cause__
-    check_message(error, rule="the generator function raised", where="in draw", found="StopIteration:  (index 50)")  # type: ignore[arg-type]
+    check_message(error, rule="The generator function failed", where="in draw", found="StopIteration:  (index 50)")  # type: ignore[arg-type]
 
 
 def test_the_log_of_a_restart_has_the_traceback(make_env: Any, caplog: pytest.LogCaptureFixture) -> None:

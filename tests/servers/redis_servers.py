@@ -1,4 +1,4 @@
-"""Redis as a server of the tests: with a password, and so that it keeps what it has confirmed."""
+"""A Redis server for tests, with a password and a durable log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.servers.server import Server, binary
 
 
 def redis_server(*more: str) -> Server:
-    """``more``: options, behind ours."""
+    """``more``: options after ours."""
     program = binary("redis-server", "redis-server")
 
     def command(server: Server) -> list[str]:

@@ -18,8 +18,8 @@ from tidegate.base.ids import new_token
 from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
 from tidegate.common.types import Row
 from tidegate.connectors.frames import for_each_checkpoint
+from tidegate.connectors.functions.function_sink import UpsertSink
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSinkFunction
-from tidegate.connectors.functions.upsert import UpsertSink
 from tidegate.connectors.functions.write_ahead import DatabaseCheckpointCommitter, GenericWriteAheadSink
 from tidegate.connectors.redis.sink import RedisSink
 from tidegate.connectors.sockets.source import SocketSource

@@ -17,7 +17,7 @@ from tidegate.base.errors import TidegateError
 from tidegate.common import Types
 from tidegate.connectors.redis.sink import RedisSink
 from tidegate.connectors.tables.iceberg import IcebergSink
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcSink
 from tidegate.datastream.connectors.postgresql import Table
 from tidegate.graph.transformation import Input, Program, Transformation

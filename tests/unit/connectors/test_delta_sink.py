@@ -1,4 +1,4 @@
-"""The Delta sink: the contract on real tables, one commit for each checkpoint, and what users get wrong."""
+"""The Delta sink: the contract on real tables, one commit for each checkpoint, and mistakes of users."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_one_commit_for_each_checkpoint_with_its_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_two_drivers_commit_the_same_at_the_same_moment(tmp_path: Path, is_there: bool) -> None:
-    """One was paused behind its look at the table, and wakes up when the other has committed."""
+    """One driver was paused after it looked at the table, and wakes up when the other has committed."""
     run = SinkRun(DeltaSink(str(tmp_path / "table"), ROW), str(tmp_path / "s"), row)
     if is_there:
         run.step(4, checkpoint=True)
@@ -111,22 +111,22 @@ def test_a_table_without_the_column_is_refused(tmp_path: Path) -> None:
     DeltaSink(str(tmp_path / "none"), ROW).validate()
 
 
-def test_partitioned_by_what_is_no_column(tmp_path: Path) -> None:
+def test_partition_by_an_unknown_column_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no column day"):
         DeltaSink(str(tmp_path / "table"), ROW, partition_by=["day"])
 
 
-def test_rows_that_are_gone(tmp_path: Path) -> None:
+def test_commit_with_missing_rows_fails_and_names_the_file(tmp_path: Path) -> None:
     run = SinkRun(DeltaSink(str(tmp_path / "table"), ROW), str(tmp_path / "s"), row)
     run.accept(run.attempt(2, checkpoint=True), 2)
     next((tmp_path / "s" / "batches").iterdir()).unlink()
-    with pytest.raises(OutputLostError, match="the table does not have the checkpoint"):
+    with pytest.raises(OutputLostError, match="the table does not contain the checkpoint"):
         run.commit()
 
 
-def test_a_commit_that_fails_is_tried_again(tmp_path: Path) -> None:
+def test_a_commit_that_fails_is_retried(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     run = SinkRun(DeltaSink(str(tmp_path / "file" / "table"), ROW), str(tmp_path / "s"), row)
     run.accept(run.attempt(2, checkpoint=True), 2)
-    with pytest.raises(RetryableCommitError, match="must be committed to their Delta table"):
+    with pytest.raises(RetryableCommitError, match="The commit of a completed checkpoint to its Delta table failed"):
         run.commit()

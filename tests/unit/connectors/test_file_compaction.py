@@ -1,4 +1,4 @@
-"""Small files become one, and a crash at any point loses and doubles nothing."""
+"""Small files become one, and a crash at any point loses and duplicates no record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StreamingFileSink writes what a FileSink writes, for ``add_sink``; and what of PyFlink's file API is accepted without effect."""
+"""StreamingFileSink writes what a FileSink writes, for ``add_sink``. Parts of PyFlink's file API have no effect."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def described(builder: Any) -> StreamingFileSink:
     return built
 
 
-def test_rows(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+def test_rows_are_written_as_by_a_file_sink(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     sink = described(StreamingFileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder()))
     env.from_collection(["a", "b"], Types.STRING()).add_sink(sink)
     env.execute()
     assert lines(tmp_path / "out") == ["a", "b"]
 
 
-def test_bulks(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+def test_bulk_files_are_written_as_by_a_file_sink(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     schema = CsvSchema.builder().add_string_column("name").add_number_column("count").build()
     sink = described(StreamingFileSink.for_bulk_format(str(tmp_path / "out"), CsvBulkWriters.for_schema(schema)))
     rows = env.from_collection(
@@ -60,7 +60,7 @@ def test_bulks(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     assert lines(tmp_path / "out") == ["a,1", "b,2"]
 
 
-def test_where_files_are_read_spark_decides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_split_assigner_is_reported_to_have_no_effect(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path))
     builder.set_split_assigner(FileSplitAssignerProvider.locality_aware_split_assigner()).build()
     assert [record.getMessage() for record in caplog.records] == [

@@ -1,4 +1,4 @@
-"""The ledger sink, its audit, and scripted sources: tools that must themselves find what is wrong."""
+"""The ledger sink, its audit, and scripted sources: tools that must find faults themselves."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_plain_data() -> None:
 
 
 class Careless(LedgerSink):
-    """Writes straight to where readers look."""
+    """Write directly to visible output."""
 
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
         inner = super().create_writer(context, state)
@@ -135,7 +135,7 @@ def test_the_sink_contract_catches_a_careless_sink(tmp_path: Path, name: str) ->
 
 
 class Forgetful(ScriptedSource):
-    """Loses its positions at every restore."""
+    """Lose the positions at every restore."""
 
     def create_enumerator(self, parallelism: int, restored: Any | None) -> Any:
         return super().create_enumerator(parallelism, None)

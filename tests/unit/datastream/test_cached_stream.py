@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.executor import Simulated
 from tidegate.base.errors import JobFailedError, ProgramError
 from tidegate.common import Types, WatermarkStrategy
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import KeyedProcessFunction, RuntimeExecutionMode, StreamExecutionEnvironment
 from tidegate.datastream.functions import MapFunction
 

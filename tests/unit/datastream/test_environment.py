@@ -31,9 +31,8 @@ from tidegate.common import (
     WatermarkStrategy,
     global_configuration,
 )
-from tidegate.connectors.values.collect import CollectSink
-from tidegate.connectors.values.collection import CollectionSource
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSource
+from tidegate.connectors.values.sinks import CollectSink
 from tidegate.datastream import (
     CheckpointingMode,
     ExternalizedCheckpointRetention,

@@ -13,7 +13,7 @@ from tidegate.base.errors import ArgumentTypeError, JobFailedError
 from tidegate.common import Row, Types, WatermarkStrategy
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.connectors.values.collection import CollectionSource
+from tidegate.connectors.values.ranges import CollectionSource
 from tidegate.datastream import ProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSource, StreamFormat
 from tidegate.datastream.formats.parquet import ParquetColumnarRowInputFormat

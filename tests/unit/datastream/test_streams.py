@@ -12,7 +12,7 @@ from tidegate.base.errors import ArgumentTypeError, ProgramError, StateAccessErr
 from tidegate.common import Row, RowKind, Types, WatermarkStrategy
 from tidegate.connectors.functions.function_sink import FunctionSink
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink
-from tidegate.connectors.values.print import PrintSink
+from tidegate.connectors.values.sinks import PrintSink
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,

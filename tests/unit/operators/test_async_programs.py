@@ -12,7 +12,7 @@ from tests.simulation.engine import Chances
 from tests.simulation.executor import simulated_environment
 from tidegate.base.errors import JobFailedError
 from tidegate.common import Duration, Row, Time, Types, WatermarkStrategy
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import (
     AsyncDataStream,
     AsyncFunction,

@@ -14,7 +14,7 @@ from tests.sources import At, ScriptedSource
 from tidegate.base.errors import ProgramError
 from tidegate.common import Types, WatermarkStrategy
 from tidegate.connectors.values.data_generator import DataGeneratorSource, RateLimiterStrategy
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,

@@ -15,7 +15,7 @@ from tests.simulation.engine import Chances
 from tests.simulation.executor import simulated_environment
 from tests.unit.operators.written_functions import exact, written
 from tidegate.common import Types, WatermarkStrategy
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.state import ValueStateDescriptor

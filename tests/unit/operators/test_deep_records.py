@@ -40,7 +40,7 @@ def one(_: Any) -> int:
     ("program", "rule"),
     [
         (lambda numbers: numbers.map(nested).rebalance().map(one), "Records that travel to another subtask"),
-        (lambda numbers: numbers.map(nested), "Records that are collected must be picklable"),
+        (lambda numbers: numbers.map(nested), "A collected record cannot be pickled"),
         (lambda numbers: numbers.key_by(one).process(Keeps()), "A value must fit the declared type of its state"),
         (lambda numbers: numbers.key_by(nested).process(Keeps()), "Equal keys must have equal bytes"),
         (

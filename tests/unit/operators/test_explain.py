@@ -13,8 +13,8 @@ import pytest
 from tests.programs import program_of
 from tests.unit.operators.written_functions import written
 from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.connectors.values.discard import DiscardingSink
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
+from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.datastream import CoMapFunction, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.graph.plan import JobGraph, build

@@ -18,7 +18,7 @@ import pytest
 from tests.unit.operators.loop_bindings import SINK, Bindings, node
 from tests.unit.operators.written_functions import is_inlined, written
 from tidegate.base.errors import UserCodeError
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.specs import FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop

@@ -122,6 +122,6 @@ def test_the_name_of_a_file(env: StreamExecutionEnvironment, tmp_path: Path) -> 
     Path(os.fsdecode(os.fsencode(tmp_path / "in") + b"/\xff.txt")).write_text("1\n")
     source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path / "in")).build()
     env.from_source(source, WatermarkStrategy.no_watermarks(), "files").print()
-    with pytest.raises(ConfigurationError, match="reads files whose names are valid UTF-8") as caught:
+    with pytest.raises(ConfigurationError, match="The name of a file is not valid UTF-8") as caught:
         env.execute()
     assert "\\udcff.txt" in str(caught.value.found)

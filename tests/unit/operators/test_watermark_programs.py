@@ -14,7 +14,7 @@ from tests.sources import At, Fail, ScriptedSource
 from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common import Duration, Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,

@@ -20,9 +20,8 @@ from tidegate.base.files import Files
 from tidegate.checkpoint.figures import STEPS
 from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, read_history
 from tidegate.cli.checkpoint_list import show
-from tidegate.connectors.values.collection import CollectionSource
 from tidegate.connectors.values.data_generator import DataGeneratorSource
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSource
 from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
 from tidegate.operators.contracts.specs import ReduceSpec
 from tidegate.operators.flow.rows import Ack

@@ -13,7 +13,7 @@ from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import Encoder, WatermarkStrategy
 from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.kafka.sink import _GUARANTEES
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink
 from tidegate.graph.plan import JobGraph, build

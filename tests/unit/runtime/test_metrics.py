@@ -17,7 +17,7 @@ from tests.simulation.executor import SimulatedExecutor, simulated_environment
 from tidegate.base.errors import ConfigurationError, JobFailedError
 from tidegate.common import Types, WatermarkStrategy
 from tidegate.common.time import Time
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import (
     AsyncDataStream,
     AsyncFunction,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.sources import ScriptedSource
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.operators.contracts.source import SourcePlan, SplitEnumerator, SplitInterval
 from tidegate.operators.contracts.specs import SourceNode, SourceSpec
 from tidegate.runtime.planner import SourcePlanner

@@ -12,7 +12,7 @@ from tests.simulation.engine import SimulatedEngine
 from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base.clock import ManualClock
 from tidegate.connectors.values.data_generator import DataGeneratorSource
-from tidegate.connectors.values.discard import DiscardingSink
+from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.operators.contracts.specs import SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan

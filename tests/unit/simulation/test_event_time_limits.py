@@ -16,7 +16,7 @@ from tidegate.connectors.files import text_lines
 from tidegate.connectors.files.source import FileSource
 from tidegate.connectors.values import ranges
 from tidegate.connectors.values.hybrid_source import HybridSource
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import (
     AggregateFunction,
     DataStream,
