@@ -69,7 +69,7 @@ def test_forms_of_a_statement_for_the_databases_themselves() -> None:
     statement = Statement.parsed("INSERT INTO t VALUES (?, ?, '100%')", postgresql=True)
     assert (statement.placeholders, statement.numbered()) == (2, "INSERT INTO t VALUES ($1, $2, '100%')")
     assert statement.marked() == "INSERT INTO t VALUES (?, ?, '100%')"
-    with pytest.raises(ProgramError, match="must end"):
+    with pytest.raises(ProgramError, match="does not end"):
         Statement.parsed("/* never", postgresql=True)
 
 
