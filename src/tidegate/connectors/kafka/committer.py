@@ -26,8 +26,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import kafka.errors as errors
-
 from tidegate.base import faults
 from tidegate.base.errors import (
     AccessError,
@@ -41,8 +39,8 @@ from tidegate.base.errors import (
 from tidegate.base.files import Files
 from tidegate.base.ids import new_token
 from tidegate.connectors.kafka.cluster import Cluster
-from tidegate.connectors.kafka.committable import KafkaCommittable
-from tidegate.connectors.kafka.kept_output import delete_kept, lingering_output, read_kept
+from tidegate.connectors.kafka.committable import KafkaCommittable, delete_copy, read_copy, stored_copies
+from tidegate.connectors.kafka.libraries import errors
 from tidegate.connectors.kafka.prefix_hold import PrefixHold
 from tidegate.connectors.kafka.transactions import (
     Ended,
@@ -128,8 +126,8 @@ class KafkaCommitter(Committer):
                     "a rewritten transaction must be committed", where=str(current), found="aborted"
                 )
         faults.point("K3.kafka.committed", transaction=current.name)
-        if made.kept is not None:
-            delete_kept(made.kept)
+        if made.copy is not None:
+            delete_copy(made.copy)
 
     def _end(self, cluster: Cluster, made: KafkaCommittable) -> bool:
         """True: it is committed. False: the broker has dropped it."""
@@ -158,7 +156,7 @@ class KafkaCommitter(Committer):
     # -- what the broker has dropped -----------------------------------------------------------------------------------
 
     def _write_again(self, cluster: Cluster, made: KafkaCommittable, dropped: KafkaCommittable) -> KafkaCommittable:
-        if made.kept is None:
+        if made.copy is None:
             raise OutputLostError(
                 "The broker has aborted a transaction that a completed checkpoint holds",
                 where=str(dropped),
@@ -167,7 +165,7 @@ class KafkaCommitter(Committer):
             )
         log.warning("%s was aborted by the broker: its %d records are written again", dropped, made.records)
         try:
-            again = self._copied(cluster, made.kept)
+            again = self._copied(cluster, made.copy)
         except CorruptFileError as error:
             raise OutputLostError(
                 "The broker has aborted a transaction that a completed checkpoint holds, and the copy of its records is lost",
@@ -175,7 +173,7 @@ class KafkaCommitter(Committer):
                 found=f"{error.where}: {error.found}",
                 cure="bring the file back, and start the job again; the records are nowhere else",
             ) from error
-        files, name = _note(made.kept[0], dropped.name)
+        files, name = _note(made.copy[0], dropped.name)
         try:
             files.publish(name, json.dumps(again.plain()).encode())
         except FileExistsError:
@@ -186,14 +184,14 @@ class KafkaCommitter(Committer):
         faults.point("K4.kafka.noted", transaction=again.name)
         return again
 
-    def _copied(self, cluster: Cluster, kept: tuple[str, int, str]) -> KafkaCommittable:
+    def _copied(self, cluster: Cluster, copy: tuple[str, int, str]) -> KafkaCommittable:
         """Kept output in a new transaction, open. If that fails, or somebody else has the job by now, it does not stay in the way
         of readers until its time is over."""
         timeout_ms = max(self._timeout_ms, _REWRITE_MS)  # all of it at once takes longer than a round did
         producer = init_producer(cluster, f"{self._base}-again-{new_token()}", timeout_ms)
         writer = TransactionWriter(cluster, producer)
         try:
-            for place, data in read_kept(kept):
+            for place, data in read_copy(copy):
                 writer.send([(place, data)])
             writer.flush()
             faults.point("K4.kafka.written-again", transaction=producer.transactional_id)
@@ -202,14 +200,14 @@ class KafkaCommitter(Committer):
             with contextlib.suppress(NotOursError, ServiceError):
                 end(cluster, producer, commit=False)
             raise
-        return KafkaCommittable.of(producer, writer.firsts, writer.records, None)
+        return KafkaCommittable(producer, dict(writer.firsts), writer.records)
 
     @staticmethod
     def _current(made: KafkaCommittable) -> KafkaCommittable:
         """The transaction that counts: itself, or the last under which it was written again."""
         current = made
-        while made.kept is not None:
-            files, name = _note(made.kept[0], current.name)
+        while made.copy is not None:
+            files, name = _note(made.copy[0], current.name)
             content = files.read_if_exists(name)
             if content is None:
                 break
@@ -226,16 +224,16 @@ class KafkaCommitter(Committer):
                 end(cluster, made.producer, commit=False)
             except NotOursError:
                 log.debug("%s had ended before", made)
-            if made.kept is not None:
-                delete_kept(made.kept)
+            if made.copy is not None:
+                delete_copy(made.copy)
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
         """Found by name, whatever the parallelism was. An id that a committable names may have been used again since: only its
         own producer id and epoch make an open transaction the one that waits for its commit."""
         cluster = self._connect()
         wanted = [KafkaCommittable.from_plain(data) for data in committables]
-        kept = {made.kept[0] for made in wanted if made.kept is not None}
-        files = [name for name in lingering_output(self._files) if self._files.location(name) not in kept]
+        in_use = {made.copy[0] for made in wanted if made.copy is not None}
+        files = [name for name in stored_copies(self._files) if self._files.location(name) not in in_use]
         listed = open_transactions(cluster, self._base)
         faults.point("K2.kafka.listed", transactions=len(listed))
         self._check_lease()
@@ -274,9 +272,9 @@ class KafkaCommitter(Committer):
             self._hold = None
 
 
-def _note(kept: str, name: str) -> tuple[Files, str]:
+def _note(copy: str, name: str) -> tuple[Files, str]:
     """Where the note of a transaction lies: near the kept output, so that another job that restores the checkpoint finds it."""
-    staging = kept.rpartition("/")[0].rpartition("/")[0]
+    staging = copy.rpartition("/")[0].rpartition("/")[0]
     return Files(staging), f"{_NOTES}/{name}"
 
 

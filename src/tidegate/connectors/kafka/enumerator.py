@@ -7,10 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-from kafka.protocol.metadata import CoordinatorType
-
 from tidegate.base.errors import ConfigurationError
 from tidegate.connectors.kafka.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from tidegate.connectors.kafka.libraries import ClientPartition, CoordinatorType, OffsetAndMetadata
 from tidegate.connectors.kafka.offsets import KafkaOffsetsInitializer
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.reader import offsets_gone
@@ -211,10 +210,6 @@ def _shares(waiting: dict[TopicPartition, int], limit: int) -> dict[TopicPartiti
 
 def commit_offsets(cluster: Cluster, group: str, offsets: dict[TopicPartition, int]) -> None:
     """Best effort."""
-    from kafka.structs import OffsetAndMetadata
-
-    from kafka import TopicPartition as ClientPartition
-
     rows = {ClientPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
 
     def ask() -> None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import kafka.errors as errors
 import msgspec
 
 from tidegate.base.clock import Clock
@@ -31,6 +30,7 @@ from tidegate.connectors.kafka import sink_record
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committable import KafkaCommittable
 from tidegate.connectors.kafka.committer import KafkaCommitter, open_transactions
+from tidegate.connectors.kafka.libraries import errors
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.sink_record import SinkRecord, legal_name
 from tidegate.connectors.kafka.transactions import Producer, ended, init_producer

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kafka.protocol.metadata import CoordinatorType
-
 from tidegate.base.arguments import expect_int, wrong
 from tidegate.base.errors import ConfigurationError
 from tidegate.connectors.kafka.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from tidegate.connectors.kafka.libraries import CoordinatorType
 
 log = logging.getLogger(__name__)
 

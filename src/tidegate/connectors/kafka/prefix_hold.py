@@ -16,13 +16,17 @@ import re
 import threading
 from typing import Any, ClassVar
 
-import kafka.errors as errors
-from kafka.protocol.admin.groups import DescribeGroupsRequest
-from kafka.protocol.consumer.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
-from kafka.protocol.metadata import CoordinatorType
-
 from tidegate.base.errors import AccessError, ConfigurationError, ServiceError
 from tidegate.connectors.kafka.cluster import Cluster, raise_code
+from tidegate.connectors.kafka.libraries import (
+    CoordinatorType,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+    errors,
+)
 
 log = logging.getLogger(__name__)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import kafka.errors as errors
-
 from tidegate.base.errors import ServiceError, UserCodeError
 from tidegate.connectors.kafka.cluster import LATEST, Cluster, TopicPartition, fetch_request, raise_code
 from tidegate.connectors.kafka.deserialization import KafkaRecordDeserializationSchema
+from tidegate.connectors.kafka.libraries import errors
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.records import Aborted, BadRecord, batches, end_of
 from tidegate.graph.output_tag import OutputTag

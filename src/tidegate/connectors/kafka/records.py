@@ -6,12 +6,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from aiokafka.record._crecords.cutil import crc32c_cython as crc32c
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from aiokafka.record.memory_records import MemoryRecords
+from tidegate.connectors.kafka.libraries import DefaultRecordBatchBuilder, MemoryRecords, crc32c
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-NO_PRODUCER = (-1, -1)
 _CRC_AT, _CHECKED_FROM, _GREATEST_AT, _PRODUCER_AT, _COUNT_AT = 17, 21, 35, 43, 57
 _COMMIT = 1
 

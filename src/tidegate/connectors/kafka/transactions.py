@@ -19,16 +19,6 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-import kafka.errors as errors
-from kafka.admin import AbortTransactionSpec
-from kafka.protocol.producer import (
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-    ProduceRequest,
-)
-
-from kafka import TopicPartition as ClientPartition
 from tidegate.base.counts import count
 from tidegate.base.errors import ProgramError
 from tidegate.connectors.kafka.cluster import (
@@ -38,6 +28,15 @@ from tidegate.connectors.kafka.cluster import (
     TopicPartition,
     fetch_request,
     raise_code,
+)
+from tidegate.connectors.kafka.libraries import (
+    AbortTransactionSpec,
+    AddPartitionsToTxnRequest,
+    ClientPartition,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    errors,
 )
 from tidegate.connectors.kafka.records import batches, count_of, end_of, greatest_time_of, marker, stamped
 

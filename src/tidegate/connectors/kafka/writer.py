@@ -10,15 +10,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-import kafka.errors as errors
-
 from tidegate.base import faults
 from tidegate.base.errors import ConfigurationError, TidegateError, UserCodeError
 from tidegate.base.ids import new_token
 from tidegate.connectors.kafka.broker_checks import no_topic
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
-from tidegate.connectors.kafka.committable import KafkaCommittable
-from tidegate.connectors.kafka.kept_output import OUTPUT, add_kept
+from tidegate.connectors.kafka.committable import OUTPUT, KafkaCommittable, add_copy
+from tidegate.connectors.kafka.libraries import errors
 from tidegate.connectors.kafka.records import BatchBuilder
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema, partitions_of
 from tidegate.connectors.kafka.transactions import NotOursError, Producer, TransactionWriter, end, init_producer
@@ -120,7 +118,7 @@ class KafkaWriter(SinkWriter):
         self._partitions: dict[str, int] = {}
         self._producer: Producer | None = None
         self._writer: TransactionWriter | None = None
-        self._kept: StagedFile | None = None
+        self._copy: StagedFile | None = None
         self._turn = context.subtask
 
     # -- records -----------------------------------------------------------------------------------------------------
@@ -239,8 +237,8 @@ class KafkaWriter(SinkWriter):
         if self._writer is None:
             self._begin()
         assert self._writer is not None
-        if self._kept is not None:
-            add_kept(self._kept, self._full)
+        if self._copy is not None:
+            add_copy(self._copy, self._full)
         with self._reported():
             self._writer.send(self._full)
         self._full, self._full_bytes = [], 0
@@ -260,7 +258,7 @@ class KafkaWriter(SinkWriter):
             self._producer = TransactionalIds.of(self._base).begin(self._cluster, self._timeout_ms)
             faults.point("K1.kafka.begun", transaction=self._producer.transactional_id)
             if self._keep:
-                self._kept = StagedFile(self._context, OUTPUT, aside=True)
+                self._copy = StagedFile(self._context, OUTPUT, aside=True)
         self._writer = TransactionWriter(self._cluster, self._producer, self._acks)
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
@@ -276,17 +274,17 @@ class KafkaWriter(SinkWriter):
         if self._producer is None:
             return Prepared()
         faults.point("K1.kafka.flushed", transaction=self._producer.transactional_id)
-        kept = self._kept.finish() if self._kept is not None else None
-        made = KafkaCommittable.of(self._producer, self._writer.firsts, self._writer.records, kept)
+        copy = self._copy.finish() if self._copy is not None else None
+        made = KafkaCommittable(self._producer, dict(self._writer.firsts), self._writer.records, copy)
         return Prepared([made.plain()])
 
     def abort(self) -> None:
         if self._producer is not None:
             with contextlib.suppress(NotOursError):  # ended already, or nothing was written
                 end(self._cluster, self._producer, commit=False)
-        if self._kept is not None:
-            self._kept.drop()
+        if self._copy is not None:
+            self._copy.drop()
 
     def close(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
+        if self._copy is not None:
+            self._copy.close()
