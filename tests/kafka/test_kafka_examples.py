@@ -299,7 +299,7 @@ def test_a_former_producer_that_only_logs_failures_drops_what_the_broker_refuses
     )
     with caplog.at_level(logging.ERROR):
         env.execute()
-    assert "records are lost, and set_log_failures_only(True) allows it" in caplog.text
+    assert "records are lost, which set_log_failures_only(True) allows" in caplog.text
     assert topics.read(topic) == []
 
 

@@ -275,7 +275,7 @@ def test_in_doubt_when_the_log_is_gone(broker: Broker, topics: Topics, tmp_path:
     ends = [TopicPartition(topic, partition, -1) for partition in (0, 1)]
     for future in admin.delete_records(ends).values():
         future.result(30)
-    with pytest.raises(OutputLostError, match="can no longer be told"):
+    with pytest.raises(OutputLostError, match="The outcome of a Kafka transaction is unknown"):
         run.restore()
     assert committables
 

@@ -16,7 +16,7 @@ from tidegate.base.counts import count
 from tidegate.base.errors import StorageError
 from tidegate.base.files import Files
 from tidegate.base.ids import new_token
-from tidegate.checkpoint.lease_records import Claim, claim_path, read_undamaged
+from tidegate.connectors.directory_mark import new_mark
 from tidegate.operators.contracts.sink import CommitterContext, WriterContext
 
 PREFIX = "tidegate-"
@@ -54,8 +54,7 @@ def base_for(context: CommitterContext) -> str:
     files = Files(context.staging)
     record = _read(files)
     if record is None:
-        claim = None if context.root is None else read_undamaged(Files(context.root), claim_path(1), Claim)
-        mark = (claim.nonce if claim is not None else new_token())[:12]
+        mark = new_mark(context)
         job, sink = re.sub(r"[^a-zA-Z0-9_]", "_", context.job_id)[:_MOST], context.sink_id[:8]
         record = _BaseRecord(base=f"{PREFIX}{job}-{sink}-{mark}")
         files.replace(_RECORD, msgspec.json.encode(record))
