@@ -191,7 +191,7 @@ OTHER = AvroSchema.parse_string('{"type": "record", "name": "Item", "fields": [{
     [
         (CSV, '1,"a\nb",1,true\n2,b,2\n', "line 3", "Row length mismatch. 4 fields expected but was 3."),
         (CSV, "1,a,1,true\n\n2,b,zwei,true\n", "line 3", "column 'price': 'zwei': could not convert string to float"),
-        (CSV, b"1,\xff,1,true\n", "behind line 0", "'utf-8' codec can't decode byte 0xff"),
+        (CSV, b"1,\xff,1,true\n", "after line 0", "'utf-8' codec can't decode byte 0xff"),
         (STRICT, "name,id,price,sold\n", "line 1", "the header has the columns ['name', 'id', 'price', 'sold']"),
         (
             CsvReaderFormat.for_schema(csv_columns().build(), quoted_line_breaks=False),
@@ -233,7 +233,7 @@ def test_parquet_and_avro_files_with_other_columns(tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match="No default value for field size in Item"):
         read(AvroFormat(OTHER), path)
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(CorruptFileError, match="must be an Avro file"):
+    with pytest.raises(CorruptFileError, match="is not an Avro file"):
         read(AvroFormat(RECORD), path)
 
 
@@ -274,5 +274,5 @@ def test_parquet_files_of_avro_records_hold_nulls_and_unions_as_flink_writes_the
 
 def test_avro_record_that_fits_no_type_of_a_union_is_named() -> None:
     wrong: dict[str, Any] = {"nothing": None, "number": 1, "either": "text", "listed": [], "inner": None}
-    with pytest.raises(UserCodeError, match="A record must fit the Avro schema"):
+    with pytest.raises(UserCodeError, match="A record does not fit the Avro schema"):
         AvroParquetWriters.for_generic_record(MIXED).pack([wrong])

@@ -1,8 +1,8 @@
 """One job at a time uses a transactional id prefix: a running job is a member of a group named after the prefix.
 
 Correctness does not depend on this: ids carry a mark of the job's directory (``sink_record.py``), so jobs that share a prefix
-do not touch each other's transactions. But a reader of an ACL, a metric or a list of transactions takes the prefix for one job, and a
-prefix that was copied with a program is a mistake. A group has advantages: the broker's clock removes dead members, and nothing
+do not touch each other's transactions. But a reader of an ACL, a metric or a list of transactions takes the prefix for one job, and
+a prefix that was copied with a program is a mistake. A group has advantages: the broker's clock removes dead members, and nothing
 remains of them. An open transaction as a lock would work too, but each renewal would write markers into a topic.
 
 A job that crashes frees the prefix ``SESSION_MS`` later. It does not block its own restart, because it returns with the same mark.
