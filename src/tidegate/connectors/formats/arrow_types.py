@@ -26,24 +26,24 @@ Converter = Callable[[Any], Any]
 
 def arrow_schema(row_type: RowTypeInfo) -> Any:
     """Cached by the text of the type: row types with different names compare equal, and so do decimals of different precision."""
-    return _schema(str(row_type), _Keyed(row_type))
+    return _schema(str(row_type), _ByText(row_type))
 
 
-class _Keyed:
+class _ByText:
     """A row type that does not count in the key of the cache: the text before it does."""
 
     def __init__(self, row_type: RowTypeInfo) -> None:
         self.row_type = row_type
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Keyed)
+        return isinstance(other, _ByText)
 
     def __hash__(self) -> int:
         return 0
 
 
 @lru_cache(64)
-def _schema(text: str, keyed: _Keyed) -> Any:
+def _schema(text: str, keyed: _ByText) -> Any:
     arrow = library("pyarrow", "Parquet files")
     fields = zip(keyed.row_type.get_field_names(), keyed.row_type.get_field_types(), strict=True)
     return arrow.schema([(name, _arrow_type(arrow, info, name)) for name, info in fields])

@@ -65,7 +65,7 @@ class AvroFormat(BulkFormat):
 
 def _header(stream: BinaryIO, fastavro: Any) -> tuple[bytes, bytes, str]:
     """The bytes before the first block, the sync mark at the end of the header and of every block, and the schema of the file."""
-    counted = _Counted(stream)
+    counted = _CountedStream(stream)
     reader = fastavro.reader(counted)
     sync = reader._header["sync"]
     stream.seek(0)
@@ -90,7 +90,7 @@ def _block(stream: BinaryIO, position: int, size: int, header: int, sync: bytes)
     return size
 
 
-class _Counted:
+class _CountedStream:
     """Count the bytes that are read of a stream."""
 
     def __init__(self, stream: BinaryIO) -> None:

@@ -215,7 +215,7 @@ class CsvReaderFormat(StreamFormat):
             return
         done = 0
         with unchanged(path, size).open_stream("") as stream:
-            for rows in self._batches(_Counted(self._text(stream, path), schema.dialect.comments), path):
+            for rows in self._batches(_NumberedLines(self._text(stream, path), schema.dialect.comments), path):
                 try:
                     yield rows_of(cells.columns(rows), cells.names)
                 except BadCell as error:
@@ -233,7 +233,7 @@ class CsvReaderFormat(StreamFormat):
     def _text(self, stream: Any, path: str) -> io.TextIOWrapper:
         return io.TextIOWrapper(decompressed(stream, path), encoding=self.charset, newline="")
 
-    def _batches(self, lines: _Counted, path: str, width: int = ROWS) -> Iterator[list[list[str]]]:
+    def _batches(self, lines: _NumberedLines, path: str, width: int = ROWS) -> Iterator[list[list[str]]]:
         reader = iter(self._schema.dialect.cells(lines))
         try:
             order = self._header(next(reader, None), path) if self._schema.use_header else None
@@ -250,7 +250,7 @@ class CsvReaderFormat(StreamFormat):
     def _line_of(self, path: str, size: int, record: int) -> str:
         """The line at which a record ends, found by reading the file again. Called for a bad record only."""
         with unchanged(path, size).open_stream("") as stream:
-            lines = _Counted(self._text(stream, path), self._schema.dialect.comments)
+            lines = _NumberedLines(self._text(stream, path), self._schema.dialect.comments)
             for rows in self._batches(lines, path, 1):
                 record -= len(rows)
                 if record < 0:
@@ -268,7 +268,7 @@ class CsvReaderFormat(StreamFormat):
         return [found.index(name) for name in names] if sorted(found) == sorted(names) else None
 
 
-class _Counted:
+class _NumberedLines:
     """Lines of a file with the number of the last one."""
 
     def __init__(self, text: io.TextIOWrapper, comments: bool) -> None:

@@ -103,7 +103,7 @@ def _struct(row_type: RowTypeInfo, strict: bool) -> Any:
     return msgspec.defstruct("JsonRow", fields, rename=names, gc=False) if fields else None
 
 
-# -- from what a JSON parser gives
+# -- from parsed JSON
 
 
 def _reader(info: TypeInformation, strict: bool) -> Converter:

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import errors
 
 from tidegate.base.errors import TidegateError
-from tidegate.connectors.sql.failures import Failure
+from tidegate.connectors.sql.failures import DatabaseFailure
 
 _ACCESS = (errors.InvalidAuthorizationSpecification, errors.InvalidPassword, errors.InsufficientPrivilege)
 _NOT_LET_IN = re.compile(r"authentication failed|no password supplied|pg_hba\.conf|role .* does not exist")
@@ -17,12 +17,12 @@ _NO_DATABASE = re.compile(r"database .* does not exist")
 """Texts of a refused connection, which has no code."""
 _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidCatalogName, errors.InvalidSchemaName)
 _CURES = {
-    Failure.ACCESS: "check user and password (or ~/.pgpass), and GRANT the missing rights",
-    Failure.NO_DATABASE: "check the end of the URL, postgresql://user@host:5432/database, or CREATE DATABASE",
-    Failure.LOCKED: "find the holder in pg_locks. Two subtasks that write the same key wait for each other: key_by that key "
-    "before the sink. A prepared transaction of a job that no longer exists: ROLLBACK PREPARED",
-    Failure.NO_ROOM: "raise max_prepared_transactions in postgresql.conf (two for each subtask of a sink) and restart the server, "
-    "or roll back forgotten ones of pg_prepared_xacts",
+    DatabaseFailure.ACCESS: "check user and password (or ~/.pgpass), and GRANT the missing rights",
+    DatabaseFailure.NO_DATABASE: "check the end of the URL, postgresql://user@host:5432/database, or CREATE DATABASE",
+    DatabaseFailure.LOCKED: "find the holder in pg_locks. Two subtasks that write the same key wait for each other: key_by that "
+    "key before the sink. A prepared transaction of a job that no longer exists: ROLLBACK PREPARED",
+    DatabaseFailure.NO_ROOM: "raise max_prepared_transactions in postgresql.conf (two for each subtask of a sink) and restart the "
+    "server, or roll back forgotten ones of pg_prepared_xacts",
 }
 
 
@@ -38,37 +38,37 @@ def translated(
     ``row``: the refused row of ``table``; empty where the server did not say enough."""
     found = _found(error)
     failure = _failure(error, found)
-    if failure is Failure.LOCKED:
+    if failure is DatabaseFailure.LOCKED:
         found = f"{found}; {holders()}"
-    if failure is Failure.CONSTRAINT:
+    if failure is DatabaseFailure.CONSTRAINT:
         name = error.diag.constraint_name or f"NOT NULL of {error.diag.column_name}"
         table = f"{error.diag.table_name}: {name}"
-    of_a_row = failure in (Failure.CONSTRAINT, Failure.VALUE)
+    of_a_row = failure in (DatabaseFailure.CONSTRAINT, DatabaseFailure.VALUE)
     return failure.error(where, found, cure=_CURES.get(failure), table=table, row=row if of_a_row else "")
 
 
-def _failure(error: psycopg.Error, found: str) -> Failure:
+def _failure(error: psycopg.Error, found: str) -> DatabaseFailure:
     if isinstance(error, _ACCESS) or (error.sqlstate is None and _NOT_LET_IN.search(found)):
-        return Failure.ACCESS
+        return DatabaseFailure.ACCESS
     if error.sqlstate is None and _NO_DATABASE.search(found):
-        return Failure.NO_DATABASE
+        return DatabaseFailure.NO_DATABASE
     if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected):
-        return Failure.LOCKED
+        return DatabaseFailure.LOCKED
     if isinstance(error, errors.DiskFull) or "could not extend file" in found:
-        return Failure.FULL
+        return DatabaseFailure.FULL
     if isinstance(error, errors.OutOfMemory) and "max_prepared_transactions" in found:
-        return Failure.NO_ROOM
+        return DatabaseFailure.NO_ROOM
     if isinstance(error, _MISSING):
-        return Failure.NO_TABLE
+        return DatabaseFailure.NO_TABLE
     if isinstance(error, errors.CardinalityViolation):
-        return Failure.SAME_KEY
+        return DatabaseFailure.SAME_KEY
     if isinstance(error, psycopg.IntegrityError):
-        return Failure.CONSTRAINT
+        return DatabaseFailure.CONSTRAINT
     if isinstance(error, psycopg.DataError):
-        return Failure.VALUE
+        return DatabaseFailure.VALUE
     if isinstance(error, psycopg.ProgrammingError | psycopg.NotSupportedError):
-        return Failure.STATEMENT
-    return Failure.NO_ANSWER
+        return DatabaseFailure.STATEMENT
+    return DatabaseFailure.NO_ANSWER
 
 
 def _found(error: psycopg.Error) -> str:

@@ -1,4 +1,4 @@
-"""Say what an error of a database means for a job: its class, its rule, and whether a row is to blame."""
+"""Typed errors for failures of a database: one class and one rule for each kind of failure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 from tidegate.base.errors import AccessError, ConfigurationError, RowError, ServiceError, TidegateError
 
 
-class Failure(Enum):
+class DatabaseFailure(Enum):
     """A kind of failure. Each database maps its error codes to a kind and adds the cure. ``{table}`` is filled in."""
 
     ACCESS = AccessError, "The database refuses the user of the sink, or the user lacks a right"
@@ -34,10 +34,10 @@ class Failure(Enum):
 
 
 _CURES = {
-    Failure.NO_TABLE: "check the names of the tables and columns",
-    Failure.FULL: "free space on the server",
-    Failure.CONSTRAINT: "filter or correct such records before the sink",
-    Failure.VALUE: "convert or filter such records before the sink",
-    Failure.SAME_KEY: "make the keys equal before the sink: the same type, case and precision",
-    Failure.NO_ANSWER: "check that the server runs, and that host and port are right",
+    DatabaseFailure.NO_TABLE: "check the names of the tables and columns",
+    DatabaseFailure.FULL: "free space on the server",
+    DatabaseFailure.CONSTRAINT: "filter or correct such records before the sink",
+    DatabaseFailure.VALUE: "convert or filter such records before the sink",
+    DatabaseFailure.SAME_KEY: "make the keys equal before the sink: the same type, case and precision",
+    DatabaseFailure.NO_ANSWER: "check that the server runs, and that host and port are right",
 }
