@@ -159,7 +159,7 @@ def test_without_a_copy_the_loss_is_told(broker: Broker, topics: Topics, tmp_pat
 
 
 @pytest.mark.parametrize("damage", ["missing", "flipped"])
-def test_a_copy_that_is_lost_is_told(damage: str, broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_commit_fails_and_names_the_file_if_the_copy_is_lost(damage: str, broker: Broker, topics: Topics, tmp_path: Path) -> None:
     topic = topics.new()
     sink = make_sink(broker.bootstrap_servers, topic)
     run = completed(sink, tmp_path)
@@ -168,7 +168,7 @@ def test_a_copy_that_is_lost_is_told(damage: str, broker: Broker, topics: Topics
         path.unlink() if damage == "missing" else path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(OutputLostError, match="the copy of its records is lost") as caught:
         run.restore()
-    assert "output/" in str(caught.value) and "bring the file back" in str(caught.value)
+    assert "output/" in str(caught.value) and "restore the file" in str(caught.value)
     check(topics, topic, 5)
     assert open_transactions(Cluster.of(sink.properties), topic) == set()
 

@@ -61,7 +61,9 @@ class MySqlBatches(Batches):
 
     errors = (pymysql.Error, OSError)
 
-    def __init__(self, database: MySqlDatabase, statement: Statement, *, patient: bool) -> None:
+    def __init__(
+        self, database: MySqlDatabase, statement: Statement, types: Sequence[TypeInformation], *, patient: bool
+    ) -> None:
         self._where = database.where
         self._formatted = statement.formatted()
         plain = RE_INSERT_VALUES.match(self._formatted)
@@ -99,7 +101,4 @@ class MySqlBatches(Batches):
             self._connection.close()
 
 
-def connect(
-    database: MySqlDatabase, statement: Statement, types: Sequence[TypeInformation], *, patient: bool
-) -> Batches:
-    return MySqlBatches(database, statement, patient=patient)
+connect = MySqlBatches

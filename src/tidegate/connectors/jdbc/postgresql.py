@@ -108,10 +108,7 @@ class PostgreSqlBatches(Batches):
         self._connection.close()
 
 
-def connect(
-    database: PostgreSqlDatabase, statement: Statement, types: Sequence[TypeInformation], *, patient: bool
-) -> Batches:
-    return PostgreSqlBatches(database, statement, types, patient=patient)
+connect = PostgreSqlBatches
 
 
 def _cast(info: TypeInformation) -> str:

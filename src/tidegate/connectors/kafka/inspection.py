@@ -38,6 +38,8 @@ from tidegate.operators.contracts.sink import CommitterContext
 
 Committables = dict[str, dict[int, list[Any]]]
 """By sink and checkpoint."""
+_Held = dict[Producer, tuple[KafkaCommittable, list[int]]]
+"""With the numbers of the checkpoints."""
 _ABORTING_MS = 60_000
 """The timeout of the empty transaction that replaces an aborted one; nothing is written into it."""
 
@@ -123,43 +125,11 @@ class JobTransactions:
         return [seen for sink in self._sinks for seen in self._of_sink(sink)]
 
     def _of_sink(self, sink: str) -> list[Seen]:
-        cluster, held = self.cluster(sink), self._held(sink)
-        open_ = open_transactions(cluster, self._sinks[sink].base)
-        every = {**dict.fromkeys(open_), **held}
-        order = sorted(every, key=lambda producer: (producer.transactional_id, producer.epoch))
-        return [self._seen(cluster, sink, producer, held.get(producer), producer in open_) for producer in order]
-
-    def _held(self, sink: str) -> dict[Producer, tuple[KafkaCommittable, list[int]]]:
-        held: dict[Producer, tuple[KafkaCommittable, list[int]]] = {}
+        held: _Held = {}
         for number, items in sorted(self._committables[sink].items()):
             for made in map(KafkaCommittable.from_plain, items):
                 held.setdefault(made.producer, (made, []))[1].append(number)
-        return held
-
-    def _seen(
-        self,
-        cluster: Cluster,
-        sink: str,
-        producer: Producer,
-        held: tuple[KafkaCommittable, list[int]] | None,
-        is_open: bool,
-    ) -> Seen:
-        state, age, timeout = "open", None, None
-        if is_open:
-            age, timeout = _times(cluster, producer, self._clock.now_ms())
-        elif held is not None:
-            state = ended(cluster, producer, held[0].firsts).value
-        return Seen(
-            sink=sink,
-            transactional_id=producer.transactional_id,
-            producer_id=producer.producer_id,
-            epoch=producer.epoch,
-            state=state,
-            age_ms=age,
-            timeout_ms=timeout,
-            checkpoints=() if held is None else tuple(held[1]),
-            records=None if held is None else held[0].records,
-        )
+        return _seen(self.cluster(sink), self._sinks[sink].base, held, self._clock, sink)
 
     # -- commit and abort --------------------------------------------------------------------------------------------
 
@@ -207,30 +177,38 @@ class PrefixTransactions:
         self._base = prefix if job is None else f"{prefix}-{legal_name(job)}"
 
     def look(self) -> list[Seen]:
-        order = sorted(self._open(), key=lambda producer: (producer.transactional_id, producer.epoch))
-        return [self._seen(producer) for producer in order]
-
-    def _open(self) -> set[Producer]:
-        return open_transactions(self._cluster, self._base)
-
-    def _seen(self, producer: Producer) -> Seen:
-        age, timeout = _times(self._cluster, producer, self._clock.now_ms())
-        return Seen(
-            sink="",
-            transactional_id=producer.transactional_id,
-            producer_id=producer.producer_id,
-            epoch=producer.epoch,
-            state="open",
-            age_ms=age,
-            timeout_ms=timeout,
-            checkpoints=(),
-            records=None,
-        )
+        return _seen(self._cluster, self._base, {}, self._clock)
 
     def abort(self) -> None:
         """Abort them. Their writers are fenced: a job that still runs fails."""
-        for producer in self._open():
+        for producer in open_transactions(self._cluster, self._base):
             init_producer(self._cluster, producer.transactional_id, _ABORTING_MS)
+
+
+def _seen(cluster: Cluster, base: str, held: _Held, clock: Clock, sink: str = "") -> list[Seen]:
+    """Open transactions with a base, and those that checkpoints hold."""
+    open_, found = open_transactions(cluster, base), []
+    for producer in sorted({*open_, *held}, key=lambda each: (each.transactional_id, each.epoch)):
+        made, checkpoints = held.get(producer, (None, []))
+        state, age, timeout = "open", None, None
+        if producer in open_:
+            age, timeout = _times(cluster, producer, clock.now_ms())
+        elif made is not None:
+            state = ended(cluster, producer, made.firsts).value
+        found.append(
+            Seen(
+                sink=sink,
+                transactional_id=producer.transactional_id,
+                producer_id=producer.producer_id,
+                epoch=producer.epoch,
+                state=state,
+                age_ms=age,
+                timeout_ms=timeout,
+                checkpoints=tuple(checkpoints),
+                records=None if made is None else made.records,
+            )
+        )
+    return found
 
 
 def _times(cluster: Cluster, producer: Producer, now_ms: int) -> tuple[int | None, int | None]:

@@ -31,26 +31,21 @@ class Frame:
     payload: bytes
 
 
-class FrameFile:
+class FrameFile(StagedFile):
     """A file that is being written. It has at least one frame."""
 
     def __init__(self, context: WriterContext) -> None:
-        self._file, self._rows = StagedFile(context, _DIRECTORY, aside=True), 0
+        super().__init__(context, _DIRECTORY, aside=True)
+        self._rows = 0
 
     def add(self, frame: Frame) -> None:
         self._rows += frame.rows
-        self._file.write(_HEAD.pack(frame.table, frame.rows, len(frame.payload)), frame.payload)
+        self.write(_HEAD.pack(frame.table, frame.rows, len(frame.payload)), frame.payload)
 
-    def finish(self) -> dict[str, Any]:
+    def staged(self) -> dict[str, Any]:
         """Make the file durable. Returns what the next writer needs to read the file."""
-        address, size, content = self._file.finish()
+        address, size, content = self.finish()
         return {"address": address, "size": size, "hash": content, "rows": self._rows}
-
-    def drop(self) -> None:
-        self._file.drop()
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def read_frames(staged: dict[str, Any]) -> Iterator[Frame]:

@@ -98,7 +98,7 @@ class PreparingWriter(SqlWriter):
         return self._session
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
-        own = [] if self._file is None else [self._file.finish()]
+        own = [] if self._file is None else [self._file.staged()]
         if not self._ends and not end_of_input:
             return Prepared(state=[*self._staged, *own])
         if self._session is None and not self._staged and not own:
