@@ -65,7 +65,7 @@ def test_bad_records_go_to_a_side_output(
     assert len({(record.partition, record.offset) for record in records}) == 8
 
 
-def test_a_side_output_that_nobody_reads_is_dropped(
+def test_bad_records_are_discarded_if_no_stream_reads_the_side_output(
     broker: Broker, topics: Topics, tmp_path: Path, simulated: None
 ) -> None:
     topic = topics.new(1)
@@ -75,7 +75,7 @@ def test_a_side_output_that_nobody_reads_is_dropped(
     assert list(stream.map(lambda number: number).execute_and_collect()) == [1]
 
 
-def test_the_side_output_is_a_tag() -> None:
+def test_set_bad_record_output_refuses_another_type_than_a_tag() -> None:
     with pytest.raises(ArgumentTypeError, match="set_bad_record_output takes an OutputTag"):
         KafkaSource.builder().set_bad_record_output("bad")  # type: ignore[arg-type]
 
@@ -107,7 +107,7 @@ def test_start_offsets_out_of_range_follow_the_strategy(
     assert ("offset 99, the partition holds 0 to 3" in caplog.text) is (at == 99)
 
 
-def test_start_offsets_out_of_range_without_a_strategy(broker: Broker, topics: Topics) -> None:
+def test_start_offsets_out_of_range_without_a_strategy_fail(broker: Broker, topics: Topics) -> None:
     topic = topics.new(1)
     topics.write(topic, [0, 1, 2])
     starting = KafkaOffsetsInitializer.offsets({KafkaTopicPartition(topic, 0): 4}, KafkaOffsetResetStrategy.NONE)
@@ -121,7 +121,7 @@ def test_start_offsets_out_of_range_without_a_strategy(broker: Broker, topics: T
 # -- what the broker does not take -----------------------------------------------------------------------------------------
 
 
-def test_a_record_over_the_brokers_limit(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_record_over_the_brokers_size_limit_fails_and_is_named(broker: Broker, topics: Topics, tmp_path: Path) -> None:
     topic = topics.new(1, max_message_bytes="2000")
     run = SinkRun(make_sink(broker.bootstrap_servers, topic), str(tmp_path), lambda n: "x" * 5_000, 1)
     with pytest.raises(ProgramError, match="larger than the broker allows") as caught:
@@ -132,7 +132,9 @@ def test_a_record_over_the_brokers_limit(broker: Broker, topics: Topics, tmp_pat
     assert topics.read(topic) == []
 
 
-def test_a_time_too_far_ahead(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_record_with_a_time_that_the_broker_refuses_fails_and_is_named(
+    broker: Broker, topics: Topics, tmp_path: Path
+) -> None:
     """Kafka takes an hour, unless told otherwise. Seconds taken for milliseconds would be 1970, microseconds the year 55000."""
     topic = topics.new(1)
     run = SinkRun(make_sink(broker.bootstrap_servers, topic), str(tmp_path), str, 1)
@@ -148,7 +150,7 @@ def test_a_time_too_far_ahead(broker: Broker, topics: Topics, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("prefix", ["a b", "ä", "a/b", "", "x" * 65])
-def test_a_prefix_that_is_no_name(prefix: str) -> None:
+def test_illegal_transactional_id_prefix_is_refused(prefix: str) -> None:
     from tidegate.datastream.connectors.kafka import KafkaSink
 
     with pytest.raises(ConfigurationError, match="1 to 64 letters, digits") as caught:

@@ -59,7 +59,7 @@ def test_a_prefix_that_another_live_job_has_is_refused(hold: Hold, topics: Topic
     hold(prefix, "bbb", "invoices")
 
 
-def test_sinks_of_one_job_share_it(hold: Hold, topics: Topics) -> None:
+def test_sinks_of_one_job_share_the_prefix(hold: Hold, topics: Topics) -> None:
     prefix = topics.new(1)
     first, second = hold(prefix, "aaa"), hold(prefix, "aaa")
     assert first is second
@@ -74,7 +74,7 @@ def crash(held: PrefixHold, monkeypatch: pytest.MonkeyPatch) -> None:
     held.release()
 
 
-def test_a_job_that_crashed_frees_it_and_is_not_in_its_own_way(
+def test_crashed_job_frees_the_prefix_and_may_restart_at_once(
     hold: Hold, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix = topics.new(1)
@@ -93,7 +93,7 @@ def test_a_job_that_crashed_frees_it_and_is_not_in_its_own_way(
     eventually(free)
 
 
-def test_of_two_that_start_at_the_same_moment_one_gives_up(
+def test_one_of_two_jobs_that_start_at_the_same_moment_gives_up(
     hold: Hold, topics: Topics, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix = topics.new(1)
@@ -110,7 +110,7 @@ def test_of_two_that_start_at_the_same_moment_one_gives_up(
     committer._hold = None
 
 
-def test_a_job_is_refused_before_it_starts(
+def test_job_with_the_prefix_of_another_fails_before_it_starts(
     hold: Hold, broker: Broker, topics: Topics, tmp_path: Path, simulated: None
 ) -> None:
     topic = topics.new()

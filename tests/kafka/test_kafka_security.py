@@ -133,7 +133,7 @@ def test_exactly_once_over_tls(secured: Secured, inside: Topics, tmp_path: Path)
     there_and_back(secured.ssl, secured.over_tls(), inside, tmp_path)
 
 
-def test_a_certificate_that_nobody_known_has_signed(secured: Secured) -> None:
+def test_untrusted_certificate_fails_with_its_own_message(secured: Secured) -> None:
     cluster = Cluster.of({"bootstrap.servers": secured.ssl, "security.protocol": "SSL", "request.timeout.ms": "3000"})
     with pytest.raises(AccessError, match="certificate of the Kafka broker is not trusted") as caught:
         cluster.metadata([])
@@ -141,7 +141,7 @@ def test_a_certificate_that_nobody_known_has_signed(secured: Secured) -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_wrong_password(
+def test_wrong_password_fails_with_its_own_message(
     mechanism: str, secured: Secured, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     cluster = Cluster.of({"bootstrap.servers": secured.sasl, **secured.properties(mechanism, password=SECRET)})
@@ -272,7 +272,7 @@ def test_a_password_is_in_no_log_file_page_or_error(
     assert PASSWORD not in everything and PASSWORD.encode() not in content
 
 
-def test_an_error_of_the_service_is_no_place_for_it_either(secured: Secured) -> None:
+def test_service_error_contains_no_password(secured: Secured) -> None:
     properties = {**secured.properties("PLAIN", password=SECRET), "request.timeout.ms": "1000"}
     cluster = Cluster.of({"bootstrap.servers": f"127.0.0.1:{free_port()}", **properties})
     with pytest.raises(ServiceError, match="No Kafka broker answers") as caught:

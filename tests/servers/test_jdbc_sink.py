@@ -148,7 +148,7 @@ def test_question_marks_and_percent_signs_of_the_statement_stay(target: Target) 
     assert target.rows(table) == [(1, "100%? a"), (2, "100%? b")]
 
 
-def test_values_whose_type_the_place_does_not_tell_have_the_declared_one(postgresql: Any) -> None:
+def test_values_whose_position_gives_no_type_have_the_declared_type(postgresql: Any) -> None:
     target = Target(postgresql)
     table = target.new_table("id bigint PRIMARY KEY, label varchar(200)")
     types = Types.ROW([Types.LONG(), Types.STRING(), Types.INT(), Types.SQL_DATE(), Types.BASIC_ARRAY(Types.LONG())])

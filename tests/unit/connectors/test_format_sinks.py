@@ -170,7 +170,7 @@ def test_a_record_that_does_not_fit_the_avro_schema_is_refused() -> None:
         assert "Item.id is <x> of type <class 'str'> expected int" in str(caught.value.found)
 
 
-def test_mistakes_of_the_builder(tmp_path: Path) -> None:
+def test_invalid_arguments_of_the_builder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentTypeError, match=r"FileSink.for_bulk_format takes a BulkWriterFactory"):
         FileSink.for_bulk_format(str(tmp_path), "parquet")  # type: ignore[arg-type]
     builder = FileSink.for_bulk_format(str(tmp_path), TestParquetSink.factory)

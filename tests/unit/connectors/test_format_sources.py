@@ -211,7 +211,7 @@ OTHER = AvroSchema.parse_string('{"type": "record", "name": "Item", "fields": [{
         (AvroFormat(RECORD), "Obj is not all", "in bytes 0 to 14", "is it an avro file?"),
     ],
 )
-def test_a_file_that_is_not_as_it_should_be_is_named(
+def test_damaged_file_fails_and_is_named(
     tmp_path: Path, file_format: Any, content: str | bytes, place: str, found: str
 ) -> None:
     path = tmp_path / "file"
@@ -237,7 +237,7 @@ def test_parquet_and_avro_files_with_other_columns(tmp_path: Path) -> None:
         read(AvroFormat(RECORD), path)
 
 
-def test_messages_that_are_no_json_can_be_passed_over(tmp_path: Path) -> None:
+def test_lines_that_are_not_json_can_be_skipped(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text('{"id": 1, "name": null}\nno json\n\n[1]\n{"id": 2}\n')
     found = read(JsonLinesFormat.for_type(ITEM, ignore_parse_errors=True), path)
