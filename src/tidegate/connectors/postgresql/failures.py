@@ -43,8 +43,7 @@ def translated(
     if failure is DatabaseFailure.CONSTRAINT:
         name = error.diag.constraint_name or f"NOT NULL of {error.diag.column_name}"
         table = f"{error.diag.table_name}: {name}"
-    of_a_row = failure in (DatabaseFailure.CONSTRAINT, DatabaseFailure.VALUE)
-    return failure.error(where, found, cure=_CURES.get(failure), table=table, row=row if of_a_row else "")
+    return failure.error(where, found, cure=_CURES.get(failure), table=table, row=row)
 
 
 def _failure(error: psycopg.Error, found: str) -> DatabaseFailure:

@@ -13,7 +13,7 @@ class DatabaseFailure(Enum):
     ACCESS = AccessError, "The database refuses the user of the sink, or the user lacks a right"
     NO_DATABASE = ConfigurationError, "The database of the sink does not exist"
     NO_TABLE = ConfigurationError, "A table or column of the sink does not exist"
-    LOCKED = ServiceError, "The sink waited longer than lock_timeout_ms for a lock"
+    LOCKED = ServiceError, "The sink did not get a lock: it waited longer than lock_timeout_ms, or met a deadlock"
     ROLLED_BACK = ServiceError, "The server rolled back a transaction before its checkpoint was complete"
     FULL = ServiceError, "The database server has no space left"
     NO_ROOM = ServiceError, "The server has no room for another prepared transaction"
@@ -28,11 +28,12 @@ class DatabaseFailure(Enum):
     ) -> TidegateError:
         """Make the error. ``row`` describes the refused row; it is empty where the server did not say enough."""
         kind, rule = self.value
-        place = f"{where}; row {row}" if row else where
+        place = f"{where}; row {row}" if row and self in _OF_A_ROW else where
         made: TidegateError = kind(rule.format(table=table), where=place, found=found, cure=cure or _CURES.get(self))
         return made
 
 
+_OF_A_ROW = (DatabaseFailure.CONSTRAINT, DatabaseFailure.VALUE)
 _CURES = {
     DatabaseFailure.NO_TABLE: "check the names of the tables and columns",
     DatabaseFailure.FULL: "free space on the server",
