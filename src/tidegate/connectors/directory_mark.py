@@ -24,10 +24,15 @@ def mark_for(context: CommitterContext) -> str:
     files = Files(context.staging)
     content = files.read_if_exists(_FILE)
     if content is None:
-        claim = None if context.root is None else read_undamaged(Files(context.root), claim_path(1), Claim)
-        content = (claim.nonce if claim is not None else new_token())[:_LENGTH].encode()
+        content = new_mark(context).encode()
         files.replace(_FILE, content)
     return content.decode()
+
+
+def new_mark(context: CommitterContext) -> str:
+    """From the first claim of the directory, which stays for ever; a random one for a directory without claims."""
+    claim = None if context.root is None else read_undamaged(Files(context.root), claim_path(1), Claim)
+    return (claim.nonce if claim is not None else new_token())[:_LENGTH]
 
 
 def mark_of(context: WriterContext) -> str:
