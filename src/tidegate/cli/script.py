@@ -12,7 +12,7 @@ from types import ModuleType
 
 import cloudpickle
 
-from tidegate.base import pyflink_imports
+from tidegate.base import imports
 from tidegate.base.errors import ConfigurationError
 from tidegate.cli.outcome import say
 from tidegate.control.launch import runs_program
@@ -31,7 +31,7 @@ def run_script(
     if not path.is_file():
         found = f"{script} is a directory" if path.is_dir() else f"no file {script}"
         raise ConfigurationError("A program is a Python file", found=found, cure="check the path")
-    if pyflink and pyflink_imports.install():
+    if pyflink and imports.install():
         say("apache-flink is installed here too; with --pyflink it is not used", err=True)
     sys.argv = [script, *arguments]
     sys.path.insert(0, str(path.resolve().parent))

@@ -226,13 +226,6 @@ def notice(key: str, text: str) -> None:
         log.warning("'%s' is accepted and has no effect: %s", key, text)
 
 
-def former(name: str, instead: str) -> None:
-    """Tell the user that a name of a former PyFlink is deprecated; once in the life of the process."""
-    if name not in _noticed:
-        _noticed.add(name)
-        log.warning("'%s' is deprecated, PyFlink 2 does not have it: %s", name, instead)
-
-
 def meaning(key: str) -> Option | None:
     """The option of a key; None if it is passed on to Spark or means nothing here (then with a notice).
 

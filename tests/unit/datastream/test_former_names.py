@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.base import former_names
 from tidegate.base.errors import ArgumentTypeError
 from tidegate.common import Configuration, Time, Types
 from tidegate.common import configuration as notices
@@ -26,6 +27,7 @@ from tidegate.util.java_utils import get_j_env_configuration
 @pytest.fixture
 def env(monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
     notices._noticed.clear()
+    former_names._noticed.clear()
     monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
     return StreamExecutionEnvironment(Configuration.from_dict({"execution.target": "simulated"}))
 
