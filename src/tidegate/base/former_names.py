@@ -1,4 +1,4 @@
-"""Names that programs and snapshots use and that are elsewhere: of former PyFlinks, of former Tidegates, of parts that are missing."""
+"""Names that programs and snapshots use and that are elsewhere now: of former PyFlinks, of former Tidegates, of missing parts."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
 - A module with a PyFlink path answers with what another module has under a name: PyFlink's module imports the name from there, or
   a former PyFlink had it. For a name that Tidegate lacks, the error says so and names the page to read.
 
-``pyflink_names.json`` lists all modules, classes and methods of PyFlink, and what its modules import from each other. It is read only
-when a name was not found. So it need not change when Tidegate gets a name: what exists is never reported as missing.
+``pyflink_names.json`` lists all modules, classes and methods of PyFlink, and what its modules import from each other. It is
+consulted only when a name was not found. So it need not change when Tidegate gets a name: what exists is never reported as missing.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from tidegate.common.options import (
     Option,
 )
 
-__all__ = ["Configuration", "effective", "former", "meaning", "notice"]
+__all__ = ["Configuration", "effective", "meaning", "notice"]
 
 log = logging.getLogger("tidegate.configuration")
 

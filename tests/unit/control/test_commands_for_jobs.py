@@ -19,7 +19,7 @@ from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
 from tidegate.control.client import DriverClient
 from tidegate.control.details import JobSummary
-from tidegate.control.openapi import description
+from tidegate.control.endpoint import description
 from waiting import eventually
 
 Start = Callable[..., Driver]

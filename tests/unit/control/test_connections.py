@@ -26,7 +26,7 @@ from tidegate.base.errors import UnreachableError
 from tidegate.checkpoint.owner import this_process
 from tidegate.cli.main import app
 from tidegate.common.job_status import JobStatus
-from tidegate.control import connections, registry
+from tidegate.control import registry, serving
 from tidegate.control.client import DriverClient
 from tidegate.control.home import TOKENS, folder, read_token, write_private
 from tidegate.control.jobs import ControlledJob, Jobs
@@ -124,7 +124,7 @@ def test_head_or_body_that_does_not_come_closes_the_connection(
     authorised: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "_LIMITS", {**connections._LIMITS, state: 0.05})
+    monkeypatch.setattr(serving, "_LIMITS", {**serving._LIMITS, state: 0.05})
     server = held_job[0]
     head = f"POST /v1/jobs/j/cancel HTTP/1.1\r\nHost: {server.address}\r\n"
     head += f"Authorization: Bearer {read_token(server.driver)}\r\n" if authorised else ""

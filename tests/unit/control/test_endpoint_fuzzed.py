@@ -15,8 +15,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from tidegate.control.endpoint import description
 from tidegate.control.home import read_token
-from tidegate.control.openapi import description
 from tidegate.control.registry import JobRecord
 
 schema = schemathesis.openapi.from_dict(description())

@@ -70,6 +70,6 @@ def test_options_as_data() -> None:
 
 @pytest.mark.parametrize("module", ["tidegate.datastream", "tidegate.cli.main", "tidegate.control.face"])
 def test_the_server_is_loaded_only_when_it_serves(module: str) -> None:
-    code = f"import sys, {module}; print([m for m in ('starlette', 'uvicorn', 'pyspark') if m in sys.modules])"
+    code = f"import sys, {module}; print([m for m in ('starlette', 'uvicorn', 'prometheus_client', 'pyspark') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
