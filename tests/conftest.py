@@ -50,7 +50,7 @@ def fault_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(fault_directory: Path) -> Iterator[Any]:
     """The Spark context all tests run in, with the settings jobs get without one. Two cores, tasks are tried four times."""
-    from tidegate.spark.lost import is_lost
+    from tidegate.spark.pyspark_internals import is_lost
     from tidegate.spark.session import spark_context
 
     # Workers get the driver's sys.path: what test modules define is imported there when functions are unpickled.
