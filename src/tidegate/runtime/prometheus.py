@@ -22,19 +22,19 @@ Sample = tuple[str, str, str, dict[str, str], float]
 """Name, type, help, labels, value."""
 
 
-class MetricsPort(Protocol):
+class MetricsReporter(Protocol):
     port: int
 
     def close(self) -> None: ...
 
 
-def open_metrics_port(ports: range, view: Callable[[], JobView], token_file: str | None) -> MetricsPort:
+def open_metrics_port(ports: range, view: Callable[[], JobView], token_file: str | None) -> MetricsReporter:
     """Let Prometheus ask at the first free port of ``ports`` until ``close``. Raise ConfigurationError if that cannot be.
 
     The server is the one of ``control/server.py``, found through an entry point: this room may not import it.
     """
     (point,) = entry_points(group=REPORTERS, name="prometheus")
-    port: MetricsPort = point.load()(ports, view, token_file)
+    port: MetricsReporter = point.load()(ports, view, token_file)
     return port
 
 

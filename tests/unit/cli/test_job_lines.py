@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tidegate.base.counts import duration
 from tidegate.checkpoint.savepoint import Copied
-from tidegate.cli.durations import duration
 from tidegate.cli.job_lines import copying_line, end_line, live_line, start_line
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.guarantee import JobGuarantee, Promise

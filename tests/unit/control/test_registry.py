@@ -16,7 +16,7 @@ from tidegate.common import Configuration
 from tidegate.control import registry
 from tidegate.control.client import find
 from tidegate.control.home import folder
-from tidegate.control.registry import JobRecord, Life
+from tidegate.control.registry import DriverLife, JobRecord
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.testing.simulated_executor import SimulatedExecutor
 
@@ -47,7 +47,7 @@ def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_job_is_registered_with_its_end(home: Path) -> None:
     run_job({}, [1, 2])
     [found] = registry.records()
-    assert (found.name, found.state, found.life(), found.error) == ("divides", "FINISHED", Life.ENDED, None)
+    assert (found.name, found.state, found.life(), found.error) == ("divides", "FINISHED", DriverLife.ENDED, None)
     assert found.ended_ms is not None and found.ended_ms >= found.started_ms
     assert found.owner == this_process()
 
@@ -95,10 +95,10 @@ def test_a_home_others_can_write_to_is_not_believed(home: Path) -> None:
 
 def test_a_process_that_is_gone_has_died_also_if_its_pid_lives_again(home: Path) -> None:
     me = this_process()
-    assert record("a").life() is Life.LIVE
-    assert record("a", owner=msgspec.structs.replace(me, started="1")).life() is Life.DIED
-    assert record("a", owner=msgspec.structs.replace(me, host="elsewhere")).life() is Life.UNKNOWN
-    assert record("a", "FAILED", owner=msgspec.structs.replace(me, started="1")).life() is Life.ENDED
+    assert record("a").life() is DriverLife.LIVE
+    assert record("a", owner=msgspec.structs.replace(me, started="1")).life() is DriverLife.DIED
+    assert record("a", owner=msgspec.structs.replace(me, host="elsewhere")).life() is DriverLife.UNKNOWN
+    assert record("a", "FAILED", owner=msgspec.structs.replace(me, started="1")).life() is DriverLife.ENDED
 
 
 def test_damaged_and_newer_records_are_left_out(home: Path) -> None:
