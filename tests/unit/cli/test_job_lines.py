@@ -109,7 +109,7 @@ def test_a_failed_checkpoint_and_failures_are_seen() -> None:
         (JobStatus.FINISHED, "has finished"),
         (JobStatus.FAILED, "has failed"),
         (JobStatus.CANCELED, "was cancelled"),
-        (JobStatus.SUSPENDED, "was stopped and can go on"),
+        (JobStatus.SUSPENDED, "was suspended and can continue"),
     ],
 )
 def test_the_end_line(status: JobStatus, words: str) -> None:

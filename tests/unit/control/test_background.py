@@ -95,10 +95,10 @@ def test_a_home_that_cannot_be_written(place: Path, home: Path) -> None:
     home.write_text("a file")
     done = run("-d")
     assert done.returncode == ExitCode.BAD_PROGRAM
-    assert "through TIDEGATE_HOME, so that must be writable" in done.stderr
+    assert "TIDEGATE_HOME is not writable" in done.stderr
     listed = CliRunner().invoke(app, ["list"])
     assert listed.exit_code == ExitCode.BAD_PROGRAM
-    assert listed.stderr.startswith("ConfigurationError: TIDEGATE_HOME is a directory\n")
+    assert listed.stderr.startswith("ConfigurationError: TIDEGATE_HOME is not a directory\n")
     home.unlink()
 
 
@@ -162,7 +162,7 @@ raise ConfigurationError('a key is missing')
         2,
         "a key is missing",
     ),
-    "is told to end": ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", 143, 1, "it was told to end"),
+    "is told to end": ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", 143, 1, "it was told to stop"),
     "dies again and again": (
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
         137,
@@ -210,7 +210,7 @@ def test_an_entry_function(place: Path) -> None:
     assert registry.records()[-1].program == str(place / "two.py")
     wrong = run("-c", "mian", file="two.py")
     assert wrong.returncode == ExitCode.BAD_PROGRAM
-    assert "found: no function 'mian'; it has main, other" in wrong.stderr
+    assert "found: no function 'mian'; there are: main, other" in wrong.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -255,7 +255,7 @@ def record(endpoint: str, **owner: str) -> JobRecord:
         ({"host": "elsewhere"}, f"this is host {socket.gethostname()}"),
         (
             {"boot": "another"},
-            f"this host is called {socket.gethostname()} too, but it was restarted since, or is another host or container",
+            f"this host is called {socket.gethostname()} too, but has been restarted since, or is another host or container",
         ),
     ],
 )
@@ -268,7 +268,7 @@ def test_token_of_a_driver_on_another_host_stays_here(home: Path, owner: dict[st
         assert "OPERATOR" not in CliRunner().invoke(app, ["info", "far"]).stdout
     assert heard == [], "nobody was asked"
     assert str(raised.value) == (
-        f"Commands reach a driver on the host it runs on\n  where: job far ('n'), {far.owner}\n  found: {found}\n"
+        f"The driver runs on another host, and takes commands only there\n  where: job far ('n'), {far.owner}\n  found: {found}\n"
         f"  cure: run the command on {far.owner.host}"
     )
     assert f"cure: run the command on {far.owner.host}" in done.stderr
@@ -280,7 +280,7 @@ def test_answer_that_is_not_a_drivers_is_shown_with_its_status(home: Path) -> No
     )
     with stranger(busy) as (endpoint, _), pytest.raises(UnreachableError) as raised:
         DriverClient(record(endpoint)).begin("cancel")
-    assert "found: HTTP status 503 with a body that is not a driver's: 'Service Unavailable'\n  cure: another" in str(
+    assert "found: HTTP status 503 with a body that no driver sends: 'Service Unavailable'\n  cure: check" in str(
         raised.value
     )
 

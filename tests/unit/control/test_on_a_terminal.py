@@ -36,7 +36,7 @@ def test_an_error_on_a_terminal_is_one_message_and_harms_no_job(driver: Callable
     seen = pexpect.spawn(
         sys.executable, ["-m", "tidegate.cli", "cancel", "unknown"], encoding="utf-8", use_poll=True, timeout=90
     )
-    seen.expect("UnknownJobError: A job is named by its id, or the beginning of it")
+    seen.expect("UnknownJobError: There is no job with this id")
     seen.expect(pexpect.EOF)
     seen.close()
     assert seen.exitstatus == ExitCode.UNKNOWN_JOB

@@ -86,7 +86,7 @@ def test_a_home_others_can_write_to_is_not_believed(home: Path) -> None:
     home.mkdir()
     home.chmod(0o777)
     with pytest.raises(
-        ConfigurationError, match=r"only you can write to.*\n.*\n  found: owner .*, mode 777\n  cure: chmod 700"
+        ConfigurationError, match=r"which says where your jobs take commands\n.*\n  found: owner .*, mode 777\n  cure: chmod 700"
     ):
         folder("jobs")
     with pytest.raises(ConfigurationError):
@@ -149,9 +149,9 @@ def test_ids_may_be_shortened_and_the_run_that_lives_is_meant(home: Path) -> Non
     with pytest.raises(AmbiguousJobError) as many:
         find("a")
     assert str(many.value) == (
-        "The beginning of a job id must belong to one job\n  where: a\n  found: \n    abc1  n, FAILED\n"
-        "    abd2  n, FINISHED\n    ab  n, RUNNING\n  cure: give more of it"
+        "Several job ids start with this text\n  where: a\n  found: \n    abc1  n, FAILED\n"
+        "    abd2  n, FINISHED\n    ab  n, RUNNING\n  cure: give more characters of the id"
     )
     for unknown in ("x", ""):
-        with pytest.raises(UnknownJobError, match="none of 3 registered jobs has it"):
+        with pytest.raises(UnknownJobError, match="3 registered jobs, none of them"):
             find(unknown)

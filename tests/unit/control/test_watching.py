@@ -82,7 +82,7 @@ def test_a_job_in_the_foreground_has_no_log_file(driver: Start) -> None:
     code, _, text = tidegate("logs", "attached")
     assert code == ExitCode.FAILED
     assert text.startswith(
-        "NoLogError: Only a driver in the background has a log file of its own\n  where: job attached"
+        "NoLogError: The driver of the job has no log file: only a driver in the background has one\n  where: job attached"
     )
     assert "it was started in the foreground" in text and "cure: start it with tidegate run -d" in text
 
