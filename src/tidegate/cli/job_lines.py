@@ -24,8 +24,8 @@ def start_line(view: JobView) -> str:
     if view.guarantee is not None:
         parts.append(str(view.guarantee))
     if view.checkpoint_interval_ms is not None:
-        kept = " (for this run only: set execution.checkpointing.dir)" if view.is_temporary else ""
-        parts.append(f"a checkpoint every {duration(view.checkpoint_interval_ms)} in {view.directory}{kept}")
+        note = " (for this run only: set execution.checkpointing.dir)" if view.is_temporary else ""
+        parts.append(f"a checkpoint every {duration(view.checkpoint_interval_ms)} in {view.directory}{note}")
     return "; ".join(parts)
 
 

@@ -23,7 +23,7 @@ from tidegate.control.messages import Operation
 log = logging.getLogger(__name__)
 
 VERSION = 1
-KEPT, KEPT_DAYS = 100, 30
+MOST_ENDED, MOST_DAYS = 100, 30
 """This many ended runs stay listed, for this many days."""
 _DAY_MS = 86_400_000
 _JOBS = "jobs"
@@ -132,14 +132,14 @@ def newest_runs(runs: Iterable[JobRecord]) -> list[JobRecord]:
 
 def is_crowded() -> bool:
     """Return whether to ``prune``. This is not done with every job, because it reads all records."""
-    return sum(1 for _ in (home() / _JOBS).iterdir()) > KEPT * 5 // 4
+    return sum(1 for _ in (home() / _JOBS).iterdir()) > MOST_ENDED * 5 // 4
 
 
-def prune(now_ms: int, kept: int = KEPT, days: int = KEPT_DAYS) -> None:
+def prune(now_ms: int, most: int = MOST_ENDED, days: int = MOST_DAYS) -> None:
     """Delete the oldest runs that have ended. A run whose process cannot be looked up counts as ended when it is old."""
     over = [record for record in records() if record.life() is not DriverLife.LIVE]
     sure = [record for record in over if record.life() is not DriverLife.UNKNOWN]
-    too_many = sure[: max(0, len(sure) - kept)]
+    too_many = sure[: max(0, len(sure) - most)]
     too_old = [record for record in over if (record.ended_ms or record.started_ms) < now_ms - days * _DAY_MS]
     for record in {record.run: record for record in (*too_many, *too_old)}.values():
         (home() / _JOBS / f"{record.run}.json").unlink(missing_ok=True)

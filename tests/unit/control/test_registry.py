@@ -86,7 +86,8 @@ def test_a_home_others_can_write_to_is_not_believed(home: Path) -> None:
     home.mkdir()
     home.chmod(0o777)
     with pytest.raises(
-        ConfigurationError, match=r"which says where your jobs take commands\n.*\n  found: owner .*, mode 777\n  cure: chmod 700"
+        ConfigurationError,
+        match=r"which says where your jobs take commands\n.*\n  found: owner .*, mode 777\n  cure: chmod 700",
     ):
         folder("jobs")
     with pytest.raises(ConfigurationError):
@@ -120,7 +121,7 @@ def test_the_oldest_that_are_over_are_forgotten_and_never_one_that_lives(home: P
     registry.write(record("died", at_ms=now, owner=gone, driver="1-x"))
     (home / "tokens").mkdir()
     (home / "tokens" / "1-x").write_text("secret")
-    registry.prune(now, kept=3)
+    registry.prune(now, most=3)
     assert [found.job_id for found in registry.records()] == ["lives", "j3", "j4", "died"]
     assert not (home / "tokens" / "1-x").exists()
 

@@ -165,5 +165,6 @@ def test_an_archive_that_is_no_zip_is_named(tmp_path: Path) -> None:
     with pytest.raises(DependencyError) as raised:
         unpacked(str(made))
     assert str(raised.value) == (
-        "The archive is not a zip file\n  where: archive 'a.tar'\n  found: File is not a zip file\n  cure: make it with: zip -r a.zip a"
+        "The archive is not a zip file\n  where: archive 'a.tar'\n  found: File is not a zip file\n"
+        "  cure: make it with: zip -r a.zip a"
     )
