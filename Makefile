@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 setup: $(VENV)/.setup-done
 
-$(VENV)/.setup-done: pyproject.toml requirements-dev.lock scripts/setup.sh
+$(VENV)/.setup-done: pyproject.toml uv.lock scripts/setup.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash scripts/setup.sh
 	@touch $@
 
@@ -87,8 +87,7 @@ wheel-test: setup
 
 # New pins for what pyproject.toml asks; what is pinned stays unless you say UPGRADE=--upgrade.
 lock: setup
-	$(BIN)/uv pip compile --universal --python-version 3.11 --extra dev --generate-hashes --quiet $(UPGRADE) \
-		--custom-compile-command "make lock" -o requirements-dev.lock pyproject.toml
+	$(BIN)/uv lock $(UPGRADE)
 
 test-pyflink: setup
 	bash scripts/pyflink_venv.sh

@@ -13,6 +13,7 @@ import hypothesis
 import pytest
 
 from tests.simulation.executor import Simulated, simulated_environment
+from tidegate.base import former_names
 from tidegate.common import configuration, global_configuration
 
 hypothesis.settings.register_profile("tidegate", deadline=None)  # a busy machine is no failure
@@ -51,6 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _as_a_new_process() -> Iterator[None]:
     """What a process reports once, and what ``tidegate run`` sets in it: every test begins without it."""
     configuration.noticed.clear()
+    former_names.noticed.clear()
     global_configuration.announced.clear()
     global_configuration.set_dynamic_properties({})
     arguments, path = list(sys.argv), list(sys.path)
@@ -73,7 +75,7 @@ def fault_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(fault_directory: Path) -> Iterator[Any]:
     """The Spark context all tests run in, with the settings jobs get without one. Two cores, tasks are tried four times."""
-    from tidegate.spark.lost import is_lost
+    from tidegate.spark.pyspark_internals import is_lost
     from tidegate.spark.session import spark_context
 
     created = spark_context(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.former_names import MOVED
+from tidegate.base.former_names import MOVED
 
 SOURCE = Path(__file__).parents[2] / "src" / "tidegate"
 

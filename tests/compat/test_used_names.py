@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat import parity
-from tidegate.base import pyflink_imports
+from tidegate.base import imports
 from tidegate.base.errors import NotInTidegateError
 
 USED: dict[str, int] = json.loads((Path(__file__).parent / "used_names.json").read_text())["imports"]
@@ -22,9 +22,9 @@ NOT_THERE = ("pyflink.table", "pyflink.connector.", "pyflink.testing.", "pyflink
 
 @pytest.fixture
 def _mapped() -> Iterator[None]:
-    pyflink_imports.install()
+    imports.install()
     yield
-    pyflink_imports.uninstall()
+    imports.uninstall()
 
 
 def found(used: str) -> bool:

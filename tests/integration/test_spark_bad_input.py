@@ -331,7 +331,7 @@ def test_speculation_is_refused_before_spark_is_asked(make_env: Any) -> None:
         env.execute()
     check_message(
         refused.value,
-        rule="Speculative execution must be off",
+        rule="Speculative execution is on",
         found="spark.speculation=true",
         cure="spark.speculation=false",
     )

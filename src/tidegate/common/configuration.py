@@ -34,7 +34,7 @@ from tidegate.common.options import (
     Option,
 )
 
-__all__ = ["Configuration", "effective", "former", "meaning", "notice"]
+__all__ = ["Configuration", "effective", "meaning", "notice"]
 
 log = logging.getLogger("tidegate.configuration")
 
@@ -224,13 +224,6 @@ def notice(key: str, text: str) -> None:
     if key not in noticed:
         noticed.add(key)
         log.warning("'%s' is accepted and has no effect: %s", key, text)
-
-
-def former(name: str, instead: str) -> None:
-    """Tell the user that a name of a former PyFlink is deprecated; once in the life of the process."""
-    if name not in noticed:
-        noticed.add(name)
-        log.warning("'%s' is deprecated, PyFlink 2 does not have it: %s", name, instead)
 
 
 def meaning(key: str) -> Option | None:

@@ -74,7 +74,7 @@ def test_a_program_that_executes_nothing(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text("x = 1\n")
     result = CliRunner().invoke(app, ["explain", "job.py"])
     assert result.exit_code == ExitCode.BAD_PROGRAM
-    assert "explain needs a program that comes to execute()" in result.output
+    assert "explain needs a program that calls execute()" in result.output
 
 
 def test_the_guarantee_of_every_path(tmp_path: Path) -> None:

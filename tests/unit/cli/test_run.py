@@ -140,7 +140,7 @@ def test_the_exit_code_of_the_script_passes(tmp_path: Path) -> None:
 def test_definitions() -> None:
     assert parse_definitions(["a=b=c", "pipeline.object-reuse"]) == {"a": "b=c", "pipeline.object-reuse": "true"}
     for wrong in ("=x", "foo", "parallelism.default"):  # a key alone is the key of a switch
-        with pytest.raises(ConfigurationError, match=f"-D takes KEY=VALUE\n  found: '{wrong}'"):
+        with pytest.raises(ConfigurationError, match=f"-D needs KEY=VALUE\n  found: '{wrong}'"):
             parse_definitions([wrong])
 
 

@@ -15,7 +15,7 @@ import typer.main
 
 from tests.unit.control.drivers import PROGRAM, Driver
 from tidegate.cli.main import app
-from tidegate.cli.pipes import EXIT_CODE
+from tidegate.cli.outcome import ExitCode
 from tidegate.control import registry
 from tidegate.control.home import folder
 
@@ -121,13 +121,13 @@ def test_every_command_that_prints_ends_quietly(driver: Callable[..., Driver], h
     tried = {tuple(line[: len(name)]) for line in lines for name in commands() if tuple(line[: len(name)]) == name}
     assert set(commands()) - tried - WITHOUT_OUTPUT == set(), "a command that is not tried here"
     ends = ended(tmp_path, lines)
-    assert [(line, code, text) for line, code, text in ends if (code, text) != (EXIT_CODE, "")] == []
+    assert [(line, code, text) for line, code, text in ends if (code, text) != (ExitCode.BROKEN_PIPE, "")] == []
 
 
 def test_a_job_whose_records_nobody_reads_ends_though_it_would_be_restarted(home: Path, tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text(PRINTING)
     ((_, code, text),) = ended(tmp_path, [["run", "-Dexecution.target=simulated", "endless.py"]])
-    assert (code, text) == (EXIT_CODE, "")
+    assert (code, text) == (ExitCode.BROKEN_PIPE, "")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"]])

@@ -17,11 +17,10 @@ from starlette.routing import Route
 from tests.waiting import eventually
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.control import registry
-from tidegate.control.endpoint import Endpoint
+from tidegate.control.endpoint import Endpoint, description
 from tidegate.control.face import ControlFace
 from tidegate.control.home import read_token
 from tidegate.control.jobs import ControlledJob, Jobs
-from tidegate.control.openapi import description
 from tidegate.control.registry import JobRecord
 from tidegate.control.server import Server
 from tidegate.datastream import StreamExecutionEnvironment

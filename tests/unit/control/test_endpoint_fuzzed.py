@@ -15,8 +15,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.unit.control.drivers import Driver
+from tidegate.control.endpoint import description
 from tidegate.control.home import read_token
-from tidegate.control.openapi import description
 from tidegate.control.registry import JobRecord
 
 schema = schemathesis.openapi.from_dict(description())

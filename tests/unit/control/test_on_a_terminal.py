@@ -34,7 +34,7 @@ def test_an_error_on_a_terminal_is_one_message_and_harms_no_job(driver: Callable
     seen = pexpect.spawn(
         sys.executable, ["-m", "tidegate.cli", "cancel", "unknown"], encoding="utf-8", use_poll=True, timeout=90
     )
-    seen.expect("UnknownJobError: A job is named by its id, or the beginning of it")
+    seen.expect("UnknownJobError: There is no job with this id")
     seen.expect(pexpect.EOF)
     seen.close()
     assert seen.exitstatus == ExitCode.UNKNOWN_JOB
@@ -64,6 +64,6 @@ def test_options_as_data() -> None:
 
 @pytest.mark.parametrize("module", ["tidegate.datastream", "tidegate.cli.main", "tidegate.control.face"])
 def test_the_server_is_loaded_only_when_it_serves(module: str) -> None:
-    code = f"import sys, {module}; print([m for m in ('starlette', 'uvicorn', 'pyspark') if m in sys.modules])"
+    code = f"import sys, {module}; print([m for m in ('starlette', 'uvicorn', 'prometheus_client', 'pyspark') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -160,8 +160,8 @@ def test_for_prometheus(job: SmallJob) -> None:
     text = prometheus_text(master.view())
     for line in (
         'tidegate_checkpoint_step_seconds{job_id="small",job_name="small",step="run"} 0.02',
-        'tidegate_checkpoint_in_flight_records{job_id="small",job_name="small"} 6',
-        'tidegate_checkpoints_failed_total{job_id="small",job_name="small",reason="STORAGE_FAILED"} 1',
+        'tidegate_checkpoint_in_flight_records{job_id="small",job_name="small"} 6.0',
+        'tidegate_checkpoints_failed_total{job_id="small",job_name="small",reason="STORAGE_FAILED"} 1.0',
     ):
         assert line in text
     for name in ("incremental_bytes", "operator_size_bytes", "operator_incremental_bytes", "operator_step_seconds"):

@@ -70,7 +70,7 @@ class HangingEngine(SimulatedEngine):
         self._cancelled.clear()  # what came on a slow machine for the round before
         if self.runs == self._hangs:
             self._cancelled.wait()
-            raise RoundError("A Spark job failed, with all its retries", found="cancelled")
+            raise RoundError("A Spark job failed, and so did all its retries", found="cancelled")
         return super().run(plan)
 
     def cancel(self) -> None:
@@ -123,7 +123,7 @@ class OvertakenEngine(SimulatedEngine):
             return super().run(plan)
         self.newer = acquire(self._files, ManualClock(), job_id="small", liveness=lambda owner: False)
         self._files.replace("history.json", b"the newer driver's")
-        raise RoundError("A Spark job failed, with all its retries", found="cancelled")
+        raise RoundError("A Spark job failed, and so did all its retries", found="cancelled")
 
     def stop(self) -> None:
         self.stops += 1

@@ -201,7 +201,7 @@ class BrokenEngine(SimulatedEngine):
         self.runs += 1
         if self.first < self.runs <= self.until:
             raise self.error(
-                "A Spark job failed, with all its retries",
+                "A Spark job failed, and so did all its retries",
                 found=f"Cannot run program in stage {self.runs}.0",
                 cure="set PYSPARK_PYTHON",
             )

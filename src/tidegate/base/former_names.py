@@ -1,7 +1,20 @@
-"""Names of former versions, of PyFlink and of Tidegate, that programs and snapshots still use, and what answers for each today.
+"""Names that programs and snapshots use and that are elsewhere now: of former PyFlinks, of former Tidegates, of missing parts."""
 
-``<module>.<name>``, without the package -> the module that has it, its name there, and what a program should use instead.
-"""
+from __future__ import annotations
+
+import logging
+
+log = logging.getLogger("tidegate.configuration")
+
+noticed: set[str] = set()
+
+
+def former(name: str, instead: str) -> None:
+    """Warn that a name of a former PyFlink is deprecated, once in the life of the process."""
+    if name not in noticed:
+        noticed.add(name)
+        log.warning("'%s' is deprecated, PyFlink 2 does not have it: %s", name, instead)
+
 
 _EVENT_TIME = "no setting is needed; give sources a WatermarkStrategy, and windows say whether they are of event time"
 _RETENTION = "use ExternalizedCheckpointRetention"
@@ -44,6 +57,9 @@ FORMER: dict[str, tuple[str, str, str]] = {
         for name in (f"{form.title()}RowDeserializationSchema", f"{form.title()}RowSerializationSchema")
     },
 }
+"""``<module>.<name>`` without the package -> the module that has it, its name there, and what a program should use instead."""
+FORMER_MODULES = {"datastream.time_characteristic": "datastream.former"}
+"""Modules of former PyFlink versions -> where their names are."""
 
 _MOVES = (
     (
@@ -94,3 +110,37 @@ MOVED: dict[str, str] = {
     for name in names.split()
 }
 """Former module -> module. Snapshots contain pickles that name classes by a former module, and programs may import from it."""
+
+_SOURCE = "a SourceFunction wraps Java code, which is not run; write a Source (docs/sources-and-sinks.md)"
+_OWN = (
+    "there is no connector for {}; read it with a Python DataSource (from_data_source, docs/spark.md), write to it with a sink of "
+    "your own (docs/own-sinks.md)"
+)
+ELSEWHERE = {
+    "table": (
+        "write the step with the DataStream API (map, key_by, window, process; KafkaSource, FileSource, FileSink), or use tables "
+        "and SQL of Spark: env.from_dataframe(...) and stream.for_each_checkpoint(...), see docs/spark.md. Of pyflink.table only "
+        "the types of columns are here: DataTypes, RowType"
+    ),
+    "ml": "Flink ML is not part of Tidegate; Spark has MLlib",
+    "dataset": "the DataSet API was removed from Flink; use the DataStream API with RuntimeExecutionMode.BATCH",
+    "connector": "PyFlink has no such package; connectors are in pyflink.datastream.connectors",
+    "testing": "these are the tools of PyFlink's own tests; Tidegate's are in tidegate.testing",
+    "java_gateway": "there is no Java gateway: nothing of a program runs in a JVM",
+    "util": "these are PyFlink's own tools for Java objects, and there are none",
+    "fn_execution": "this is the inside of PyFlink's workers; Spark's workers run the functions here",
+    "datastream.SourceFunction": _SOURCE,
+    "datastream.functions.SourceFunction": _SOURCE,
+    "datastream.connectors.dynamic_kafka": "use one KafkaSource for each cluster, and union the streams",
+    **{
+        f"datastream.connectors.{module}": _OWN.format(system)
+        for module, system in (
+            ("cassandra", "Cassandra"),
+            ("elasticsearch", "Elasticsearch"),
+            ("kinesis", "Kinesis"),
+            ("pulsar", "Pulsar"),
+            ("rabbitmq", "RabbitMQ"),
+        )
+    },
+}
+"""Module or name of PyFlink -> what to use instead. A longer entry wins over a shorter one."""
