@@ -11,7 +11,6 @@ import yaml
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ConfigurationError
-from tidegate.common.flink_keys import PASSED_ON, WITHOUT_MEANING
 from tidegate.common.option_types import parse_bool, parse_float, parse_int
 from tidegate.common.options import (
     ALIGNED_TIMEOUT,
@@ -250,9 +249,9 @@ def meaning(key: str) -> Option | None:
         return None
     near = difflib.get_close_matches(key, SPELLINGS, n=1, cutoff=0.6)
     raise ConfigurationError(
-        "Configuration has only known keys",
+        "The configuration key is unknown",
         found=repr(key),
-        cure=f"did you mean '{near[0]}'?" if near else "see `tidegate options` for all of them",
+        cure=f"did you mean '{near[0]}'?" if near else "run `tidegate options` to list all keys",
     )
 
 
@@ -312,15 +311,42 @@ def _check_unaligned(result: dict[str, Any]) -> None:
     mode, concurrent = result[CHECKPOINT_MODE.key], result[CHECKPOINT_CONCURRENT.key]
     if mode != "EXACTLY_ONCE":
         raise ConfigurationError(
-            "Unaligned checkpoints need exactly-once mode: at-least-once never waits for records, so there is nothing to gain",
+            "Unaligned checkpoints need exactly-once mode: at-least-once mode never waits for records, so there is nothing to gain",
             where=f"'{UNALIGNED.key}'",
             found=f"'{CHECKPOINT_MODE.key}' is {mode}",
             cure=f"set '{CHECKPOINT_MODE.key}' to EXACTLY_ONCE, or leave '{UNALIGNED.key}' out",
         )
     if concurrent != 1:
         raise ConfigurationError(
-            "Unaligned checkpoints are taken one at a time: each has the records in flight of its own moment",
+            "Unaligned checkpoints cannot be concurrent: each stores the records in flight of its own moment",
             where=f"'{UNALIGNED.key}'",
             found=f"'{CHECKPOINT_CONCURRENT.key}' is {concurrent}",
             cure=f"set '{CHECKPOINT_CONCURRENT.key}' to 1, or leave '{UNALIGNED.key}' out",
         )
+
+
+PASSED_ON = "spark."
+"""Keys with this prefix go to Spark as they are."""
+
+_SERVICES = """
+    akka. blob. classloader. client. cluster. compiler. env. externalResource. fs. heartbeat. high-availability
+    historyserver. internal. $internal. job-event. jobmanager. jobstore. kubernetes. metrics. parallelism.adaptive
+    pekko. process. python. queryable-state. resourcemanager. rest. s3. scheduler. security. slot. slotmanager.
+    sql-client. sql-gateway. table. task. taskmanager. traces. web. yarn. zookeeper.
+"""
+_EXECUTION = """
+    execution.attached execution.batch execution.job-listeners execution.shutdown-on- execution.sorted-inputs.
+    execution.submit-failed- execution.checkpointing.cleaner. execution.checkpointing.create-subdir
+    execution.checkpointing.data-inline- execution.checkpointing.file-merging. execution.checkpointing.local-
+    execution.checkpointing.write- execution.state-recovery.from-local
+    pipeline.closure-cleaner pipeline.default-kryo- pipeline.force-
+    pipeline.generic-types pipeline.jobvertex- pipeline.registered- pipeline.serialization-config
+    pipeline.vertex- pipeline.watermark-alignment.
+"""
+_STATE = """
+    state.backend.async state.backend.cache. state.backend.latency-track state.backend.local-recovery
+    state.backend.rocksdb. state.checkpoints.create-subdir state.latency-track. state.storage.
+"""
+
+WITHOUT_MEANING: tuple[str, ...] = tuple(f"{_SERVICES} {_EXECUTION} {_STATE}".split())
+"""Prefixes of keys that are accepted, with one notice."""

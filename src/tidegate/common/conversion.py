@@ -321,7 +321,7 @@ def misfit(path: str, expected: str, value: Any, reason: str = "") -> ArgumentTy
     """The error for a value, or a part of one, that its declared type does not take."""
     place = f"field {path.removeprefix('.')}" if path else "the record"
     return ArgumentTypeError(
-        f"A record must be of its declared type: {place} is declared as {expected}",
+        f"A record is not of its declared type: {place} is declared as {expected}",
         found=shown(value) + (f": {reason}" if reason else ""),
-        cure="return such a value, or declare the type that fits",
+        cure="return a value of that type, or declare the type of the value",
     )

@@ -32,8 +32,8 @@ class CachedFile:
         path, _, executable = path.rpartition(",executable:") if ",executable:" in path else (path, "", "false")
         name = head.strip().removeprefix("name:").rstrip(", ")
         if not separator or not name or not head.strip().startswith("name:"):
-            cure = f"{CACHED_FILES.key}: name:a,path:/tmp/a;name:b,path:/tmp/b"
-            raise ConfigurationError(f"'{CACHED_FILES.key}' lists names with paths", found=repr(text), cure=cure)
+            cure = f"write {CACHED_FILES.key}: name:a,path:/tmp/a;name:b,path:/tmp/b"
+            raise ConfigurationError(f"'{CACHED_FILES.key}' has an invalid entry", found=repr(text), cure=cure)
         return CachedFile(name, path.strip("'\" "), parse_bool(executable))
 
 
@@ -73,15 +73,17 @@ class Dependencies:
         for option, path in self._paths():
             if not os.path.exists(path):
                 raise ConfigurationError(
-                    f"'{option.key}' names what exists where the program is started",
+                    f"'{option.key}' names a file that does not exist",
                     found=f"no file or directory {path}",
-                    cure="check the path; a relative one counts from the directory the program is started in",
+                    cure="correct the path; a relative path starts in the directory in which the program is started",
                 )
         for name, seen in (("archives", [target for _, target in self.archives]),
                            ("cached files", [file.name for file in self.cached_files])):  # fmt: skip
             twice = sorted({each for each in seen if seen.count(each) > 1})
             if twice:
-                raise ConfigurationError(f"Two {name} of a job cannot have one name", found=", ".join(twice))
+                raise ConfigurationError(
+                    f"Two {name} of a job have the same name", found=", ".join(twice), cure="rename one of them"
+                )
 
     def _paths(self) -> Iterator[tuple[Option, str]]:
         yield from ((PYTHON_FILES, path) for path in self.python_files)
@@ -95,6 +97,8 @@ def _archive(text: str) -> tuple[str, str]:
     target = target or os.path.basename(path)
     if os.path.isabs(target) or ".." in target.split("/"):
         raise ConfigurationError(
-            "An archive is unpacked below the directory a function runs in", found=repr(text), cure="a plain name"
+            "The target directory of an archive leads out of the functions' working directory",
+            found=repr(text),
+            cure="use a plain name",
         )
     return path, target

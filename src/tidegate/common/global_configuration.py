@@ -61,7 +61,9 @@ def configuration_file() -> Path | None:
         path = Path(named) / FILE_NAME
         if not path.is_file():
             raise ConfigurationError(
-                f"TIDEGATE_CONF_DIR must hold {FILE_NAME}", found=f"no {path}", cure="correct or unset the variable"
+                f"TIDEGATE_CONF_DIR names a directory without {FILE_NAME}",
+                found=f"no {path}",
+                cure="correct or unset the variable",
             )
         return path
     candidates = [Path(os.environ["FLINK_CONF_DIR"])] if os.environ.get("FLINK_CONF_DIR") else []
@@ -75,13 +77,13 @@ def read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(
-            "The configuration file must be readable YAML", where=str(path), found=" ".join(str(error).split())
+            "The configuration file is not readable YAML", where=str(path), found=" ".join(str(error).split())
         ) from None
     if content is None:
         return {}
     if not isinstance(content, dict):
         raise ConfigurationError(
-            "The configuration file must hold keys and values",
+            "The configuration file does not hold keys and values",
             where=str(path),
             found=f"a {type(content).__name__}",
             cure="for example  parallelism.default: 2",

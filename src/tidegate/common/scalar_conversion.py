@@ -122,8 +122,11 @@ def as_decimal(value: Any) -> decimal.Decimal:
 
 
 def decimal_of(precision: int, scale: int, *, exact: bool = True) -> Converter:
-    """Decimals with so many digits. One that would lose some is refused. ``exact`` False, as in Flink: digits behind the point are
-    rounded half up, and one with too many in front of it becomes None."""
+    """Convert to decimals of this precision and scale, and refuse a number that would lose digits.
+
+    With ``exact`` False, as in Flink, digits after the decimal point are rounded half up. A number with too many digits before the
+    point becomes None.
+    """
     unit = decimal.Decimal(1).scaleb(-scale)
     return _exact_decimal(precision, scale, unit) if exact else _rounded_decimal(precision, unit)
 
@@ -153,9 +156,9 @@ def _exact_decimal(precision: int, scale: int, unit: decimal.Decimal) -> Convert
         try:
             return number.quantize(unit, context=exact)
         except decimal.InvalidOperation:
-            raise ValueError(f"it has more than {precision - scale} digits in front of the point") from None
+            raise ValueError(f"it has more than {precision - scale} digits before the decimal point") from None
         except decimal.Inexact:
-            raise ValueError(f"it has more than {scale} digits behind the point") from None
+            raise ValueError(f"it has more than {scale} digits after the decimal point") from None
 
     return convert
 
@@ -211,3 +214,37 @@ _CONVERTERS: dict[str, Converter] = {
     "LOCAL_TIME": as_time,
     "LOCAL_DATE_TIME": as_timestamp,
 }
+
+
+def double_text(value: float) -> str:
+    return _number_text(value, repr(value))
+
+
+def float_text(value: float) -> str:
+    """Of a number of four bytes."""
+    return _number_text(value, _digits_of_float(value))
+
+
+def _number_text(value: float, shortest: str) -> str:
+    """Plain from a thousandth up to ten million, else one digit before the point and an exponent. ``shortest``: as Python
+    writes the digits that tell the value from its neighbours."""
+    if value != value or value in (float("inf"), float("-inf")):
+        return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return format(value, "f") if "e" in shortest else shortest
+    digits, _, exponent = format(value, f".{_significant(shortest) - 1}e").partition("e")
+    return f"{digits if '.' in digits else digits + '.0'}E{int(exponent)}"
+
+
+def _significant(shortest: str) -> int:
+    mantissa = shortest.lstrip("-").partition("e")[0].replace(".", "").strip("0")
+    return max(1, len(mantissa))
+
+
+def _digits_of_float(value: float) -> str:
+    """The fewest digits that give the same four bytes."""
+    for precision in range(1, 10):
+        text = repr(float(f"{value:.{precision}g}"))
+        if struct.pack("f", float(text)) == struct.pack("f", value):
+            return text
+    return repr(value)

@@ -220,5 +220,5 @@ def _known(charset: str) -> str:
     try:
         "".encode(charset)
     except (LookupError, TypeError):
-        raise ConfigurationError("The character set must be known", found=repr(charset), cure="UTF-8") from None
+        raise ConfigurationError("The character set is unknown", found=repr(charset), cure="use UTF-8") from None
     return charset

@@ -49,7 +49,7 @@ def parse_type(text: str) -> TypeInformation:
         found = None
     if found is None or found.describe() != text:
         raise StateFormatError(
-            "A type in checkpoint metadata must be one this version knows.",
+            "The checkpoint metadata names a type that this version does not know.",
             found=repr(text),
             cure="use the version of Tidegate that wrote the checkpoint, or a newer one",
         )

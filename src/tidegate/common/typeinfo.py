@@ -421,7 +421,7 @@ class RowTypeInfo(TypeInformation):
         self._field_types = [_expect_type("Types.ROW", info) for info in field_types]
         if field_names is not None and len(field_names) != len(field_types):
             raise ProgramError(
-                "A named row type has one name for each field",
+                "The named row type has different numbers of names and types",
                 where="Types.ROW_NAMED",
                 found=f"{count(len(field_names), 'name')} for {count(len(field_types), 'type')}",
             )

@@ -48,7 +48,7 @@ class Row:
             return
         if args:
             raise ProgramError(
-                "A Row has either positional fields or named ones",
+                "The Row mixes positional and named fields",
                 found=f"{len(args)} positional and {len(kwargs)} named",
                 cure="name all fields, or none",
             )
@@ -78,7 +78,7 @@ class Row:
         fields = self._fields or []
         unknown = [name for name in names if name not in fields]
         if unknown:
-            raise ProgramError("A Row has only the fields it was made with", found=f"{unknown} asked, {fields} there")
+            raise ProgramError("The Row has no such field", found=f"{unknown}; the fields are {fields}")
         return [self._values[fields.index(name)] for name in names]
 
     def as_dict(self, recursive: bool = False) -> dict[str, Any]:
@@ -97,7 +97,8 @@ class Row:
         """Take this row's values as field names for a new row (see the class)."""
         if len(args) > len(self._values):
             raise ProgramError(
-                "Not more values than field names", found=f"{count(len(args), 'value')} for the names {self._values}"
+                "The Row gets more values than it has field names",
+                found=f"{count(len(args), 'value')} for the names {self._values}",
             )
         row = Row(*args)
         row._fields = self._values[: len(args)]

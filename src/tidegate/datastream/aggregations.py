@@ -118,7 +118,7 @@ def _with(value: Any, field: Field, new: Any) -> Any:
 
 def _no_field(value: Any, field: Field) -> ArgumentTypeError:
     return ArgumentTypeError(
-        "An aggregation needs the field it is about in every record",
+        "A record lacks the field that is aggregated",
         where=f"sum, min, max, min_by or max_by of field {field!r}",
         found=shown(value),
         cure="use a position of a tuple, list or Row, or the name of a field or attribute",

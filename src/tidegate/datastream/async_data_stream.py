@@ -98,7 +98,7 @@ def _waiting(
         raise wrong(method, "a DataStream", stream, "pass the stream first, then the function")
     _check_function(method, function)
     if expect_int(method, capacity, "capacity=100") < 1:
-        raise ProgramError(f"The capacity of {method} is at least 1", found=str(capacity), cure="capacity=100")
+        raise ProgramError(f"The capacity of {method} is less than 1", found=str(capacity), cure="use capacity=100")
     timeout_ms = timeout.to_milliseconds() if isinstance(timeout, Time) else millis_of(method, timeout)
     retry = _checked_retry(method, strategy, timeout_ms)
     spec = AsyncSpec(typed(TypedAsync, function, output_type), ordered, timeout_ms, capacity, retry)
@@ -110,7 +110,7 @@ def _check_function(method: str, function: Any) -> None:
         raise wrong(method, "an AsyncFunction object", function, "extend AsyncFunction and pass an object of it")
     if not inspect.iscoroutinefunction(function.async_invoke):
         raise ProgramError(
-            "async_invoke of an AsyncFunction is declared as 'async def'",
+            "async_invoke of an AsyncFunction is not declared as 'async def'",
             where=f"{method}, {calling_line()}, class {type(function).__name__}",
             found="an async generator, which yields"
             if inspect.isasyncgenfunction(function.async_invoke)
@@ -126,14 +126,14 @@ def _checked_retry(method: str, strategy: Any, timeout_ms: int) -> AsyncRetryStr
     predicate = strategy.get_retry_predicate()
     if predicate is None:
         raise ProgramError(
-            "A retry strategy has a predicate", where=f"{method}, class {type(strategy).__name__}", found="None"
+            "The retry strategy has no predicate", where=f"{method}, class {type(strategy).__name__}", found="None"
         )
     if strategy is not NO_RETRY_STRATEGY and timeout_ms <= 0:
         raise ProgramError(
-            "A record that is tried again needs a timeout",
+            "Retries need a timeout",
             where=method,
             found=f"{timeout_ms} ms",
-            cure="Time.seconds(10)",
+            cure="give a timeout, for example Time.seconds(10)",
         )
     has_rule = predicate.result_predicate() is not None or predicate.exception_predicate() is not None
     return strategy if has_rule else None

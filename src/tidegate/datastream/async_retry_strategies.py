@@ -107,7 +107,7 @@ def _check(strategy: str, **numbers: float) -> None:
     for name, number in numbers.items():
         if not isinstance(number, int | float) or not number > 0:
             raise ProgramError(
-                f"{name} of a {strategy} is above zero", found=repr(number), cure=f"for example {name}=3"
+                f"{name} of a {strategy} is not above zero", found=repr(number), cure=f"for example {name}=3"
             )
 
 

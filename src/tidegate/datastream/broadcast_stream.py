@@ -63,22 +63,22 @@ def _checked(descriptors: list[Any]) -> list[MapStateDescriptor]:
     cure = 'broadcast(MapStateDescriptor("rules", Types.STRING(), Types.LONG()))'
     if not descriptors:
         raise ProgramError(
-            "A broadcast stream has at least one broadcast state", where="broadcast", found="no descriptor", cure=cure
+            "The broadcast stream has no broadcast state", where="broadcast", found="no descriptor", cure=cure
         )
     for descriptor in descriptors:
         if not isinstance(descriptor, MapStateDescriptor):
             raise wrong("broadcast", "map state descriptors", descriptor, cure)
         if descriptor.ttl is not None:
             raise ProgramError(
-                "Broadcast state has no time to live",
+                "Broadcast state does not support a time to live",
                 where="broadcast",
                 found=repr(descriptor),
-                cure="remove old entries yourself",
+                cure="leave enable_time_to_live() out, and remove old entries in the function",
             )
     names = [descriptor.get_name() for descriptor in descriptors]
     if len(set(names)) < len(names):
         raise ProgramError(
-            "Broadcast states have names of their own",
+            "Two broadcast states have the same name",
             where="broadcast",
             found=", ".join(names),
             cure="rename one of them",

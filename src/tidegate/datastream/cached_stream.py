@@ -26,7 +26,7 @@ class CachedDataStream(DataStream):
 
     def _operator(self, method: str) -> NoReturn:
         raise ProgramError(
-            f"{method}() belongs to an operator, and cache() is none",
+            f"{method}() is called on cache(), which is not an operator",
             where="CachedDataStream",
             cure=f"call {method}() before cache(), or on the stream the next operator returns",
         )

@@ -95,7 +95,7 @@ def check_connected(method: str, first: Any, second: Any) -> None:
             raise wrong(method, "streams", stream, "pass a DataStream")
     if first._env is not second._env:
         raise ProgramError(
-            "Streams that are connected belong to one environment",
+            "The connected streams belong to different environments",
             where=method,
             found="streams of two environments",
             cure="make both sources with one StreamExecutionEnvironment",
@@ -114,7 +114,7 @@ def _check_key_types(name: str, *streams: DataStream) -> None:
     first, second = (_key_type(stream) for stream in streams)
     if first != second:
         raise ProgramError(
-            "The keys of connected streams are of one type, for their state is one",
+            "The keys of the connected streams have different types, but the streams share their state",
             where=name,
             found=f"{first} and {second}",
             cure="declare the same key_type in both key_by(...), or in none of them",

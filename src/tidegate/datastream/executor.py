@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
 from tidegate.base.errors import ConfigurationError
-from tidegate.base.library_logs import quiet_libraries
+from tidegate.base.process import quiet_libraries
 from tidegate.common.job_client import RunningJob
 from tidegate.common.options import TARGET
 from tidegate.graph.transformation import Program
@@ -110,7 +110,7 @@ def find_executor(target: str) -> Executor:
     if target not in installed:
         known = sorted({*installed, *_registered})
         raise ConfigurationError(
-            f"'{TARGET.key}' names an installed executor",
+            f"'{TARGET.key}' names no installed executor",
             found=repr(target),
             cure=f"use one of {', '.join(known)}" if known else "install tidegate with its executor",
         )

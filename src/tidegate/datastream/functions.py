@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
-from tidegate.datastream.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction
 from tidegate.datastream.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -36,6 +35,9 @@ from tidegate.datastream.time_domain import TimeDomain
 from tidegate.datastream.timerservice import TimerService
 from tidegate.datastream.window_functions import (
     AllWindowFunction,
+    CoGroupFunction,
+    FlatJoinFunction,
+    JoinFunction,
     ProcessAllWindowFunction,
     ProcessWindowFunction,
     WindowFunction,

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 from tidegate.base.errors import TidegateError
-from tidegate.base.signals import end_after, end_at_once
+from tidegate.base.process import end_after, end_at_once
 from tidegate.common.job_client import RunningJob
 from tidegate.common.job_execution_result import JobExecutionResult
 

@@ -27,7 +27,10 @@ class IntervalJoin:
         for stream in (stream1, stream2):
             if not isinstance(stream, KeyedStream):
                 raise wrong(
-                    "interval_join", "keyed streams", stream, "call key_by(...) on both, by keys that are to be equal"
+                    "interval_join",
+                    "keyed streams",
+                    stream,
+                    "call key_by(...) on both streams",
                 )
         self._streams = stream1, stream2
 
@@ -37,17 +40,19 @@ class IntervalJoin:
 
     def in_processing_time(self) -> IntervalJoin:
         """Refused, as in Flink."""
-        raise ProgramError("Interval joins are in event time only", where="interval_join", found="in_processing_time()")
+        raise ProgramError(
+            "Interval joins work in event time only", where="interval_join", found="in_processing_time()"
+        )
 
     def between(self, lower_bound: Time | Duration, upper_bound: Time | Duration) -> IntervalJoined:
         """A right record joins a left one if it lies from ``lower_bound`` to ``upper_bound`` behind it; either may be negative."""
         lower, upper = _millis(lower_bound), _millis(upper_bound)
         if lower > upper:
             raise ProgramError(
-                "The lower bound of an interval join is not above the upper one",
+                "The lower bound of the interval join is above the upper bound",
                 where="between",
                 found=f"{lower} ms and {upper} ms",
-                cure="swap them; a right record before the left one has a negative bound",
+                cure="swap the bounds; a right record before the left record has a negative bound",
             )
         return IntervalJoined(*self._streams, lower, upper)
 
@@ -87,10 +92,10 @@ class IntervalJoined:
         expect_type("process", output_type)
         if self._lower > self._upper:
             raise ProgramError(
-                "An interval join needs an interval with something in it",
+                "The interval of the interval join is empty",
                 where="interval_join",
-                found=f"from {self._lower} to {self._upper} ms, exclusive bounds taken off",
-                cure="make it wider, or leave its bounds in it",
+                found=f"from {self._lower} to {self._upper} ms, without exclusive bounds",
+                cure="make the interval wider, or include its bounds",
             )
         function = typed(TypedJoin, process_join_function, output_type)
         left_late, right_late = (None if tag is None else tag.tag_id for tag in (self._left_late, self._right_late))

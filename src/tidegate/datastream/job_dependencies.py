@@ -61,10 +61,14 @@ class JobDependencies:
             raise wrong("register_cached_file", "True or False", executable, "executable=True")
         expect_text("register_cached_file", name, "a name to find the file by")
         if any(letter in name for letter in ",;:"):
-            raise ProgramError("The name of a cached file has no ',', ';' or ':'", found=repr(name))
+            raise ProgramError(
+                "The name of a cached file contains ',', ';' or ':'", found=repr(name), cure="use another name"
+            )
         files = [CachedFile.parse(text) for text in self._configuration.read(CACHED_FILES) or ()]
         if any(file.name == name for file in files):
-            raise ProgramError("A cached file is registered once", found=f"a second '{name}'", cure="another name")
+            raise ProgramError(
+                "Two cached files have the same name", found=f"a second '{name}'", cure="use another name"
+            )
         files.append(CachedFile(name, _path("register_cached_file", file_path), executable))
         self._configuration.write(CACHED_FILES, [str(file) for file in files])
 
@@ -92,6 +96,6 @@ def _path(method: str, path: str) -> str:
     expect_text(method, path, "the path of a file")
     if SEPARATOR in path or PART in path:
         raise ProgramError(
-            f"{method} takes a path without '{SEPARATOR}' and '{PART}'", found=repr(path), cure="rename it"
+            f"{method} takes a path without '{SEPARATOR}' and '{PART}'", found=repr(path), cure="rename the file"
         )
     return os.path.abspath(path)

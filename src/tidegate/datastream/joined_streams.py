@@ -12,10 +12,9 @@ from tidegate.base.arguments import wrong
 from tidegate.base.errors import ProgramError
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.functions import KeySelector
-from tidegate.datastream.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction
 from tidegate.datastream.selectors import key_callable
 from tidegate.datastream.stream import DataStream, expect_type
-from tidegate.datastream.window_functions import WindowFunction
+from tidegate.datastream.window_functions import CoGroupFunction, FlatJoinFunction, JoinFunction, WindowFunction
 from tidegate.datastream.windowed_stream import WindowedStream
 from tidegate.operators.contracts.functions import FunctionWrapper
 from tidegate.operators.windows.assigner import WindowAssigner
@@ -37,7 +36,7 @@ class _TwoStreams(Generic[Windows]):
         if not isinstance(second, DataStream):
             raise wrong(self._method, "a stream", second, "pass a DataStream object")
         if first.get_execution_environment() is not second.get_execution_environment():
-            raise ProgramError("Streams that are joined belong to one environment", where=self._method)
+            raise ProgramError("The joined streams belong to different environments", where=self._method)
         self._first, self._second = first, second
         self._selectors: list[Callable[[Any], Any]] = []
         self._key_type: TypeInformation | None = None

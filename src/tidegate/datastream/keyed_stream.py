@@ -145,17 +145,17 @@ class KeyedStream(DataStream):
 
     def _operator(self, method: str) -> Transformation:
         raise ProgramError(
-            f"{method}() belongs to an operator, and key_by() is none",
+            f"{method}() is called on key_by(), which is not an operator",
             where="KeyedStream",
             cure=f"call {method}() before key_by(), or on the stream the next operator returns",
         )
 
     def _shipped(self, partitioning: Partitioning) -> NoReturn:
         raise ProgramError(
-            "The partitioning of a keyed stream is its key",
+            "A keyed stream cannot be partitioned in another way",
             where="KeyedStream",
             found=partitioning.ship.name.lower(),
-            cure="partition before key_by(), or behind the next operator",
+            cure="partition before key_by(), or after the next operator",
         )
 
 

@@ -35,7 +35,7 @@ class OperatorSettings:
     def set_uid_hash(self, uid_hash: str) -> Self:
         """The identity itself, 32 hexadecimal digits, instead of one made from a uid."""
         if not isinstance(uid_hash, str) or len(uid_hash) != 32 or set(uid_hash.lower()) - set("0123456789abcdef"):
-            raise wrong("set_uid_hash", "32 hexadecimal digits", uid_hash, "as a log or a checkpoint shows them")
+            raise wrong("set_uid_hash", "32 hexadecimal digits", uid_hash, "copy the hash from a log or a checkpoint")
         return self._change("set_uid_hash", uid_hash=uid_hash.lower(), uid_place=calling_line())
 
     def set_parallelism(self, parallelism: int) -> Self:
@@ -69,10 +69,10 @@ def _count(method: str, value: int, limit: int | None) -> int:
         raise ProgramError(f"{method} takes at least 1", found=str(value), cure=cure)
     if limit is not None and value > limit:
         raise ProgramError(
-            "The parallelism of an operator lies between 1 and its maximum parallelism",
+            "The parallelism of an operator exceeds its maximum parallelism",
             where=method,
             found=f"parallelism {value}, maximum {limit}",
-            cure="a collection source and what force_non_parallel() was called on stay at 1; else raise the maximum first",
+            cure="raise the maximum first; a collection source and an operator with force_non_parallel() stay at 1",
         )
     return value
 

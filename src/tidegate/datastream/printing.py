@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from tidegate.common.conversion import Conversion, changes
-from tidegate.common.java_numbers import double_text, float_text
+from tidegate.common.scalar_conversion import double_text, float_text
 from tidegate.common.serialization import LineEncoder
 from tidegate.common.typeinfo import (
     BasicTypeInfo,

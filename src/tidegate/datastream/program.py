@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from tidegate.base.errors import ProgramError
 from tidegate.base.pickling import cure_of, dumps, why_not
-from tidegate.common.configuration import Configuration, effective
+from tidegate.base.watermarks import MAX_WATERMARK
+from tidegate.common.configuration import Configuration, effective, notice
 from tidegate.common.dependencies import Dependencies
-from tidegate.common.jars import notice_of_jars
 from tidegate.common.options import (
     AUTO_UIDS,
     CHAINING,
@@ -20,10 +25,14 @@ from tidegate.common.options import (
     PARALLELISM,
     RUNTIME_MODE,
 )
-from tidegate.datastream.batch import resolve_mode, with_batch_semantics
+from tidegate.common.typeinfo import Types
 from tidegate.datastream.cached_stream import cache_writers, with_caches
+from tidegate.datastream.functions import KeyedProcessFunction, RuntimeContext
+from tidegate.datastream.state import ReducingState, ReducingStateDescriptor
 from tidegate.graph.plan import build
-from tidegate.graph.transformation import Program, Transformation
+from tidegate.graph.transformation import Input, Partitioning, ProcessSpec, Program, Ship, Transformation
+from tidegate.operators.contracts.functions import FunctionWrapper, method_of
+from tidegate.operators.contracts.source import Boundedness
 
 DEFAULT_JOB_NAME = "Tidegate Streaming Job"
 
@@ -41,7 +50,7 @@ def build_program(
     transformations = _with_upstream(with_caches(registry, caches), wanted)
     if not transformations:
         raise ProgramError(
-            "A job needs at least one operator",
+            "The job has no operator",
             where="execute",
             found="none since the environment was made or last executed",
             cure="add a source and a sink before calling execute()",
@@ -78,9 +87,9 @@ def _check(program: Program) -> None:
     for transformation in program.transformations:
         if not settings[AUTO_UIDS.key] and not (transformation.uid or transformation.uid_hash):
             raise ProgramError(
-                "Every operator needs a uid when generated ones are switched off",
+                "An operator has no uid, and generated uids are disabled",
                 where=f"operator '{transformation.name}'",
-                found=f"no uid, and '{AUTO_UIDS.key}' is false",
+                found=f"'{AUTO_UIDS.key}' is false",
                 cure='call uid("...") on it',
             )
         _check_picklable(transformation)
@@ -96,10 +105,166 @@ def _check_picklable(transformation: Transformation) -> None:
             dumps(part)
         except Exception as error:  # pickling runs user code, which may raise anything
             raise ProgramError(
-                "What an operator runs must be picklable, because it travels to the executors",
+                "An operator cannot be pickled, so it cannot be sent to the executors",
                 where=f"operator '{transformation.name}', {what}",
                 found=why_not(part, error),
                 cure=cure_of(
-                    error, "make connections, locks and the like in open(), not in __init__ or outside the function"
+                    error,
+                    "create connections, locks and similar objects in open(), not in __init__ or outside of the function",
                 ),
             ) from error
+
+
+# -- jars of PyFlink programs: no Java code runs, but most jars hold what is built in ----------------------------------------
+
+
+_NO_JAVA = "Java code is not run"
+_FORMATS = "the {} format is built in (docs/formats.md)"
+_COUNTERPARTS = {
+    "confluent-registry": f"{_NO_JAVA}, and there is no client of a schema registry; read bytes and decode them in map()",
+    "kinesis": f"{_NO_JAVA}, and there is no Kinesis connector",
+    "pulsar": f"{_NO_JAVA}, and there is no Pulsar connector",
+    "elasticsearch": f"{_NO_JAVA}, and there is no Elasticsearch connector",
+    "rabbitmq": f"{_NO_JAVA}, and there is no RabbitMQ connector",
+    "cassandra": f"{_NO_JAVA}, and there is no Cassandra connector",
+    "kafka": "KafkaSource and KafkaSink are built in (docs/kafka.md)",
+    "jdbc": "JDBC sinks write to PostgreSQL and MariaDB without a Java driver (docs/postgresql.md, docs/mariadb.md)",
+    "postgresql": "the PostgreSQL connector is built in (docs/postgresql.md)",
+    "mysql": "the MariaDB and MySQL connector is built in (docs/mariadb.md)",
+    "mariadb": "the MariaDB and MySQL connector is built in (docs/mariadb.md)",
+    "parquet": _FORMATS.format("Parquet"),
+    "avro": _FORMATS.format("Avro"),
+    "json": _FORMATS.format("JSON"),
+    "csv": _FORMATS.format("CSV"),
+    "orc": _FORMATS.format("ORC"),
+    "iceberg": "IcebergSink is built in (docs/iceberg.md)",
+    "delta": "DeltaSink is built in (docs/delta.md)",
+    "rocksdb": "the state backend rocksdb is built in (docs/state-backends.md)",
+    "s3-fs": "paths with s3:// are built in",
+    "hadoop": "paths with hdfs:// are built in",
+    "connector-files": "FileSource and FileSink are built in (docs/files.md)",
+}
+"""Part of a file's name -> what is there instead. The first part that fits counts."""
+
+
+def notice_of_jars(jars: Iterable[str]) -> None:
+    """One notice for each jar, in the life of the process."""
+    for jar in jars:
+        notice(jar, counterpart(jar))
+
+
+def counterpart(jar: str) -> str:
+    """What does the work of a jar here."""
+    name = jar.rstrip("/").rpartition("/")[2].lower()
+    known = next((text for part, text in _COUNTERPARTS.items() if part in name), None)
+    return known or f"{_NO_JAVA}; docs/sources-and-sinks.md lists the connectors that are built in"
+
+
+# -- batch mode: a rolling reduce gives one result per key, when the bounded input has ended ---------------------------------
+
+
+class LastReduction(FunctionWrapper, KeyedProcessFunction):
+    """Collects in state and emits from a timer at the end of time."""
+
+    def __init__(self, function: Any, value_type: Any) -> None:
+        super().__init__(function)
+        reduce = partial(method_of(function, "reduce"))  # it has no methods that the descriptor would rather take
+        self._descriptor = ReducingStateDescriptor("reduction", reduce, value_type or Types.PICKLED_BYTE_ARRAY())
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        super().open(runtime_context)
+        self._state: ReducingState[Any] = runtime_context.get_reducing_state(self._descriptor)
+
+    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
+        ctx.timer_service().register_event_time_timer(MAX_WATERMARK)
+        self._state.add(value)
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
+        yield self._state.get()
+
+
+def resolve_mode(mode: str, transformations: list[Transformation]) -> str:
+    """STREAMING or BATCH; BATCH with an unbounded source is refused."""
+    unbounded = [
+        t.name for t in transformations if t.spec.is_source and t.spec.source.boundedness is not Boundedness.BOUNDED
+    ]
+    if mode == "AUTOMATIC":
+        return "STREAMING" if unbounded else "BATCH"
+    if mode == "BATCH" and unbounded:
+        raise ProgramError(
+            "BATCH mode needs bounded sources",
+            where=f"source '{unbounded[0]}'",
+            found="it is unbounded",
+            cure="set the runtime mode to STREAMING or AUTOMATIC, or bound the source",
+        )
+    return mode
+
+
+def with_batch_semantics(transformation: Transformation) -> Transformation:
+    """Rolling reduces become last reductions; everything else is the same in both modes."""
+    spec = transformation.spec
+    if not spec.is_rolling:
+        return transformation
+    if transformation.pickled_spec is not None:
+        spec = pickle.loads(transformation.pickled_spec)
+    return replace(transformation, spec=ProcessSpec(LastReduction(spec.function, spec.value_type)), pickled_spec=None)
+
+
+# -- the execution plan, in the shape of Flink's JSON ------------------------------------------------------------------------
+
+
+KEYED = "_stream_key_by_map_operator"
+"""PyFlink's name of the operator that adds the key to a record. Here the key is made on the way, and that is a node as well."""
+
+
+def execution_plan(program: Program) -> str:
+    """Nodes with their predecessors and how records reach them: sources and sinks under their own names, and a node for each
+    partitioning by key."""
+    return json.dumps({"nodes": list(_Plan(program).nodes())}, indent=2)
+
+
+class _Plan:
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        default = program.configuration[PARALLELISM.key]
+        self._degree = {t.id: t.parallelism or default for t in program.transformations}
+        self._keyed: dict[tuple[int, str | None, int], int] = {}
+        """What is keyed how -> the id of its node: several operators may read one keyed stream."""
+
+    def nodes(self) -> Iterator[dict[str, Any]]:
+        for t in self._program.transformations:
+            predecessors = []
+            for i in t.inputs:
+                if i.partitioning is None or i.partitioning.ship is not Ship.HASH:
+                    predecessors.append(_edge(i.upstream, self._ship(i, t.id)))
+                    continue
+                known = (i.upstream, i.tag, id(i.partitioning))
+                if known not in self._keyed:
+                    self._keyed[known] = max(self._degree) + len(self._keyed) + 1
+                    above = [_edge(i.upstream, Ship.FORWARD.value)]
+                    yield _node(self._keyed[known], KEYED, KEYED, "Operator", self._degree[i.upstream], above)
+                predecessors.append(_edge(self._keyed[known], Ship.HASH.value))
+            pact = "Data Source" if t.spec.is_source else "Data Sink" if t.spec.is_sink else "Operator"
+            yield _node(t.id, shown_name(t), t.description or shown_name(t), pact, self._degree[t.id], predecessors)
+
+    def _ship(self, i: Input, reader: int) -> str:
+        same = Partitioning(Ship.FORWARD if self._degree[i.upstream] == self._degree[reader] else Ship.REBALANCE)
+        ship: str = (i.partitioning or same).ship.value
+        return ship
+
+
+def shown_name(t: Transformation) -> str:
+    """``Source: orders``, ``Sink: totals``."""
+    prefix = "Source: " if t.spec.is_source else "Sink: " if t.spec.is_sink else ""
+    return t.name if t.name.startswith(prefix) else prefix + t.name
+
+
+def _edge(upstream: int, ship: str) -> dict[str, Any]:
+    return {"id": upstream, "ship_strategy": ship, "side": "second"}
+
+
+def _node(
+    node_id: int, name: str, contents: str, pact: str, parallelism: int, predecessors: list[dict[str, Any]]
+) -> dict[str, Any]:
+    node = {"id": node_id, "type": name, "pact": pact, "contents": contents, "parallelism": parallelism}
+    return {**node, "predecessors": predecessors} if predecessors else node

@@ -22,7 +22,7 @@ def partition_callable(method: str, partitioner: Any) -> Callable[[Any, int], in
 
 def _plain(method: str, function: Any, base: type[Function], name: str, example: str) -> Callable[..., Any]:
     if isinstance(function, type) and issubclass(function, Function):
-        raise wrong(method, f"a {base.__name__} object", function, f"make one: {function.__name__}()")
+        raise wrong(method, f"a {base.__name__} object", function, f"pass an object: {function.__name__}()")
     bound: Callable[..., Any] | None = getattr(function, name, None)
     if bound is None:
         if not callable(function):
@@ -54,7 +54,7 @@ class _NowhereContext:
 
     def __getattr__(self, name: str) -> Any:
         raise StateAccessError(
-            "A key selector or partitioner has neither state nor a subtask of its own",
+            "A key selector or partitioner has no runtime context",
             where=f"{name}() in open() of a KeySelector or Partitioner",
-            cure="compute what it needs in a map() before, and keep it in the record",
+            cure="compute the value in a map() before, and put it into the record",
         )

@@ -106,7 +106,7 @@ class SlotSharingGroup:
         def set_cpu_cores(self, cpu_cores: float) -> SlotSharingGroup.Builder:
             """Cores of a slot."""
             if cpu_cores <= 0:
-                raise ProgramError("A slot sharing group has more than 0 cores", found=repr(cpu_cores))
+                raise ProgramError("The number of cores of a slot sharing group is not positive", found=repr(cpu_cores))
             self._cpu_cores = cpu_cores
             return self
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, overload
 from tidegate.base.arguments import expect_int, wrong
 from tidegate.base.errors import ProgramError
 from tidegate.base.ids import new_token
+from tidegate.base.pickling import pickled
 from tidegate.base.user_code import calling_line
 from tidegate.common.conversion import converter
 from tidegate.common.execution_config import ExecutionConfig
@@ -23,7 +24,6 @@ from tidegate.connectors.values.collect import CollectSink, collected
 from tidegate.connectors.values.print import PrintSink
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.base import SupportsPreprocessing
-from tidegate.datastream.freezing import pickled
 from tidegate.datastream.functions import (
     FilterFunction,
     FlatMapFunction,
@@ -130,15 +130,17 @@ class DataStream(StreamOperatorSettings):
         """Some fields of a tuple stream, in the given order."""
         if not isinstance(self._type, TupleTypeInfo):
             raise ProgramError(
-                "Only streams of a tuple type can be projected",
+                "A stream without a tuple type cannot be projected",
                 where="project",
                 found=f"the type {self._type}",
-                cure="declare it, for example output_type=Types.TUPLE([Types.STRING(), Types.INT()])",
+                cure="declare a tuple type, for example output_type=Types.TUPLE([Types.STRING(), Types.INT()])",
             )
         types = self._type.get_field_types()
         for index in field_indexes:
             if not 0 <= expect_int("project", index, "positions from 0") < len(types):
-                raise ProgramError("project takes positions of the tuple", found=f"{index} of {self._type}")
+                raise ProgramError(
+                    "project names a position that the tuple does not have", found=f"{index} of {self._type}"
+                )
         spec = MapSpec(lambda value: tuple([value[index] for index in field_indexes]))
         return self._then("Projection", spec, Types.TUPLE([types[index] for index in field_indexes]))
 
@@ -188,11 +190,11 @@ class DataStream(StreamOperatorSettings):
             if not isinstance(stream, DataStream):
                 raise wrong("union", "streams", stream, "pass DataStream objects")
             if stream._env is not self._env:
-                raise ProgramError("Streams that are united belong to one environment", where="union")
+                raise ProgramError("The united streams belong to different environments", where="union")
             declared = not any(isinstance(of, PickledBytesTypeInfo) for of in (self._type, stream._type))
             if declared and stream._type != self._type:
                 raise ProgramError(
-                    "Streams that are united are of one type",
+                    "The united streams are of different types",
                     where=f"union, {calling_line()}",
                     found=f"{self._described()} and {stream._described()}",
                     cure="declare the same type for both: map(lambda value: value, output_type=Types.STRING())",
@@ -281,7 +283,7 @@ class DataStream(StreamOperatorSettings):
     def interval_join(self, other_stream: Any) -> Any:
         """Of keyed streams only."""
         raise ProgramError(
-            "Records of an interval join meet by key",
+            "An interval join needs keyed streams",
             where="interval_join",
             found="a stream without key",
             cure="call key_by(...) on both streams first",
@@ -331,7 +333,9 @@ class DataStream(StreamOperatorSettings):
         Close the iterator, or use it in a ``with`` statement: an unbounded job runs until then.
         """
         if limit is not None and expect_int("execute_and_collect", limit, "limit=10") < 1:
-            raise ProgramError("The limit of execute_and_collect is at least 1", found=str(limit), cure="limit=10")
+            raise ProgramError(
+                "The limit of execute_and_collect is less than 1", found=str(limit), cure="give for example limit=10"
+            )
         channel = new_token()
         sink = self._sink("Collect", CollectSink(channel))
         if len(self._inputs) == 1:  # as parallel as what it reads: no shuffle, and the order of one subtask is kept
@@ -358,9 +362,9 @@ class DataStream(StreamOperatorSettings):
         if len(self._inputs) == 1 and self._inputs[0] == Input(self._inputs[0].upstream):
             return self._env._transformation(self._inputs[0].upstream)
         raise ProgramError(
-            f"{method}() belongs to an operator",
-            found="a union, a side output or a partitioning, which is none",
-            cure=f"call {method}() on the stream map(), process() or a source returned, or on what reads this one",
+            f"{method}() is called on a stream that is not an operator",
+            found="a union, a side output or a partitioning",
+            cure=f"call {method}() on the stream that map(), process() or a source returned, or on an operator that reads this one",
         )
 
     def _described(self) -> str:
@@ -400,17 +404,17 @@ class DataStreamSink(OperatorSettings):
 def expect_function(method: str, function: Any, base: type[Function]) -> Any:
     """A callable, or an object with the method of ``base`` (its only abstract one)."""
     if isinstance(function, type) and issubclass(function, Function):
-        raise wrong(method, f"a {base.__name__} object", function, f"make one: {function.__name__}()")
+        raise wrong(method, f"a {base.__name__} object", function, f"pass an object: {function.__name__}()")
     (name,) = base.__abstractmethods__
     if not hasattr(function, name) and not callable(function):
         raise wrong(method, f"a {base.__name__} or a callable", function, "pass a function, a lambda or an object")
     called = getattr(function, name, function)
     if iscoroutinefunction(called) or isasyncgenfunction(called):
         raise ProgramError(
-            f"{method} calls its function without an event loop: it is no 'async def'",
+            f"{method} cannot call an 'async def': it has no event loop",
             where=f"{method}, {calling_line()}",
             found=f"async def {getattr(called, '__qualname__', called)}",
-            cure="make it a plain function, or an AsyncFunction for AsyncDataStream.unordered_wait(...)",
+            cure="write a plain function, or an AsyncFunction for AsyncDataStream.unordered_wait(...)",
         )
     return function
 

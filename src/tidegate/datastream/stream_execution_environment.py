@@ -10,6 +10,7 @@ from typing import Any
 
 from tidegate.base.arguments import expect_int, expect_text, wrong
 from tidegate.base.errors import ProgramError
+from tidegate.base.pickling import pickled
 from tidegate.base.user_code import calling_line
 from tidegate.common import global_configuration
 from tidegate.common.configuration import Configuration
@@ -40,13 +41,11 @@ from tidegate.connectors.values.collection import CollectionSource, records_of
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
-from tidegate.datastream.execution_plan import execution_plan
 from tidegate.datastream.executor import JobHandle, started
 from tidegate.datastream.former import FormerEnvironment
-from tidegate.datastream.freezing import pickled
 from tidegate.datastream.interruption import Interruption
 from tidegate.datastream.job_dependencies import JobDependencies
-from tidegate.datastream.program import build_program
+from tidegate.datastream.program import build_program, execution_plan
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
 from tidegate.datastream.stream import DataStream, expect_strategy, expect_type

@@ -97,7 +97,9 @@ class _Windows:
         self._lateness = int(time_ms) if number else millis_of("allowed_lateness", time_ms)  # type: ignore[arg-type]
         if self._lateness < 0:
             raise ProgramError(
-                "The allowed lateness cannot be negative", found=f"{self._lateness} ms", cure="leave it out, or 0: none"
+                "The allowed lateness cannot be negative",
+                found=f"{self._lateness} ms",
+                cure="use 0 for none",
             )
         return self
 
@@ -220,7 +222,7 @@ class _Windows:
         merging = isinstance(self._window_assigner, MergingWindowAssigner) and self._evictor is None
         if merging and isinstance(contents, Aggregated) and not contents.can_merge:
             raise ProgramError(
-                "Windows that merge need an AggregateFunction whose merge() makes one accumulator of two",
+                "The windows merge, but merge() of the AggregateFunction does not merge two accumulators",
                 where=f"aggregate({type(contents.function).__name__}) on windows of {self._window_assigner!r}",
                 found="a merge() that does not look at both accumulators",
                 cure="write merge(acc_a, acc_b), or use windows that do not merge",

@@ -54,8 +54,6 @@ class OperatorChange:
     now: OperatorState | None
     states: list[StateChange] = field(default_factory=list)
     source: tuple[Any, Any] | None = None
-    identical: bool = False
-    """All of it lies in the same files."""
 
     @property
     def is_change(self) -> bool:
@@ -98,7 +96,6 @@ class _Pair:
         source = (old.source if old else None, new.source if new else None)
         change = OperatorChange(old, new, source=source if source[0] != source[1] else None)
         if old is not None and new is not None and _same_files(old, new, *self._readers):
-            change.identical = True
             return change
         self._refuse_other_groups()
         schemas = [{schema.name: schema for schema in state.schemas} if state else {} for state in (old, new)]
@@ -121,7 +118,7 @@ class _Pair:
             found = (old.max_parallelism, new.max_parallelism)
             if found[0] != found[1]:
                 raise SnapshotError(
-                    "Snapshots are compared key group by key group.",
+                    "The key groups of an operator cannot be compared: its maximum parallelism has changed.",
                     where=f"operator {new.uid or new.name!r}",
                     found=f"maximum parallelism {found[0]} and {found[1]}",
                 )

@@ -19,13 +19,18 @@ from tidegate.state.key_groups import encode_and_group
 from tidegate.state.key_types import KeyIdentity, key_identity
 from tidegate.state.keys import decode_key, encode_key
 from tidegate.state.layout import (
+    EVENT,
     GROUP_BYTES,
     LENGTHS,
+    PROCESSING,
     STATE,
     TIME_SHIFT,
+    TIMERS,
     namespace_bytes,
     read_varint,
     state_head,
+    time_bytes,
+    timer_key,
 )
 from tidegate.state.namespaces import SLICES, read_namespace, write_namespace
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
@@ -147,7 +152,7 @@ class StateEntries:
             if self.schema.type == "pickle":
                 return Unreadable(data, _reason(error))
             raise StateFormatError(
-                f"A stored value must be readable with its type, {self.schema.type}.",
+                f"A stored value cannot be read with its type, {self.schema.type}.",
                 where=f"state {self.schema.name!r}",
                 found=f"{type(error).__name__}: {error}",
             ) from error
@@ -295,7 +300,7 @@ class StateWriter:
 
     def _refused(self, error: Exception | None, what: str) -> StateFormatError:
         return StateFormatError(
-            "Rows that become state must be of its declared types.",
+            "A row does not fit the declared types of its state.",
             where=f"state {self.schema.name!r}, {self.schema.kind} of {self.schema.type}",
             found=what if error is None else f"{what}: {getattr(error, 'found', None) or error}",
             cure="give keys and values of the declared types, or declare others, as the program does",
@@ -324,3 +329,61 @@ def write_groups(
             if entries:
                 writer.add(table, sorted_flat(entries), deletes=None in entries.values())
         return writer.finish(version=f"written-{token}", groups=groups)
+
+
+_DOMAINS = {"event": EVENT, "processing": PROCESSING}
+
+Place = tuple[int, bytes, bytes]
+"""Domain, time, namespace."""
+
+
+class TimerWriter:
+    """Rows: ``TimerRow``, or ``(key, time in milliseconds)`` for an event-time timer. The same twice is one timer."""
+
+    def __init__(self, root: str, operator: str, key_type: Any, max_parallelism: int, windows: str = "") -> None:
+        """``windows``: the kind of namespaces."""
+        self._root, self._operator, self._max_parallelism = root, operator, max_parallelism
+        self._identity, self._windows = key_identity(key_type), windows
+
+    def write(self, rows: Iterable[Any]) -> Iterator[StateFile]:
+        keys: list[Any] = []
+        places: list[Place] = []
+        for row in rows:
+            key, place = self._encoded(row)
+            keys.append(key)
+            places.append(place)
+            if len(keys) >= ENTRIES_PER_FILE:
+                yield self._file(keys, places)
+                keys, places = [], []
+        if keys:
+            yield self._file(keys, places)
+
+    def _encoded(self, row: Any) -> tuple[Any, Place]:
+        try:
+            timer = row if isinstance(row, TimerRow) else TimerRow(*_pair(row), "event")
+            if type(timer.time_ms) is not int:
+                raise TypeError("a time is a whole number of milliseconds")
+            namespace = write_namespace(self._windows, timer.namespace)
+            return self._identity(timer.key), (_DOMAINS[timer.domain], time_bytes(timer.time_ms), namespace)
+        except Exception as error:
+            raise StateFormatError(
+                "A row does not describe a timer.",
+                where=f"timers of {self._operator}",
+                found=f"{shown(row)}: {getattr(error, 'found', None) or error}",
+                cure="give (key, time in milliseconds), or TimerRow with 'event' or 'processing'; use the operator's key type",
+            ) from error
+
+    def _file(self, keys: list[Any], places: list[Place]) -> StateFile:
+        encoded, groups = encode_and_group(keys, self._max_parallelism)
+        by_group: dict[int, dict[bytes, bytes | None]] = {}
+        for (domain, time, namespace), key, group in zip(places, encoded, groups.tolist(), strict=True):
+            by_group.setdefault(group, {})[timer_key(group, domain, time, namespace, key)] = b""
+        parts = ((TIMERS, by_group[group]) for group in sorted(by_group))
+        return write_groups(Files(self._root), parts, KeyGroupRange(0, self._max_parallelism - 1))
+
+
+def _pair(row: Any) -> tuple[Any, Any]:
+    fields = tuple(row) if isinstance(row, tuple | list) else ()
+    if len(fields) != 2:
+        raise ValueError("not (key, time)")
+    return fields

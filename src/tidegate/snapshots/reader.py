@@ -13,8 +13,8 @@ import msgspec
 
 from tidegate.base.errors import SnapshotError
 from tidegate.base.files import Files
+from tidegate.base.hashing import SigningKey
 from tidegate.base.ids import stable_hash
-from tidegate.base.signing import SigningKey
 from tidegate.checkpoint.locate import locate
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.snapshots.entries import StateEntries, StateRow, TimerRow, own_entries, own_rows, scan, timers_in
@@ -125,10 +125,10 @@ class SnapshotReader:
                 return found[0]
         known = ", ".join(sorted(repr(state.uid or state.name) for state in every))
         raise SnapshotError(
-            "An operator of a snapshot is named by its uid, its uid hash, or a name that no other has.",
+            "The snapshot has no such operator, or several with this name.",
             where=self.address,
             found=f"{name!r}; there are {known or 'none'}",
-            cure="give one of those",
+            cure="give the uid, the uid hash, or a name that no other operator has",
         )
 
     def state(self, operator: str, name: str) -> StateInfo:
@@ -138,10 +138,10 @@ class SnapshotReader:
                 return state
         known = ", ".join(repr(state.name) for state in info.states)
         raise SnapshotError(
-            "A state is named as the program declares it.",
+            "The operator has no such state.",
             where=f"{self.address}, operator {info.uid or info.name!r}",
             found=f"{name!r}; there are {known or 'none'}",
-            cure="give one of those",
+            cure="give the name of a state as the program declares it",
         )
 
     # -- rows --------------------------------------------------------------------------------------------------------

@@ -24,9 +24,8 @@ from tidegate.checkpoint.metadata import (
     encode_metadata,
 )
 from tidegate.common.type_texts import parse_type
-from tidegate.snapshots.entries import StateWriter, scan, write_groups
+from tidegate.snapshots.entries import StateWriter, TimerWriter, scan, write_groups
 from tidegate.snapshots.reader import SnapshotReader, keyed_parts
-from tidegate.snapshots.timer_rows import TimerWriter
 from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, schema_of
 from tidegate.state.in_flight import InFlightPart
 from tidegate.state.key_groups import range_for
@@ -88,7 +87,7 @@ class SnapshotWriter:
         """Begin with nothing. The program that restores it must have this maximum parallelism, which is that of programs that
         set none and run with up to 85 subtasks."""
         if not 0 < max_parallelism <= 1 << 15:
-            raise SnapshotError("A maximum parallelism lies between 1 and 32768.", found=str(max_parallelism))
+            raise SnapshotError("The maximum parallelism is not between 1 and 32768.", found=str(max_parallelism))
         return cls(None, max_parallelism)
 
     @classmethod
@@ -166,7 +165,7 @@ class SnapshotWriter:
     def _existing(self, uid: str) -> SnapshotReader:
         if self._base is None:
             raise SnapshotError(
-                "Only what an existing snapshot has can be left out or renamed.", found=f"operator {uid!r}"
+                "There is no existing snapshot whose operators could be removed or renamed.", found=f"operator {uid!r}"
             )
         return self._base
 
@@ -184,7 +183,7 @@ class SnapshotWriter:
         target = Files(path, PURPOSE)
         if target.exists("") and target.list_names():
             raise SnapshotError(
-                "A savepoint is written into a directory of its own.",
+                "The directory of the new savepoint is not empty.",
                 where=target.root,
                 found=f"{', '.join(target.list_names()[:5])} in it",
                 cure="give a path that does not exist",
@@ -240,7 +239,9 @@ def _schema(reader: SnapshotReader, uid: str, name: str) -> StateSchema:
     reader.state(uid, name)  # or it says which there are
     found = [schema for schema in reader.stored(uid).schemas if schema.name == name]
     if not found:
-        raise SnapshotError("A state of an operator itself is written by its descriptor.", found=f"state {name!r}")
+        raise SnapshotError(
+            "The name of an operator's own state is given instead of its descriptor.", found=f"state {name!r}"
+        )
     return found[0]
 
 
@@ -274,7 +275,7 @@ class _Editing:
             declared = key_identity(key_type).describe
             if kept and declared != kept:
                 raise SnapshotError(
-                    "All keyed states of an operator have the keys of its key_by.",
+                    "The keyed states of an operator have keys of different types.",
                     where=f"{self._where}, {what}",
                     found=f"keys of type {declared}; the others have {kept}",
                     cure="give the key_type of the program's key_by",

@@ -13,8 +13,8 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 
-from tidegate.base import this_user
 from tidegate.base.errors import ConfigurationError, EngineUnavailableError
+from tidegate.base.private_dirs import has_account, own_place, user_name
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.options import CHECKPOINT_DIR, CHECKPOINT_STORAGE, PYTHON_EXECUTABLE, SPARK_LOG_LEVEL
 from tidegate.spark.bundle import make_bundle, staging, unpacked
@@ -151,18 +151,18 @@ def _conf(configuration: Mapping[str, Any]) -> SparkConf:
 
 def _account_settings(own: Mapping[str, str]) -> dict[str, str]:
     """Java takes name and home directory of the user from the system's accounts, and a user without one has '?' for both."""
-    if this_user.has_account():
+    if has_account():
         return {}
-    options = f"-Duser.name={this_user.name()} -Duser.home={this_user.own_place()}"
+    options = f"-Duser.name={user_name()} -Duser.home={own_place()}"
     return {DEFAULT_OPTIONS: f"{options} {own.get(DEFAULT_OPTIONS, '')}".strip()}
 
 
 def _log_in() -> None:
     """Hadoop's login asks the system's accounts too, and fails for a user without one, before any file is opened."""
-    if not this_user.has_account():
+    if not has_account():
         assert SparkContext._jvm is not None
         users = SparkContext._jvm.org.apache.hadoop.security.UserGroupInformation
-        users.setLoginUser(users.createRemoteUser(os.environ.get("HADOOP_USER_NAME") or this_user.name()))
+        users.setLoginUser(users.createRemoteUser(os.environ.get("HADOOP_USER_NAME") or user_name()))
 
 
 def _import_path(first: str | None) -> str:

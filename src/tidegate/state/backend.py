@@ -18,7 +18,6 @@ from tidegate.state.codecs import codec_for, expiry_of, list_codec_for
 from tidegate.state.compaction import Expired, merge_files
 from tidegate.state.context import FORKED, NO_KEY, KeyContext
 from tidegate.state.descriptors import StateDescriptor, expect_descriptor, schema_of
-from tidegate.state.forked import keep_for_ever, used_in_child
 from tidegate.state.key_types import key_identity
 from tidegate.state.keys import visible
 from tidegate.state.layout import EVENT, PROCESSING, STATE, TIMERS, state_name, timer_from_local
@@ -28,7 +27,7 @@ from tidegate.state.refs import KeyGroupRange, Misfits, StateFile, StateSchema, 
 from tidegate.state.segments import SegmentWriter, read
 from tidegate.state.single import ENTRY_BYTES, Changes, Entries, KeyedState, SingleState
 from tidegate.state.slices import SlicedState
-from tidegate.state.store import LocalStore, Snapshot
+from tidegate.state.store import LocalStore, Snapshot, keep_for_ever, used_in_child
 from tidegate.state.stores import OpenStore
 from tidegate.state.timers import TimerQueue
 
@@ -160,7 +159,7 @@ class KeyedBackend:
             known = self._states[descriptor.name] = self._make(descriptor)
         elif schema_of(known.descriptor) != schema_of(descriptor):
             raise StateAccessError(
-                "A state name stands for one state: kind, types and time to live must be the same everywhere.",
+                "Two states with the same name differ in kind, types or time to live.",
                 where=f"state {descriptor.name!r} of operator {self.operator_name!r}",
                 found=f"{schema_of(descriptor)}, registered before as {schema_of(known.descriptor)}",
                 cure="give the second state another name",
@@ -347,7 +346,7 @@ class KeyedBackend:
             return used_in_child(where)
         if self.context.key is not NO_KEY:
             return InternalError(
-                "A key in the engine's form can be hashed.", where=where, found=shown(self.context.key)
+                "A key in the engine's form cannot be hashed.", where=where, found=shown(self.context.key)
             )
         return StateAccessError(
             "Keyed state and timers are only available in a keyed context, while a record or a timer is processed.",
@@ -358,7 +357,7 @@ class KeyedBackend:
 
     def misrouted(self, key: Any) -> InternalError:
         return InternalError(
-            "A record must reach the subtask that owns its key group.",
+            "A record is in a subtask that does not own its key group.",
             where=f"operator {self.operator_name!r}, key groups {self.groups.first}-{self.groups.last}",
             found=f"key {shown(visible(key))}",
         )
@@ -455,4 +454,4 @@ def _in_child(_: Any) -> Any:
 
 
 def _no_round() -> InternalError:
-    return InternalError("State is read between begin and end of a round.")
+    return InternalError("State is read outside of a round.")

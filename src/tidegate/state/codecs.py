@@ -117,7 +117,7 @@ class Codec:
                 found, why = f"{shown(value)}: {reason}", reason
                 break
         return StateFormatError(
-            f"A value must fit the declared type of its state, {self.describe}.",
+            f"The value does not fit the declared type of its state, {self.describe}.",
             found=found,
             cure=cure_of(
                 why,

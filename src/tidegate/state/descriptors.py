@@ -140,8 +140,8 @@ def expect_descriptor(value: Any, operator: str) -> StateDescriptor:
     if isinstance(value, StateDescriptor) and value.kind:
         return value
     raise StateAccessError(
-        "A state is asked for with a state descriptor.",
+        "The argument is not a state descriptor.",
         where=f"operator {operator}",
         found=f"{type(value).__name__}",
-        cure='use ValueStateDescriptor("name", Types.LONG()) or one of its siblings',
+        cure='use ValueStateDescriptor("name", Types.LONG()) or another state descriptor',
     )

@@ -107,11 +107,10 @@ def redistribute(
     (``runtime/progress.py``)."""
     if len(parts) != parallelism and any(log.pinned for part in parts if part is not None for log in part.logs):
         raise RestoreError(
-            "Records in flight of forward, rescale and custom connections can only be restored with the parallelism they were sent "
-            "for.",
+            "The parallelism has changed, and records in flight of forward, rescale or custom connections cannot follow.",
             found=f"{count(len(parts), 'subtask')} in the checkpoint, {parallelism} now",
-            cure="restore with the old parallelism and take a savepoint, which has nothing in flight; or leave "
-            "execution.checkpointing.unaligned.forced out",
+            cure="restore with the old parallelism and take a savepoint, which holds no records in flight; or unset "
+            "execution.checkpointing.unaligned.forced",
         )
     held = [tuple(_in(root, log) for log in part.logs) if part is not None else () for part in parts]
     if len(parts) == parallelism:
@@ -171,10 +170,10 @@ def read(files: Files, file: StateFile) -> list[KeptRow]:
         raise corrupt(storage.location(file.path), f"a file beginning with {_MAGIC!r}", repr(head))
     if head[-1] != FORMAT:
         raise NewerFormatError(
-            "Records in flight must be of a format this Tidegate reads.",
+            "The records in flight are of a format that this Tidegate does not read.",
             where=storage.location(file.path),
             found=f"format {head[-1]}; this Tidegate reads {FORMAT}",
-            cure="run the job with the Tidegate version that wrote it, or a later one",
+            cure="run the job with the version of Tidegate that wrote it, or a newer one",
         )
     return _unpack(memoryview(data)[len(_HEAD) :])
 

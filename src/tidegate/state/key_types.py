@@ -76,9 +76,9 @@ def key_identity(declared: Any) -> KeyIdentity:
             raise
         except Exception as error:
             raise ArgumentTypeError(
-                f"A key must be of its declared type, {describe}.",
+                f"The key is not of its declared type, {describe}.",
                 found=f"{shown(key)}: {error}",
-                cure="return such keys from the key selector, or declare what it returns as key_type",
+                cure="return keys of that type from the key selector, or declare the type of its keys as key_type",
             ) from error
 
     return KeyIdentity(describe, _SAFE.get(describe, frozenset()), identified)

@@ -220,7 +220,7 @@ def _refuse_identity(key: Any) -> None:
 
 def _bad_key(key: Any, reason: str, cure: str) -> ArgumentTypeError:
     return ArgumentTypeError(
-        "Equal keys must have equal bytes in every process.",
+        "The key has no stable bytes: equal keys could differ between processes.",
         found=f"{shown(key)}: {reason}",
         cure=cure,
     )

@@ -62,7 +62,7 @@ def state_head(name: str) -> bytes:
     encoded = name.encode()
     if not 0 < len(encoded) < 256:
         raise ArgumentTypeError(
-            "A state name takes 1 to 255 bytes.",
+            "The state name is empty or longer than 255 bytes.",
             found=f"{len(encoded)} bytes: {name[:60]!r}",
             cure="choose a shorter name",
         )
@@ -72,7 +72,7 @@ def state_head(name: str) -> bytes:
 def namespace_bytes(namespace: bytes) -> bytes:
     """A namespace in the layout: its length, then itself. Most states have none, and one byte says so."""
     if len(namespace) > LONGEST_NAMESPACE:
-        raise InternalError("A namespace takes up to 255 bytes.", found=f"{len(namespace)} bytes")
+        raise InternalError("A namespace is longer than 255 bytes.", found=f"{len(namespace)} bytes")
     return bytes((len(namespace),)) + namespace
 
 
@@ -100,7 +100,7 @@ def time_bytes(time: int) -> bytes:
         return (time + TIME_SHIFT).to_bytes(8, "big")
     except OverflowError as error:
         raise StateFormatError(
-            "A timer's time must fit in 64 bits.", found=str(time), cure="use milliseconds since the epoch"
+            "The time of a timer does not fit in 64 bits.", found=str(time), cure="use milliseconds since the epoch"
         ) from error
 
 

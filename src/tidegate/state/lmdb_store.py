@@ -14,9 +14,8 @@ import xxhash
 
 from tidegate.base.errors import ConfigurationError, StorageError
 from tidegate.common.options import MAP_SIZE
-from tidegate.state.forked import used_in_child
 from tidegate.state.layout import GROUP_BYTES, STATE, read_varint, timer_to_local, varint
-from tidegate.state.store import Batch
+from tidegate.state.store import Batch, used_in_child
 
 DEFAULT_MAP_SIZE: int = MAP_SIZE.default
 """Address space, not memory or disk: the file is sparse and grows with the state."""
@@ -247,7 +246,7 @@ def _mapped(path: str, size: int) -> Iterator[None]:
         final = limit != resource.RLIM_INFINITY and size >= limit
         kind = ConfigurationError if final else StorageError  # a new worker, which holds less, may have room
         raise kind(
-            "The map of a local store must fit in the address space of the worker.",
+            "The address space of the worker is too small for the map of a local store.",
             where=path,
             found=f"{error}: {MAP_SIZE.key} is {size >> 20} mb, and of address space {bound}",
             cure=f"raise the limit (ulimit -v unlimited), or set {MAP_SIZE.key} so that all keyed operators of a worker fit, or "
@@ -261,15 +260,15 @@ def _store_errors(path: str) -> Iterator[None]:
         yield
     except lmdb.MapFullError as error:
         raise StorageError(
-            "The state of a subtask must fit in the map of its local store.",
+            "The state of a subtask exceeds the LMDB map size of its local store.",
             where=path,
             found=str(error),
             cure="raise tidegate.state.map-size, or the parallelism",
         ) from error
     except (lmdb.Error, OSError) as error:
         raise StorageError(
-            "The local state store must be readable and writable.",
+            "The local state store cannot be read or written.",
             where=path,
             found=f"{type(error).__name__}: {error}",
-            cure="free space there, or remove the directory: it is rebuilt from the checkpoint files",
+            cure="free disk space there, or delete the directory: it is rebuilt from the checkpoint files",
         ) from error

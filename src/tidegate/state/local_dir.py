@@ -47,10 +47,10 @@ def _refuse_unusable(root: str) -> None:
         nearest = os.path.dirname(nearest)
     if not os.path.isdir(nearest) or (nearest == root and not os.access(root, os.W_OK | os.X_OK)):
         raise ConfigurationError(
-            "The working directory of local state must be a directory this user may write to.",
+            "This user cannot write to the working directory of local state.",
             where=root,
             found="a directory without permission to write" if os.path.isdir(nearest) else f"{nearest} is a file",
-            cure="choose another with tidegate.state.local-dir, or state.backend.rocksdb.localdir for rocksdb",
+            cure="set tidegate.state.local-dir, or state.backend.rocksdb.localdir for rocksdb, to another directory",
         )
 
 
@@ -122,10 +122,10 @@ def store_path(root: str, job: str, operator: str, subtask: int) -> str:
 
 def _unusable(path: str, error: OSError) -> StorageError:
     return StorageError(
-        "The directory of local state must be writable and belong to this user.",
+        "The directory of local state is not writable, or not this user's.",
         where=path,
         found=str(error),
-        cure="choose another directory for local state with tidegate.state.local-dir",
+        cure="set tidegate.state.local-dir to another directory",
     )
 
 

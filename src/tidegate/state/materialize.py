@@ -45,7 +45,7 @@ def bring_up(store: LocalStore, files: Files, refs: list[StateFile], groups: Key
         snapshot.close()
         _advance(store, files, refs, tags, snapshot.tag, groups)
     raise StorageError(
-        "A local store must not be rewritten by others all the time.",
+        "Another job attempt keeps rewriting the local store.",
         where=f"key groups {groups.first}-{groups.last}",
         found=f"it was moved away from version {target} {ATTEMPTS} times",
         cure="stop the other job attempts on this host",

@@ -108,7 +108,7 @@ class OperatorStates:
         descriptor = expect_descriptor(descriptor, self._operator_name)
         if descriptor.kind != kind:
             raise StateAccessError(
-                f"A {'broadcast' if kind == 'map' else 'list'} state of an operator is described by a {kind} state descriptor.",
+                f"The descriptor of a {'broadcast' if kind == 'map' else 'list'} state is not a {kind} state descriptor.",
                 where=f"operator {self._operator_name!r}",
                 found=repr(descriptor),
             )
@@ -121,7 +121,7 @@ class OperatorStates:
             known = self._states[name] = self._make(schema, descriptor, how, part)
         elif known.schema != schema or known.how is not how:
             raise StateAccessError(
-                "A state name stands for one state: kind, types and redistribution must be the same everywhere.",
+                "Two states with the same name differ in kind, types or redistribution.",
                 where=f"state {descriptor.name!r} of operator {self._operator_name!r}",
                 found=f"{schema} as {how.value}, registered before as {known.schema} as {known.how.value}",
                 cure="give the second state another name",
@@ -182,7 +182,7 @@ class _OperatorState:
             return self._codec.decode(data)
         except Exception as error:
             raise StateFormatError(
-                f"A stored value must be readable with the declared type, {self._codec.describe}.",
+                f"A stored value cannot be read with the declared type, {self._codec.describe}.",
                 where=f"state {self.schema.name!r}",
                 found=f"{type(error).__name__}: {error}",
                 cure="declare the type the state was written with, or start without this state",

@@ -82,7 +82,7 @@ class Misfits:
     def found(self, problem: str) -> None:
         if self.kept is None:
             raise RestoreError(
-                "A state must be declared as it is stored.",
+                "A state is declared differently from how it is stored.",
                 where=f"operator {self._operator_name!r}",
                 found=problem,
                 cure=CURE_OF_MISFITS,
@@ -90,4 +90,4 @@ class Misfits:
         self.kept.append(problem)
 
 
-CURE_OF_MISFITS = "declare it as it was, or give the changed state another name"
+CURE_OF_MISFITS = "declare the state as before, or give the changed state another name"

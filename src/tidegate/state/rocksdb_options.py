@@ -49,7 +49,7 @@ class RocksdbOptions:
         if made.buffers_to_merge >= made.write_buffer_count:
             raise ConfigurationError(
                 f"'{options.ROCKSDB_BUFFERS_TO_MERGE.key}' must be less than '{options.ROCKSDB_WRITE_BUFFER_COUNT.key}': one "
-                "buffer takes what is written meanwhile",
+                "buffer has to stay free for writes during the merge",
                 found=f"{made.buffers_to_merge} of {made.write_buffer_count}",
                 cure=f"set '{options.ROCKSDB_WRITE_BUFFER_COUNT.key}' to {made.buffers_to_merge + 1} or more",
             )

@@ -36,10 +36,9 @@ from typing import Any
 import rocksdict
 
 from tidegate.base.errors import InternalError, StateAccessError, StorageError
-from tidegate.state.forked import CURE, RULE, keep_for_ever
 from tidegate.state.layout import GROUP_BYTES, STATE, timer_to_local
 from tidegate.state.rocksdb_options import MOST_RUNS, RocksdbOptions
-from tidegate.state.store import Batch
+from tidegate.state.store import CURE, RULE, Batch, keep_for_ever
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ class RocksdbStore:
 
     def apply(self, expected: str, batches: Sequence[Batch], tag: str, *, wipe: bool = False) -> bool:
         if self._views:
-            raise InternalError("A store is not written while a view of it is read.", where=self.path)
+            raise InternalError("The local store is written while a snapshot of it is open.", where=self.path)
         with self._errors():
             db = self._opened()
             if _tag_of(db) != expected:
@@ -106,7 +105,7 @@ class RocksdbStore:
             if db is not None:
                 self._close(db, place, hurry)
         except Exception as error:  # the round is over and right without it: who opens it next finds an earlier tag
-            logger.warning("the local store %s was not written to its end: %s", self.path, error)
+            logger.warning("the local store %s was not flushed completely: %s", self.path, error)
         finally:
             self._changed, self._merging, self._views = False, False, 0
             place.leave()
@@ -164,7 +163,7 @@ class RocksdbStore:
             raise
         except Exception as error:  # RocksDB's own have no class
             raise StorageError(
-                "The rocksdb state backend must be able to read and write its working directory.",
+                "The rocksdb state backend cannot read or write its working directory.",
                 where=self.path,
                 found=f"{type(error).__name__}: {error}",
                 cure="free space there, or choose another directory with state.backend.rocksdb.localdir; "
@@ -237,13 +236,13 @@ class _Place:
                 continue
             directory = os.path.join(path, str(number))
             if number:
-                logger.warning("%s is in use by another attempt: state is built anew in %s", path, directory)
+                logger.warning("%s is in use by another attempt: state is rebuilt in %s", path, directory)
                 shutil.rmtree(directory, ignore_errors=True)
             return _Place(directory, lock, lasting=number == 0)
         raise StorageError(
-            "A local store has one user at a time.",
+            "Too many job attempts use the local store at the same time.",
             where=path,
-            found=f"{_MOST_OWNERS} attempts that use it at once",
+            found=f"{_MOST_OWNERS} attempts",
             cure="stop the other job attempts on this host",
         )
 
@@ -263,7 +262,7 @@ class _Place:
             return
         longest = min(2 * self.longest_wait(), _LONGEST_WAIT_S)
         logger.warning(
-            "merging files of the local store %s was broken off: the next round waits up to %d s",
+            "merging files of the local store %s was stopped: the next round waits up to %d s",
             self.directory,
             longest,
         )
@@ -323,7 +322,7 @@ def _open(directory: str, options: RocksdbOptions) -> Any:
     except Exception as error:
         if not os.path.exists(os.path.join(directory, "CURRENT")):
             raise
-        logger.warning("the local store %s cannot be opened and is built anew: %s", directory, error)
+        logger.warning("the local store %s cannot be opened and is rebuilt: %s", directory, error)
         shutil.rmtree(directory)
         return _opened_with(directory, native)
 

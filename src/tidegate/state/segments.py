@@ -232,7 +232,7 @@ def _part_reader(files: Files, ref: StateFile, stream: BinaryIO) -> _Part:
             data = stream.read(length)
         except OSError as error:
             where, found = files.location(ref.path), f"{type(error).__name__}: {error}"
-            raise StorageError("A state file must be readable.", where=where, found=found) from error
+            raise StorageError("The state file cannot be read.", where=where, found=found) from error
         if len(data) != length:
             expected = f"{length} bytes at {offset}"
             raise files.damaged(ref.path, expected, f"{len(data)} bytes there")
@@ -255,9 +255,9 @@ def _index(files: Files, ref: StateFile, part: _Part) -> tuple[list[Block], bool
     version = head[-1]
     if version not in (PLAIN, COMPRESSED):
         raise NewerFormatError(
-            f"This version reads state files of the formats {PLAIN} and {COMPRESSED}.",
+            "The state file is of a format that this version does not read.",
             where=files.location(ref.path),
-            found=f"format {version}",
+            found=f"format {version}; this version reads {PLAIN} and {COMPRESSED}",
             cure="use the version of Tidegate that wrote the checkpoint, or a newer one",
         )
     offset, length, checksum, end = _TRAILER.unpack(part(ref.size - _TRAILER.size, _TRAILER.size))

@@ -179,7 +179,7 @@ class KeyedState(State):
 
     def _unreadable(self, error: Exception) -> StateFormatError:
         return StateFormatError(
-            f"A stored value must be readable with the declared type, {self.codec.describe}.",
+            f"A stored value cannot be read with the declared type, {self.codec.describe}.",
             where=self.where,
             found=f"{type(error).__name__}: {error}",
             cure="declare the type the state was written with, or start without this state",

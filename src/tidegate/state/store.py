@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+from tidegate.base.errors import StateAccessError
 
 
 class Batch(NamedTuple):
@@ -68,3 +71,21 @@ class LocalStore(Protocol):
         """The round is over: another process may want the store. It can be used again all the same. ``hurry``: the round has
         failed, and nothing that can wait is waited for."""
         ...
+
+
+RULE: Final = "State or a timer is used outside of the process that runs the operator."
+CURE: Final = (
+    "use state in the function itself, and hand values to the child process and back; "
+    "or start the child with multiprocessing.get_context('spawn')"
+)
+
+
+def keep_for_ever(handle: Any) -> None:
+    """Never finalize an object, nor what it refers to. Not at the end of the process either: that is why a list would not do."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+
+
+def used_in_child(where: str) -> StateAccessError:
+    return StateAccessError(
+        RULE, where=where, found="a child process that was forked while the operator ran", cure=CURE
+    )

@@ -44,10 +44,10 @@ def _rocksdb() -> StoreKind:
         from tidegate.state import rocksdb_store
     except ImportError as error:
         raise ConfigurationError(
-            "The rocksdb state backend needs the package rocksdict.",
+            "The package rocksdict, which the rocksdb state backend needs, is not installed.",
             where="state.backend.type: rocksdb",
             found=str(error),
-            cure="pip install 'tidegate[rocksdb]', where the workers run too; or use hashmap",
+            cure="run: pip install 'tidegate[rocksdb]', on this host and on the workers; or set state.backend.type to hashmap",
         ) from error
     return StoreKind(
         lambda path, options: rocksdb_store.open_rocksdb(path, options.rocksdb), rocksdb_store.close_removed_stores
@@ -63,7 +63,7 @@ def opener(backend: str = STATE_BACKEND.default, options: StoreOptions = DEFAULT
     """What opens the stores of a configured backend."""
     if backend not in STORES:
         raise ConfigurationError(
-            "state.backend.type names a state backend there is.",
+            "state.backend.type names an unknown state backend.",
             found=repr(backend),
             cure=f"use one of: {', '.join(sorted(STORES))}",
         )

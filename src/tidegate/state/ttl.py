@@ -52,7 +52,7 @@ class StateTtlConfig:
         self.ttl_ms = ttl_millis(ttl)
         if self.ttl_ms <= 0:
             raise ProgramError(
-                "A time to live must be positive.", found=f"{self.ttl_ms} ms", cure="use Time.seconds(1)"
+                "The time to live is not positive.", found=f"{self.ttl_ms} ms", cure="use Time.seconds(1)"
             )
         self._update_type = update_type
         self._state_visibility = state_visibility

@@ -293,7 +293,7 @@ def test_keys_that_python_cannot_hash(env: StreamExecutionEnvironment, key_of: A
 
 def test_streams_of_two_environments_are_refused(env: StreamExecutionEnvironment) -> None:
     other = StreamExecutionEnvironment(Configuration())
-    with pytest.raises(ProgramError, match="Streams that are connected belong to one environment"):
+    with pytest.raises(ProgramError, match="The connected streams belong to different environments"):
         env.from_collection([1]).connect(other.from_collection([1]))
 
 

@@ -42,8 +42,8 @@ from tidegate.datastream import (
     SlotSharingGroup,
     StreamExecutionEnvironment,
 )
-from tidegate.datastream.batch import LastReduction
 from tidegate.datastream.closeable_iterator import CloseableIterator
+from tidegate.datastream.program import LastReduction
 from tidegate.graph.transformation import ProcessSpec, Program, ReduceSpec, SinkSpec, SourceSpec
 from tidegate.operators.contracts.source import Boundedness
 from waiting import eventually
@@ -213,7 +213,7 @@ def test_storage_and_slots() -> None:
         SlotSharingGroup.builder("g").set_task_off_heap_memory_mb(1).build()
     with pytest.raises(ProgramError, match="The task heap memory should be positive"):
         SlotSharingGroup.builder("g").set_task_heap_memory_mb(0)
-    with pytest.raises(ProgramError, match="more than 0 cores"):
+    with pytest.raises(ProgramError, match="cores of a slot sharing group is not positive"):
         SlotSharingGroup.builder("g").set_cpu_cores(0)
 
 
@@ -237,7 +237,7 @@ def test_a_program_has_its_operators_and_its_configuration(env: StreamExecutionE
 
 
 def test_a_program_without_operators_is_refused(env: StreamExecutionEnvironment, recorder: Any) -> None:
-    with pytest.raises(ProgramError, match="A job needs at least one operator"):
+    with pytest.raises(ProgramError, match="The job has no operator"):
         env.execute()
     env.from_collection([1]).print()
     env.execute()

@@ -104,7 +104,7 @@ def test_a_record_that_does_not_fit_the_file_names_operator_and_field(
     sink = FileSink.for_bulk_format(str(tmp_path / "out"), ParquetBulkWriters.for_row_type(NUMBER)).build()
     numbers(env, 5).map(lambda n: Row(n, n)).sink_to(sink).name("to Parquet")
     text = failure(env)
-    assert "A record must be of its declared type: field text is declared as STRING" in text
+    assert "A record is not of its declared type: field text is declared as STRING" in text
     assert "operator 'to Parquet', Parquet writer" in text
     assert parts(tmp_path / "out") == []
 

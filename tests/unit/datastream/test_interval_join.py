@@ -155,7 +155,7 @@ def test_mistakes_are_named(env: StreamExecutionEnvironment) -> None:
         plain.interval_join(keyed)
     with pytest.raises(ArgumentTypeError, match="interval_join takes keyed streams"):
         keyed.interval_join(plain)
-    with pytest.raises(ProgramError, match=r"not above the upper one(.|\n)*1000 ms and -1000 ms"):
+    with pytest.raises(ProgramError, match=r"is above the upper bound(.|\n)*1000 ms and -1000 ms"):
         keyed.interval_join(keyed).between(*reversed(bounds))
     none = keyed.interval_join(keyed).between(Time.seconds(0), Time.seconds(0))
     with pytest.raises(ProgramError, match=r"something in it(.|\n)*from 1 to -1 ms"):
@@ -168,7 +168,7 @@ def test_mistakes_are_named(env: StreamExecutionEnvironment) -> None:
         keyed.interval_join(keyed).between(*bounds).side_output_left_late_data("late")
     with pytest.raises(ProgramError, match="event time only"):
         keyed.interval_join(keyed).in_processing_time()
-    with pytest.raises(ProgramError, match="belong to one environment"):
+    with pytest.raises(ProgramError, match="belong to different environments"):
         keyed.interval_join(timed(StreamExecutionEnvironment(Configuration()), LEFT))
 
 

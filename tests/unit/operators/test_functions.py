@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.datastream.batch import LastReduction
 from tidegate.datastream.functions import MapFunction
+from tidegate.datastream.program import LastReduction
 from tidegate.datastream.typed_functions import TypedMap, TypedReduce
 from tidegate.graph.transformation import MapSpec, OperatorSpec, ProcessSpec, ReduceSpec
 from tidegate.operators.contracts.functions import Hooks, callable_of, is_notified
