@@ -1,4 +1,4 @@
-"""Entries of state files as rows, and rows as entries, by what metadata says of a state: without the program that wrote them."""
+"""Entries of state files as rows, and rows as entries, by a state's metadata alone, without the program."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _unpack_change: Callable[[bytes], tuple[bytes, bytes | None]] = msgspec.msgpack.
 ).decode
 
 ENTRIES_PER_FILE = 200_000
-"""So many rows are in memory while state is written."""
+"""Most rows in memory while state is written."""
 
 
 class StateRow(NamedTuple):
@@ -71,7 +71,7 @@ _SHOWN_BYTES = 32
 
 
 class Unreadable:
-    """Stands for a pickled key or value that is not loaded: its class cannot be imported here, or pickles are refused."""
+    """Represents a pickled key or value that is not loaded: its class cannot be imported here, or pickles are refused."""
 
     __slots__ = ("data", "reason")
 
@@ -95,14 +95,14 @@ class Unreadable:
 def scan(
     files: Files, part: KeyedPart, groups: KeyGroupRange | None = None
 ) -> Iterator[tuple[int, dict[bytes, bytes | None]]]:
-    """Table by table and group by group what a part holds. Memory: one key group, and some blocks of each file."""
+    """Yield the entries of a part, table by table and group by group. Memory: one key group, and some blocks of each file."""
     clip = part.groups if groups is None else part.groups.intersect(groups)
     if clip is not None:
         yield from last_entries(files, list(part.files), clip)
 
 
 class StateEntries:
-    """One keyed state. ``now_ms``: what is over by then is left out; None: nothing is."""
+    """Decodes one keyed state. ``now_ms``: skip entries that have expired by then; None: skip none."""
 
     def __init__(self, schema: StateSchema, windows: str = "", now_ms: int | None = None) -> None:
         self.schema, self._now_ms = schema, now_ms
@@ -111,11 +111,11 @@ class StateEntries:
         self._is_map, self._expires = schema.kind == "map", bool(schema.ttl_ms)
         self._decode = _codec(schema.kind, parse_type(schema.type), self._expires).decode
 
-    def __reduce__(self) -> tuple[Any, ...]:  # it travels to who reads a part of the state
+    def __reduce__(self) -> tuple[Any, ...]:  # tasks that read a part of the state get it
         return StateEntries, (self.schema, self._windows, self._now_ms)
 
     def of(self, entries: dict[bytes, bytes | None]) -> Iterator[tuple[bytes, bytes]]:
-        """Those of this state that are not deleted, as bytes: behind the group and the name, and the value."""
+        """Yield this state's entries that are not deleted: the bytes after group and name, and the value."""
         head, start = self._head, 2 + len(self._head)
         for path, data in entries.items():
             if data is not None and path.startswith(head, 2):
@@ -128,7 +128,7 @@ class StateEntries:
                 yield row
 
     def row(self, place: bytes, data: bytes) -> StateRow | None:
-        """None: it is over."""
+        """Return a row; None if it has expired."""
         namespace, key, map_key = split_place(place)
         value, expires = self._value(data), None
         if self._expires and not isinstance(value, Unreadable):
@@ -159,7 +159,7 @@ class StateEntries:
 
 
 def timers_in(entries: Iterable[bytes], windows: str = "") -> Iterator[TimerRow]:
-    """Of the table of timers."""
+    """Yield the timers of entries of the table of timers."""
     for path in entries:
         start = 12 + path[11]
         time = int.from_bytes(path[3:11], "big") - TIME_SHIFT
@@ -168,7 +168,7 @@ def timers_in(entries: Iterable[bytes], windows: str = "") -> Iterator[TimerRow]
 
 
 def own_entries(files: Files, part: StoredPart) -> Iterator[tuple[bytes, bytes]]:
-    """Of a state of the operator itself: the elements of a list, with empty keys, or the entries of a broadcast map."""
+    """Yield the elements of the operator's own list, with empty keys, or the entries of its broadcast map."""
     filed = ((key[2:], data) for file in part.files for key, data in _pairs(files, file))
     if part.redistribution is not Redistribution.BROADCAST:
         share, of = part.share
@@ -181,7 +181,7 @@ def own_entries(files: Files, part: StoredPart) -> Iterator[tuple[bytes, bytes]]
 
 
 def own_rows(files: Files, part: StoredPart) -> Iterator[StateRow]:
-    """The same as rows: elements have neither key nor map key, entries of a broadcast map a map key."""
+    """Yield the same as rows: elements have neither key nor map key, entries of a broadcast map have a map key."""
     decode = codec_for(parse_type(part.schema.type)).decode
     for key, data in own_entries(files, part):
         try:
@@ -192,19 +192,19 @@ def own_rows(files: Files, part: StoredPart) -> Iterator[StateRow]:
 
 
 def _pairs(files: Files, file: StateFile) -> Iterator[tuple[bytes, bytes | None]]:
-    for batch in read(files, file):
-        yield from zip(batch.flat[::2], batch.flat[1::2], strict=True)
+    for block in read(files, file):
+        yield from zip(block.flat[::2], block.flat[1::2], strict=True)
 
 
 def split_place(place: bytes) -> tuple[bytes, bytes, bytes]:
-    """Namespace, key and map key of what stands behind the name of a state."""
+    """Split the bytes after the name of a state into namespace, key and map key."""
     start = 1 + place[0]
-    length, behind = read_varint(place, start)
-    return place[1:start], place[behind : behind + length], place[behind + length :]
+    length, begin = read_varint(place, start)
+    return place[1:start], place[begin : begin + length], place[begin + length :]
 
 
 def readable(key: bytes) -> Any:
-    """The user's key."""
+    """Return the user's key, or ``Unreadable``."""
     try:
         return decode_key(key)
     except Exception as error:
@@ -216,7 +216,7 @@ def _reason(error: Exception) -> str:
 
 
 def _codec(kind: str, info: TypeInfo | None, expires: bool) -> Codec:
-    """As the states of the backend have it."""
+    """Return the codec that the states of the backend use."""
     codec = list_codec_for(info, with_expiry=expires) if kind == "list" else codec_for(info)
     return expiring(codec) if expires else codec
 
@@ -225,10 +225,10 @@ def _codec(kind: str, info: TypeInfo | None, expires: bool) -> Codec:
 
 
 class StateWriter:
-    """Rows of one keyed state become state files. It travels to whoever writes a part of them.
+    """Writes rows of one keyed state to state files. Tasks that write a part of the rows get a copy.
 
-    Rows: ``StateRow``, or plain ones: ``(key, value)``, of a map state ``(key, map key, value)``. Of several rows for one place
-    the last counts.
+    Rows are ``StateRow`` or plain: ``(key, value)``, for a map state ``(key, map key, value)``. Of several rows for one entry the
+    last counts.
     """
 
     def __init__(
@@ -242,12 +242,12 @@ class StateWriter:
         windows: str = "",
         now_ms: int = 0,
     ) -> None:
-        """``windows``: the kind of namespaces. ``now_ms``: when entries that live for a time begin to."""
+        """``windows``: the kind of namespaces. ``now_ms``: the start of the time to live."""
         self.schema, self._root, self.key_type, self._max_parallelism = schema, root, key_type, max_parallelism
         self.map_key_type, self._windows, self._now_ms = map_key_type, windows, now_ms
 
     def write(self, rows: Iterable[Any]) -> Iterator[StateFile]:
-        """The files, in an order in which later ones win."""
+        """Write the rows and yield the files; later files win."""
         identity = key_identity(self.key_type)
         encode = self._encoder()
         paths: list[tuple[Any, bytes, bytes]] = []
@@ -322,7 +322,7 @@ def write_groups(
     parts: Iterable[tuple[int, dict[bytes, bytes | None]]],
     groups: KeyGroupRange,
 ) -> StateFile:
-    """Entries, table by table and group by group, as a file with a name of its own."""
+    """Write entries, table by table and group by group, to a file with a unique name."""
     token = new_token()
     with SegmentWriter(files, f"{token}.state") as writer:
         for table, entries in parts:
@@ -333,12 +333,12 @@ def write_groups(
 
 _DOMAINS = {"event": EVENT, "processing": PROCESSING}
 
-Place = tuple[int, bytes, bytes]
+_TimerPlace = tuple[int, bytes, bytes]
 """Domain, time, namespace."""
 
 
 class TimerWriter:
-    """Rows: ``TimerRow``, or ``(key, time in milliseconds)`` for an event-time timer. The same twice is one timer."""
+    """Writes timers: ``TimerRow``, or ``(key, time in milliseconds)`` for event time. A duplicate is one timer."""
 
     def __init__(self, root: str, operator: str, key_type: Any, max_parallelism: int, windows: str = "") -> None:
         """``windows``: the kind of namespaces."""
@@ -347,7 +347,7 @@ class TimerWriter:
 
     def write(self, rows: Iterable[Any]) -> Iterator[StateFile]:
         keys: list[Any] = []
-        places: list[Place] = []
+        places: list[_TimerPlace] = []
         for row in rows:
             key, place = self._encoded(row)
             keys.append(key)
@@ -358,7 +358,7 @@ class TimerWriter:
         if keys:
             yield self._file(keys, places)
 
-    def _encoded(self, row: Any) -> tuple[Any, Place]:
+    def _encoded(self, row: Any) -> tuple[Any, _TimerPlace]:
         try:
             timer = row if isinstance(row, TimerRow) else TimerRow(*_pair(row), "event")
             if type(timer.time_ms) is not int:
@@ -373,7 +373,7 @@ class TimerWriter:
                 cure="give (key, time in milliseconds), or TimerRow with 'event' or 'processing'; use the operator's key type",
             ) from error
 
-    def _file(self, keys: list[Any], places: list[Place]) -> StateFile:
+    def _file(self, keys: list[Any], places: list[_TimerPlace]) -> StateFile:
         encoded, groups = encode_and_group(keys, self._max_parallelism)
         by_group: dict[int, dict[bytes, bytes | None]] = {}
         for (domain, time, namespace), key, group in zip(places, encoded, groups.tolist(), strict=True):

@@ -11,7 +11,7 @@ from pyspark.sql import types as sql
 
 from tidegate.base.files import Files
 from tidegate.common.typeinfo import TypeInformation
-from tidegate.snapshots.columns import Column, state_columns, timer_columns
+from tidegate.snapshots.columns import StateColumn, state_columns, timer_columns
 from tidegate.snapshots.entries import StateEntries, own_rows, scan, timers_in
 from tidegate.snapshots.reader import KEYED, SnapshotReader, keyed_parts, own_parts
 from tidegate.spark.shipping import ship_tidegate
@@ -103,7 +103,7 @@ def _own_rows(piece: Piece) -> Iterator[Any]:
 
 
 def _frame(
-    spark: SparkSession, pieces: list[Piece], rows: Callable[[Piece], Iterator[Any]], columns: list[Column]
+    spark: SparkSession, pieces: list[Piece], rows: Callable[[Piece], Iterator[Any]], columns: list[StateColumn]
 ) -> DataFrame:
     context = spark.sparkContext
     if not str(context.master).startswith("local"):

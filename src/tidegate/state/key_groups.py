@@ -1,9 +1,9 @@
 """Key groups: the hash of a key, its group, which subtask owns which groups, and the routers of the sender.
 
-The hash is for ever: checkpoints hold state by key group. It is XXH3 (64 bits, seed 0): of an int within 64 bits over its eight
-bytes (two's complement, little-endian), of every other key over the key's bytes. Over eight bytes XXH3 is nothing but a
-finalizer: rotations, two multiplications, shifts. So numpy computes it for a column, and C for a single key, which is four
-times as fast as any finalizer written in Python. ``tests/unit/state/test_key_groups.py`` has golden values.
+The hash can never change: checkpoints store state by key group. It is XXH3 (64 bits, seed 0): for an int within 64 bits over its
+eight bytes (two's complement, little-endian), for every other key over the key's bytes. Over eight bytes XXH3 is only a finalizer:
+rotations, two multiplications, shifts. So numpy computes it for a column, and C for a single key, four times as fast as any
+finalizer in Python. ``tests/unit/state/test_key_groups.py`` has golden values.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Hashes = npt.NDArray[np.uint64]
 _Group = TypeVar("_Group", int, Int64s)
 
 ROUTER_LIMIT = 1_000_000
-"""Above so many keys a router forgets them: a lookup is a convenience, not the truth."""
+"""Above this many keys a router forgets them: the table is only a cache."""
 BLOCK = 8192
-"""The columns of so many keys stay in the processor's cache from step to step."""
+"""Columns of this many keys stay in the processor's cache from step to step."""
 
 _xxh3 = xxhash.xxh3_64_intdigest
 _eight_bytes = struct.Struct("<q").pack
@@ -69,7 +69,7 @@ def _rotated(words: Hashes, bits: int) -> Hashes:
 
 
 def _groups(hashes: Hashes, max_parallelism: int) -> Int64s:
-    """The group of a hash is its rest by the number of groups: this is the one place that says so."""
+    """Return the groups of hashes: the remainders by the number of groups. Only this place and ``group_of`` define it."""
     if max_parallelism & (max_parallelism - 1):
         return (hashes % np.uint64(max_parallelism)).view(np.int64)
     return (hashes & np.uint64(max_parallelism - 1)).view(np.int64)
@@ -112,7 +112,7 @@ def subtask_for(group: _Group, parallelism: int, max_parallelism: int) -> _Group
 
 
 class IntRouter:
-    """The subtasks of many int keys at once. Keys that lie close together are looked up in a table, which is made once."""
+    """Finds the subtasks of many int keys at once. Keys that are close together are looked up in a table, made once."""
 
     _WIDEST, _MOST_TABLES = 1 << 20, 8
 
@@ -127,7 +127,7 @@ class IntRouter:
             if high - low >= self._WIDEST or self._tables == self._MOST_TABLES:
                 return self._computed(keys)
             self._tables += 1
-            around = (high - low) // 4 + 1  # the next batch may have a little more
+            around = (high - low) // 4 + 1  # the next keys may lie a little outside
             self._low = max(low - around, -1 << 63)
             self._table = self._computed(np.arange(self._low, min(high + around, (1 << 63) - 2) + 1))
             if high >= self._low + len(self._table):
@@ -140,10 +140,10 @@ class IntRouter:
 
 
 class KeyRouter(dict[Any, Any]):
-    """Key in the engine's form -> the target of its subtask, remembered. The sender's loop reads ``route[key]`` for every record.
+    """Key in the engine's form -> the target of its subtask, cached. The sender's loop reads ``route[key]`` for every record.
 
-    ``targets[i]`` is whatever the sender wants back for subtask ``i`` (the append methods of its buffers, say). ``check``: is
-    called with each new key, and raises if it is none.
+    ``targets[i]`` is the sender's value for subtask ``i`` (the append method of a buffer, say). ``check`` is called with each new
+    key and raises if the key is invalid.
     """
 
     __slots__ = ("_check", "_max_parallelism", "_targets")
@@ -162,6 +162,6 @@ class KeyRouter(dict[Any, Any]):
         return target
 
     def trim(self) -> None:
-        """Bound the memory: called once per chunk."""
+        """Bound the memory. Called once per chunk."""
         if len(self) > ROUTER_LIMIT:
             self.clear()

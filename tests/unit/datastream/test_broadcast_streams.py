@@ -262,7 +262,7 @@ def test_descriptors_are_checked(env: StreamExecutionEnvironment) -> None:
         numbers.broadcast(RULES, RULES)
     expiring = MapStateDescriptor("x", None, None)
     expiring.enable_time_to_live(StateTtlConfig.new_builder(Time.seconds(1)).build())
-    with pytest.raises(ProgramError, match="no time to live"):
+    with pytest.raises(ProgramError, match="does not support a time to live"):
         numbers.broadcast(expiring)
     with pytest.raises(ProgramError, match="A keyed stream cannot be partitioned in another way"):
         numbers.key_by(lambda n: n).broadcast(RULES)

@@ -301,7 +301,7 @@ def test_streams_of_two_types_are_not_united(env: StreamExecutionEnvironment) ->
     numbers = env.from_collection([1], Types.LONG())
     texts = env.from_collection(["a"]).map(str, Types.STRING()).name("texts")
     with pytest.raises(
-        ProgramError, match=r"of one type(.|\n)*found: Long of '.*Source.*' and String of 'texts'"
+        ProgramError, match=r"of different types(.|\n)*found: Long of '.*Source.*' and String of 'texts'"
     ) as refused:
         numbers.union(texts)
     assert re.fullmatch(r"union, .*test_connected_streams\.py:\d+", str(refused.value.where))
@@ -330,7 +330,7 @@ def test_a_keyed_function_needs_two_keys(env: StreamExecutionEnvironment) -> Non
 def test_two_declared_types_of_keys_are_refused(env: StreamExecutionEnvironment) -> None:
     numbers = env.from_collection([1])
     both = numbers.key_by(lambda n: n, Types.LONG()).connect(numbers.key_by(lambda n: n))
-    with pytest.raises(ProgramError, match=r"of one type(.|\n)*found: LONG and pickle"):
+    with pytest.raises(ProgramError, match=r"have different types(.|\n)*found: LONG and pickle"):
         both.map(Tell())
 
 

@@ -162,7 +162,7 @@ def test_integers_that_do_not_fit_are_refused_in_state(
 ) -> None:
     numbers(env, 5).key_by(lambda n: n).process(Puts(kind, number, declared)).name("puts").print()
     text = failure(env)
-    assert f"must {'be of its' if kind == 'a key' else 'fit the'} declared type" in text
+    assert ("is not of its" if kind == "a key" else "does not fit the") + " declared type" in text
     assert f"where: state '{kind}' of operator 'puts'" in text
     assert str(number) in text
 

@@ -151,7 +151,7 @@ def test_a_function_that_changes_a_record_changes_none_that_waits(env: StreamExe
 def test_mistakes_are_named(env: StreamExecutionEnvironment) -> None:
     keyed, plain = timed(env, LEFT), env.from_collection([1])
     bounds = Time.seconds(-1), Time.seconds(1)
-    with pytest.raises(ProgramError, match=r"meet by key(.|\n)*call key_by"):
+    with pytest.raises(ProgramError, match=r"needs keyed streams(.|\n)*call key_by"):
         plain.interval_join(keyed)
     with pytest.raises(ArgumentTypeError, match="interval_join takes keyed streams"):
         keyed.interval_join(plain)
