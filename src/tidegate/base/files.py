@@ -122,7 +122,7 @@ class Files:
         return isinstance(self._system, LocalFileSystem)
 
     def location(self, path: str = "") -> str:
-        """The full address, for messages and for code that opens the file itself."""
+        """Return the full address, for messages and for code that opens the file itself."""
         if path.startswith("/") or ".." in path.split("/"):
             raise InternalError(f"A path on {self.purpose} leads out of its root.", where=self.root, found=path)
         return f"{self.root.rstrip('/')}/{path}" if path else self.root

@@ -1,4 +1,4 @@
-"""What a program needs in the workers besides its functions: Python files, archives, requirements, cached files."""
+"""The dependencies of a program in the workers: Python files, archives, requirements, cached files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEPARATOR, PART = ",", "#"
 
 @dataclass(frozen=True)
 class CachedFile:
-    """A file or directory that functions ask for by its name."""
+    """A file or directory that functions find by name."""
 
     name: str
     path: str
@@ -27,7 +27,8 @@ class CachedFile:
 
     @staticmethod
     def parse(text: str) -> CachedFile:
-        """``name:a,path:/x,executable:true``; a path may have colons and commas, so the other two are looked for around it."""
+        """Parse ``name:a,path:/x,executable:true``. A path may contain colons and commas, so the other two parts are found around
+        it."""
         head, separator, path = text.partition("path:")
         path, _, executable = path.rpartition(",executable:") if ",executable:" in path else (path, "", "false")
         name = head.strip().removeprefix("name:").rstrip(", ")
@@ -39,7 +40,7 @@ class CachedFile:
 
 @dataclass(frozen=True)
 class Dependencies:
-    """All of a job. ``archives``: path and the directory it is unpacked into."""
+    """All dependencies of a job. ``archives``: path and target directory."""
 
     python_files: tuple[str, ...] = ()
     archives: tuple[tuple[str, str], ...] = ()
@@ -50,7 +51,7 @@ class Dependencies:
 
     @staticmethod
     def of(configuration: Mapping[str, Any]) -> Dependencies:
-        """From typed values. Whatever is not there is refused, before anything starts."""
+        """Read the dependencies from typed values. Raise before anything starts if a file is missing."""
 
         def parts(option: Option) -> list[str]:
             return [part.strip() for part in (configuration.get(option.key) or "").split(SEPARATOR) if part.strip()]

@@ -1,7 +1,7 @@
 """Single values of a declared type: PyFlink's rules for numbers, texts, bytes and times.
 
-Its coders take for a LONG whatever has an integer value (True, 1.0, an IntEnum and numpy's ints are all 1), for a DOUBLE whatever
-has a real one, for a STRING texts only; what they cannot encode fails, and so it does here. None never comes here.
+PyFlink's coders take for a LONG any integer value (True, 1.0, an IntEnum and numpy's ints are all 1), for a DOUBLE any real
+value, for a STRING only texts. Other values fail there, and fail here. None is handled before.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Converter = Callable[[Any], Any]
 
 
 def converter(described: str, *, wrap: bool = False) -> Converter | None:
-    """What makes a value of the type; it raises what is wrong with a value that fits not. None: any object may come."""
+    """Converts a value to the type, or raises the reason why it does not fit. None: the type takes any object."""
     if wrap and described in INTEGER_BITS:
         return _wrapping(INTEGER_BITS[described])
     return _CONVERTERS.get(described)
 
 
 def condition(described: str, name: str) -> str | None:
-    """Source that is true only for values that are of the type as they stand; None: there is no short test."""
+    """Source of a test that is true only for values that need no conversion; None: there is no short test."""
     if described in INTEGER_BITS:
         bits = INTEGER_BITS[described]
         return f"{name}.__class__ is int and {-1 << bits - 1} <= {name} < {1 << bits - 1}"
@@ -61,7 +61,7 @@ def integer(bits: int | None) -> Converter:
 
 
 def _wrapping(bits: int) -> Converter:
-    """Integers of Java's widest type wrap around at ``bits``. What that cannot hold PyFlink makes null, or fails with it."""
+    """Wrap integers of Java's widest type around at ``bits``. PyFlink turns larger ones into null, or fails."""
     half, mask = 1 << bits - 1, (1 << bits) - 1
     widest = integer(64)
     return lambda value: ((widest(value) + half) & mask) - half
@@ -99,7 +99,7 @@ _FOUR_BYTES = struct.Struct("f")
 def as_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError("a text is required")
-    return str.__str__(value)  # of a subclass the text alone
+    return str.__str__(value)  # only the text of a subclass
 
 
 def as_character(value: Any) -> str:
@@ -183,7 +183,7 @@ def as_time(value: Any) -> datetime.time:
 
 
 def as_timestamp(value: Any) -> datetime.datetime:
-    """What the clock on the wall shows: a zone is dropped, not converted."""
+    """Return the local time: a zone is dropped, not converted."""
     if not isinstance(value, datetime.datetime):
         raise TypeError("a datetime.datetime is required")
     return datetime.datetime.combine(as_date(value), as_time(value))
@@ -221,13 +221,13 @@ def double_text(value: float) -> str:
 
 
 def float_text(value: float) -> str:
-    """Of a number of four bytes."""
+    """Return Java's text of a number of four bytes."""
     return _number_text(value, _digits_of_float(value))
 
 
 def _number_text(value: float, shortest: str) -> str:
-    """Plain from a thousandth up to ten million, else one digit before the point and an exponent. ``shortest``: as Python
-    writes the digits that tell the value from its neighbours."""
+    """Return Java's text: plain from a thousandth up to ten million, else one digit before the point and an exponent.
+    ``shortest``: Python's shortest digits that identify the value."""
     if value != value or value in (float("inf"), float("-inf")):
         return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(value)]
     if value == 0 or 1e-3 <= abs(value) < 1e7:
@@ -242,7 +242,7 @@ def _significant(shortest: str) -> int:
 
 
 def _digits_of_float(value: float) -> str:
-    """The fewest digits that give the same four bytes."""
+    """Return the fewest digits that give the same four bytes."""
     for precision in range(1, 10):
         text = repr(float(f"{value:.{precision}g}"))
         if struct.pack("f", float(text)) == struct.pack("f", value):

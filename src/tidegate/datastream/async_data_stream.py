@@ -1,4 +1,4 @@
-"""Asynchronous I/O: many calls at once to something outside, for the records of a stream."""
+"""Asynchronous I/O: many concurrent calls to an external system, for the records of a stream."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["AsyncDataStream"]
 
 
 class AsyncDataStream:
-    """Adds an ``AsyncFunction`` to a stream. At most ``capacity`` calls of a subtask are under way; each may take ``timeout``, with
-    its retries, 0: as long as it likes.
+    """Adds an ``AsyncFunction`` to a stream. At most ``capacity`` calls of a subtask run at once. Each may take ``timeout``,
+    retries included; 0: no limit.
 
-    Ordered: results in the order of the records. Unordered: as they come, but never past a watermark.
+    Ordered: results in the order of the records. Unordered: results as they arrive, but never past a watermark.
     """
 
     @staticmethod
@@ -34,7 +34,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Results as they come, between two watermarks. ``capacity``: most that are under way at once in a subtask."""
+        """Emit results as they arrive, between two watermarks. ``capacity``: most concurrent calls of a subtask."""
         return AsyncDataStream.unordered_wait_with_retry(
             data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
         )
@@ -48,7 +48,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Calls are made again as the strategy says; the record's time runs on meanwhile."""
+        """Retry calls by the strategy. The timeout of the record includes its retries."""
         method = "unordered_wait"
         return _waiting(
             method, data_stream, async_function, timeout, async_retry_strategy, capacity, output_type, ordered=False
@@ -62,7 +62,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Results in the order of their records. ``capacity``: most that are under way at once in a subtask."""
+        """Emit results in the order of their records. ``capacity``: most concurrent calls of a subtask."""
         return AsyncDataStream.ordered_wait_with_retry(
             data_stream, async_function, timeout, NO_RETRY_STRATEGY, capacity, output_type
         )
@@ -76,7 +76,7 @@ class AsyncDataStream:
         capacity: int = 100,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """Calls are made again as the strategy says; the record's time runs on meanwhile."""
+        """Retry calls by the strategy. The timeout of the record includes its retries."""
         method = "ordered_wait"
         return _waiting(
             method, data_stream, async_function, timeout, async_retry_strategy, capacity, output_type, ordered=True

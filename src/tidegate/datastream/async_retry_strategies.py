@@ -44,7 +44,7 @@ class NoRetryStrategy(AsyncRetryStrategy):
 
 
 class FixedDelayRetryStrategy(AsyncRetryStrategy):
-    """``max_attempts``: calls behind the first one."""
+    """``max_attempts``: calls after the first."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class FixedDelayRetryStrategy(AsyncRetryStrategy):
 
 
 class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy):
-    """``max_attempts``: calls behind the first one. Each wait is ``multiplier`` times the one before, of the same record."""
+    """``max_attempts``: calls after the first. Each pause is ``multiplier`` times the previous pause of the same record."""
 
     def __init__(
         self,

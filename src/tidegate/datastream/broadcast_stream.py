@@ -1,4 +1,4 @@
-"""Broadcast state: a stream that every subtask sees all of, connected to one that is spread over them."""
+"""Broadcast state: a stream that every subtask receives completely, connected to a stream that is distributed over them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.graph.transformation import BroadcastProcessSpec, Input
 
 
 class BroadcastStream:
-    """What ``broadcast(descriptor, ...)`` returns. It can only be connected to: ``stream.connect(broadcast_stream)``."""
+    """The result of ``broadcast(descriptor, ...)``, for ``stream.connect(broadcast_stream)``."""
 
     def __init__(self, input_stream: DataStream, broadcast_state_descriptors: Iterable[MapStateDescriptor]) -> None:
         self.input_stream = input_stream
@@ -27,7 +27,7 @@ class BroadcastStream:
 
 
 class BroadcastConnectedStream:
-    """A stream, keyed or not, and a broadcast one."""
+    """A stream, keyed or not, and a broadcast stream."""
 
     def __init__(
         self,
@@ -44,7 +44,8 @@ class BroadcastConnectedStream:
         func: BroadcastProcessFunction | KeyedBroadcastProcessFunction,
         output_type: TypeInformation | None = None,
     ) -> DataStream:
-        """The records of both, with the broadcast states; of a keyed stream with state and timers of the key too."""
+        """Process the records of both streams, with the broadcast states, and on a keyed stream with state and timers of the
+        key."""
         if isinstance(self.non_broadcast_stream, KeyedStream):
             name = "Keyed-Co-Process-Broadcast"
             expect_object("process of a keyed and a broadcast stream", func, KeyedBroadcastProcessFunction)

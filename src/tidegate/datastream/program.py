@@ -1,4 +1,4 @@
-"""From an environment's operators to a Program: what belongs to it, which mode it runs in, and every check before it starts."""
+"""Build a Program from an environment's operators: select them, resolve the mode, and check everything before the start."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def build_program(
     job_name: str | None,
     caches: Mapping[int, str] = MappingProxyType({}),
 ) -> Program:
-    """The wanted operators and everything they read from. Raises before anything is started. ``caches``: operators whose records
-    are to be cached -> where."""
+    """Build the program of the wanted operators and everything they read from. Raise before anything starts. ``caches``:
+    operators whose records are to be cached -> where."""
     transformations = _with_upstream(with_caches(registry, caches), wanted)
     if not transformations:
         raise ProgramError(
@@ -69,7 +69,7 @@ def build_program(
 
 
 def _with_upstream(registry: Mapping[int, Transformation], wanted: Iterable[int]) -> list[Transformation]:
-    """Ids grow along the edges, so sorted ids are an order in which inputs come first."""
+    """Return the wanted operators with all upstream ones. Ids grow along the edges, so in sorted order inputs come first."""
     found: set[int] = set()
     todo = list(wanted)
     while todo:
@@ -144,17 +144,17 @@ _COUNTERPARTS = {
     "hadoop": "paths with hdfs:// are built in",
     "connector-files": "FileSource and FileSink are built in (docs/files.md)",
 }
-"""Part of a file's name -> what is there instead. The first part that fits counts."""
+"""Part of a file's name -> its replacement. The first match counts."""
 
 
 def notice_of_jars(jars: Iterable[str]) -> None:
-    """One notice for each jar, in the life of the process."""
+    """Log one notice for each jar in the life of the process."""
     for jar in jars:
         notice(jar, counterpart(jar))
 
 
 def counterpart(jar: str) -> str:
-    """What does the work of a jar here."""
+    """Return what replaces a jar."""
     name = jar.rstrip("/").rpartition("/")[2].lower()
     known = next((text for part, text in _COUNTERPARTS.items() if part in name), None)
     return known or f"{_NO_JAVA}; docs/sources-and-sinks.md lists the connectors that are built in"
@@ -164,11 +164,11 @@ def counterpart(jar: str) -> str:
 
 
 class LastReduction(FunctionWrapper, KeyedProcessFunction):
-    """Collects in state and emits from a timer at the end of time."""
+    """Reduces in state and emits from a timer at the end of time."""
 
     def __init__(self, function: Any, value_type: Any) -> None:
         super().__init__(function)
-        reduce = partial(method_of(function, "reduce"))  # it has no methods that the descriptor would rather take
+        reduce = partial(method_of(function, "reduce"))  # a partial has no methods that the descriptor would prefer
         self._descriptor = ReducingStateDescriptor("reduction", reduce, value_type or Types.PICKLED_BYTE_ARRAY())
 
     def open(self, runtime_context: RuntimeContext) -> None:
@@ -184,7 +184,7 @@ class LastReduction(FunctionWrapper, KeyedProcessFunction):
 
 
 def resolve_mode(mode: str, transformations: list[Transformation]) -> str:
-    """STREAMING or BATCH; BATCH with an unbounded source is refused."""
+    """Return STREAMING or BATCH; raise for BATCH with an unbounded source."""
     unbounded = [
         t.name for t in transformations if t.spec.is_source and t.spec.source.boundedness is not Boundedness.BOUNDED
     ]
@@ -201,7 +201,7 @@ def resolve_mode(mode: str, transformations: list[Transformation]) -> str:
 
 
 def with_batch_semantics(transformation: Transformation) -> Transformation:
-    """Rolling reduces become last reductions; everything else is the same in both modes."""
+    """Replace a rolling reduce by a last reduction. All other operators are the same in both modes."""
     spec = transformation.spec
     if not spec.is_rolling:
         return transformation
@@ -214,12 +214,11 @@ def with_batch_semantics(transformation: Transformation) -> Transformation:
 
 
 KEYED = "_stream_key_by_map_operator"
-"""PyFlink's name of the operator that adds the key to a record. Here the key is made on the way, and that is a node as well."""
+"""PyFlink's name of the operator that adds the key to a record. Here an edge computes the key, and the plan shows a node for it."""
 
 
 def execution_plan(program: Program) -> str:
-    """Nodes with their predecessors and how records reach them: sources and sinks under their own names, and a node for each
-    partitioning by key."""
+    """Return the plan as JSON: nodes with their predecessors and ship strategies, and a node for each partitioning by key."""
     return json.dumps({"nodes": list(_Plan(program).nodes())}, indent=2)
 
 
@@ -229,7 +228,7 @@ class _Plan:
         default = program.configuration[PARALLELISM.key]
         self._degree = {t.id: t.parallelism or default for t in program.transformations}
         self._keyed: dict[tuple[int, str | None, int], int] = {}
-        """What is keyed how -> the id of its node: several operators may read one keyed stream."""
+        """Stream and partitioning -> the id of the key's node: several operators may read one keyed stream."""
 
     def nodes(self) -> Iterator[dict[str, Any]]:
         for t in self._program.transformations:
@@ -254,7 +253,7 @@ class _Plan:
 
 
 def shown_name(t: Transformation) -> str:
-    """``Source: orders``, ``Sink: totals``."""
+    """Return ``Source: orders``, ``Sink: totals``."""
     prefix = "Source: " if t.spec.is_source else "Sink: " if t.spec.is_sink else ""
     return t.name if t.name.startswith(prefix) else prefix + t.name
 

@@ -1,4 +1,4 @@
-"""Key selectors and partitioners as plain callables, which is what the engine runs."""
+"""Key selectors and partitioners as plain callables, for the engine."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tidegate.datastream.functions import Function, KeySelector, Partitioner
 
 
 def key_callable(method: str, selector: Any) -> Callable[[Any], Any]:
-    """value -> key. What makes the key one of its declared type stands behind it, in the edge (``state/key_types.py``)."""
+    """Return the function value -> key. The edge then converts the key to its declared type (``state/key_types.py``)."""
     return _plain(method, selector, KeySelector, "get_key", "lambda value: value[0]")
 
 
 def partition_callable(method: str, partitioner: Any) -> Callable[[Any, int], int]:
-    """(key, number of partitions) -> index."""
+    """Return the function (key, number of partitions) -> index."""
     return _plain(method, partitioner, Partitioner, "partition", "lambda key, n: hash_of(key) % n")
 
 
@@ -50,7 +50,7 @@ class OpenedOnFirstUse:
 
 
 class _NowhereContext:
-    """For selectors and partitioners, which run where records leave one operator for another: every question is refused."""
+    """The context of selectors and partitioners, which run between two operators: every call raises."""
 
     def __getattr__(self, name: str) -> Any:
         raise StateAccessError(

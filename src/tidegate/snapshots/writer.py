@@ -136,7 +136,7 @@ class SnapshotWriter:
         return self
 
     def with_union_list_state(self, uid: str, descriptor: StateDescriptor, values: Iterable[Any]) -> Self:
-        """A list of the operator itself: every subtask gets all elements."""
+        """Return a list of the operator itself: every subtask gets all elements."""
         self._edit(uid).own[descriptor.name] = (descriptor, list(values), Redistribution.UNION)
         return self
 

@@ -152,7 +152,7 @@ def pickle_codec() -> Codec:
 
 
 def codec_for(type_info: TypeInfo | None) -> Codec:
-    """The codec of a declared type; None, or a type without a schema, is pickled."""
+    """Return the codec of a declared type; None, or a type without a schema, is pickled."""
     schema = None if type_info is None else type_info.to_schema()
     if type_info is None or schema is None:
         return pickle_codec()
@@ -160,7 +160,7 @@ def codec_for(type_info: TypeInfo | None) -> Codec:
 
 
 def list_codec_for(type_info: TypeInfo | None, *, with_expiry: bool = False) -> Codec:
-    """The codec of a list of elements of a type; ``with_expiry``: of pairs (expiry, element)."""
+    """Return the codec of a list of elements of a type; ``with_expiry``: of pairs (expiry, element)."""
     schema = None if type_info is None else type_info.to_schema()
     if type_info is None or schema is None:
         return pickle_codec()

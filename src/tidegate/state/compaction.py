@@ -48,7 +48,7 @@ def _tier(size: int) -> int:
 
 
 def _runs(tiers: list[int], tier: int) -> Iterator[tuple[int, int]]:
-    """The longest runs of files up to a tier."""
+    """Yield the longest runs of files up to a tier."""
     position = 0
     for inside, run in groupby(tiers, key=lambda found: found <= tier):
         length = len(list(run))

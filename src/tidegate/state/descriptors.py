@@ -25,7 +25,7 @@ class StateDescriptor:
         self._ttl_config: StateTtlConfig | None = None
 
     def get_name(self) -> str:
-        """The name, which identifies the state in its operator."""
+        """Return the name, which identifies the state in its operator."""
         return self.name
 
     def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:

@@ -93,7 +93,7 @@ class MapState(State, Generic[K, V]):
 
     @abstractmethod
     def get(self, key: K) -> V | None:
-        """The value of a map key; None if there is none."""
+        """Return the value of a map key; None if there is none."""
 
     @abstractmethod
     def put(self, key: K, value: V) -> None:
@@ -109,7 +109,7 @@ class MapState(State, Generic[K, V]):
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether there is such a map key."""
+        """Return whether there is such a map key."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
@@ -117,15 +117,15 @@ class MapState(State, Generic[K, V]):
 
     @abstractmethod
     def keys(self) -> Iterable[K]:
-        """All map keys."""
+        """Return all map keys."""
 
     @abstractmethod
     def values(self) -> Iterable[V]:
-        """All values."""
+        """Return all values."""
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether there is no entry."""
+        """Return whether there is no entry."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)
@@ -150,27 +150,27 @@ class ReadOnlyBroadcastState(State, Generic[K, V]):
 
     @abstractmethod
     def get(self, key: K) -> V | None:
-        """The value of a key; None if there is none."""
+        """Return the value of a key; None if there is none."""
 
     @abstractmethod
     def contains(self, key: K) -> bool:
-        """Whether there is such a key."""
+        """Return whether there is such a key."""
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
-        """All entries, in no particular order."""
+        """Return all entries, in no particular order."""
 
     @abstractmethod
     def keys(self) -> Iterable[K]:
-        """All keys."""
+        """Return all keys."""
 
     @abstractmethod
     def values(self) -> Iterable[V]:
-        """All values."""
+        """Return all values."""
 
     @abstractmethod
     def is_empty(self) -> bool:
-        """Whether there is no entry."""
+        """Return whether there is no entry."""
 
     def __getitem__(self, key: K) -> V | None:
         return self.get(key)

@@ -36,7 +36,7 @@ _FLIP, _MX2 = np.uint64(0xC73AB174C5ECD5A2), np.uint64(0x9FB21C651E98DF25)
 
 
 def key_hash(key: Any, encoded: bytes) -> int:
-    """The hash of a key in the engine's form; ``encoded``: its bytes."""
+    """Return the hash of a key in the engine's form; ``encoded``: its bytes."""
     if type(key) is int:
         try:
             return _xxh3(_eight_bytes(key))
@@ -76,7 +76,8 @@ def _groups(hashes: Hashes, max_parallelism: int) -> Int64s:
 
 
 def group_of(key: Any, max_parallelism: int, encoded: bytes | None = None) -> int:
-    """The group of a key in the engine's form, the same in every process and on every machine. ``encoded``: its bytes, if known."""
+    """Return the group of a key in the engine's form, the same in every process and on every machine. ``encoded``: its bytes, if
+    known."""
     if encoded is None:
         encoded = encode_key(key)
     return key_hash(key, encoded) % max_parallelism  # as in _groups
@@ -88,7 +89,7 @@ def groups_of_ints(keys: Int64s, max_parallelism: int) -> Int64s:
 
 
 def encode_and_group(keys: Collection[Any], max_parallelism: int) -> tuple[list[bytes], Int64s]:
-    """The bytes of many keys, and their groups."""
+    """Return the bytes of many keys, and their groups."""
     kinds = set(map(type, keys))
     if kinds == {int}:
         with contextlib.suppress(OverflowError):  # more than 63 bits
@@ -100,14 +101,14 @@ def encode_and_group(keys: Collection[Any], max_parallelism: int) -> tuple[list[
 
 
 def range_for(subtask: int, parallelism: int, max_parallelism: int) -> KeyGroupRange:
-    """The groups that ``subtask`` of ``parallelism`` owns. The ranges of all subtasks cover every group once."""
+    """Return the groups that ``subtask`` of ``parallelism`` owns. The ranges of all subtasks cover every group once."""
     first = (subtask * max_parallelism + parallelism - 1) // parallelism
     last = ((subtask + 1) * max_parallelism - 1) // parallelism
     return KeyGroupRange(first, last)
 
 
 def subtask_for(group: _Group, parallelism: int, max_parallelism: int) -> _Group:
-    """The subtask that owns a group, or those of many; the inverse of ``range_for``."""
+    """Return the subtask that owns a group, or those of many; the inverse of ``range_for``."""
     return group * parallelism // max_parallelism
 
 

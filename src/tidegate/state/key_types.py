@@ -110,7 +110,7 @@ def _converter(info: Any) -> Converter | None:
 
 
 def _part(info: TypeInformation) -> Converter:
-    """The converter of a part, which may be None."""
+    """Return the converter of a part, which may be None."""
     convert = _converter(info)
     if convert is None:
         return lambda value: value

@@ -54,7 +54,7 @@ class EncodedKey(bytes):
 
 
 def identify(key: Any) -> Any:
-    """The engine's form of a key without a declared type."""
+    """Return the engine's form of a key without a declared type."""
     kind = type(key)
     if kind in PLAIN_TYPES or (kind is tuple and _consists_of(PLAIN_TYPES, key)):
         return key
@@ -70,7 +70,7 @@ def visible(key: Any) -> Any:
 
 
 def encode_key(key: Any) -> bytes:
-    """The bytes of a key, in the engine's form or not: the same in every process."""
+    """Return the bytes of a key, in the engine's form or not: the same in every process."""
     kind = type(key)
     if kind is EncodedKey:
         encoded: bytes = key

@@ -58,7 +58,7 @@ LENGTHS = _Lengths()
 
 
 def state_head(name: str) -> bytes:
-    """The bytes between the group and the key's length, without a namespace."""
+    """Return the bytes between the group and the key's length, without a namespace."""
     encoded = name.encode()
     if not 0 < len(encoded) < 256:
         raise ArgumentTypeError(
@@ -90,12 +90,12 @@ def split_entry(key: bytes) -> tuple[bytes, bytes]:
 
 
 def state_name(key: bytes) -> str:
-    """The state a stored entry belongs to."""
+    """Return the state a stored entry belongs to."""
     return key[3 : 3 + key[2]].decode()
 
 
 def time_bytes(time: int) -> bytes:
-    """A time that sorts as bytes like the number."""
+    """Return a time that sorts as bytes like the number."""
     try:
         return (time + TIME_SHIFT).to_bytes(8, "big")
     except OverflowError as error:
@@ -105,7 +105,7 @@ def time_bytes(time: int) -> bytes:
 
 
 def timer_key(group: int, domain: int, time: bytes, namespace: bytes, key: bytes) -> bytes:
-    """The canonical key of a timer."""
+    """Return the canonical key of a timer."""
     return GROUP_BYTES[group] + (b"\x01" if domain else b"\x00") + time + namespace_bytes(namespace) + key
 
 

@@ -27,7 +27,7 @@ _SHORT = 12
 
 
 def choose_root(configured: str | None = None) -> str:
-    """The configured directory; else shared memory if there is space; else the directory for temporary files."""
+    """Return the configured directory; else shared memory if there is space; else the directory for temporary files."""
     if configured:
         root = os.path.abspath(os.path.expanduser(configured))
         _refuse_unusable(root)
@@ -112,7 +112,7 @@ def _name() -> str:
 
 
 def store_path(root: str, job: str, operator: str, subtask: int) -> str:
-    """The directory of a subtask's store, made if missing. ``job``: see ``local_name``."""
+    """Return the directory of a subtask's store, made if missing. ``job``: see ``local_name``."""
     path = os.path.join(host_dir(root), _STORES, quote(job, safe=""), quote(operator, safe=""), str(subtask))
     try:
         os.makedirs(path, exist_ok=True)

@@ -140,7 +140,7 @@ class KeyedMapState(KeyedState, MapState[Any, Any]):
             raise self._refuse() from error
 
     def _value(self, key: Any) -> Any:
-        """The value of a map key, or ``ABSENT``."""
+        """Return the value of a map key, or ``ABSENT``."""
         entries = self._current()
         return entries[key] if key in entries else self._load(entries, key)
 

@@ -19,7 +19,7 @@ class Window(NamedTuple):
 
 
 def slices(size: int, slide: int, offset: int) -> str:
-    """The kind of sliced windows."""
+    """Return the kind of sliced windows."""
     return f"{SLICES} {size} {slide} {offset}"
 
 

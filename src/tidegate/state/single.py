@@ -160,7 +160,7 @@ class KeyedState(State):
         raise NotImplementedError
 
     def _path(self, slot: Any) -> bytes:
-        """The canonical key of a slot's entry; a prefix of it for maps."""
+        """Return the canonical key of a slot's entry; a prefix of it for maps."""
         if type(slot) is Scoped:
             return self._place(slot.key)[:-1] + namespace_bytes(slot.namespace) + _measured(encode_key(slot.key))
         encoded = encode_key(slot)
@@ -278,7 +278,7 @@ class SingleState(KeyedState):
         return value
 
     def _current(self) -> Any:
-        """The value of the current slot."""
+        """Return the value of the current slot."""
         slot = self._context.slot
         try:
             return self._cache[slot]
@@ -292,13 +292,13 @@ class SingleState(KeyedState):
         raise NotImplementedError
 
     def _unflushed(self) -> dict[Any, Any]:
-        """What was written in this round, by slot."""
+        """Return what was written in this round, by slot."""
         raise NotImplementedError
 
     # -- the store --
 
     def _read(self, slot: Any) -> Any:
-        """The value of a slot in the store."""
+        """Return the value of a slot in the store."""
         backend, path = self._backend, self._path(slot)
         data = backend.get(path) if len(path) <= backend.max_key else backend.get_long(path)
         try:
@@ -323,7 +323,7 @@ class SingleState(KeyedState):
             raise self._unreadable(error) from error
 
     def _paths(self, slots: list[Any]) -> tuple[list[bytes], Int64s]:
-        """The canonical keys of many entries, and their groups. A TypeError if one belongs to another subtask."""
+        """Return the canonical keys of many entries, and their groups. A TypeError if one belongs to another subtask."""
         heads: Any
         if self._context.scoped:
             keys = [split(slot)[0] for slot in slots]

@@ -116,7 +116,7 @@ class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         return OperatorSnapshot({**self.parts, **parts}, self.watermark, self.idle)
 
     def without(self, *names: str) -> OperatorSnapshot:
-        """The same without some of its parts."""
+        """Return the same without some of its parts."""
         parts = {name: part for name, part in self.parts.items() if name not in names}
         return OperatorSnapshot(parts, self.watermark, self.idle)
 
@@ -124,12 +124,12 @@ class OperatorSnapshot(msgspec.Struct, frozen=True, omit_defaults=True):
         return [file for part in self.parts.values() if not isinstance(part, ListPart) for file in part.files]
 
     def with_files(self, moved: Callable[[StateFile], StateFile]) -> OperatorSnapshot:
-        """The same with other references to its files."""
+        """Return the same with other references to its files."""
         parts = {name: _moved_files(part, moved) for name, part in self.parts.items()}
         return OperatorSnapshot(parts, self.watermark, self.idle)
 
     def stored(self) -> dict[str, StoredPart]:
-        """The states of the operator itself, by name of the part."""
+        """Return the states of the operator itself, by name of the part."""
         return {name: part for name, part in self.parts.items() if isinstance(part, StoredPart)}
 
     @property

@@ -36,11 +36,11 @@ class Snapshot(Protocol):
         ...
 
     def scan(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """All state entries that begin with a prefix, in no particular order."""
+        """Yield all state entries that begin with a prefix, in no particular order."""
         ...
 
     def group(self, group: int) -> list[Any]:
-        """All state entries of a key group, flat."""
+        """Return all state entries of a key group, flat."""
         ...
 
     def timers(self, after: bytes, limit: int) -> tuple[list[bytes], bytes]:

@@ -92,7 +92,7 @@ class TimerQueue:
         self._added.get(time, {}).pop(slot, None)
 
     def next_time(self) -> int | None:
-        """The time of the earliest timer; None if there is none."""
+        """Return the time of the earliest timer; None if there is none."""
         added, stored = self._next_added(), self._next_stored()
         if added is None or stored is None:
             return stored if added is None else added

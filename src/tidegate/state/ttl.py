@@ -70,11 +70,11 @@ class StateTtlConfig:
         return self._update_type
 
     def get_state_visibility(self) -> StateTtlConfig.StateVisibility:
-        """Whether an expired entry may still be read while it is there."""
+        """Return whether an expired entry may still be read while it is there."""
         return self._state_visibility
 
     def get_ttl(self) -> Any:
-        """How long an entry lives."""
+        """Return how long an entry lives."""
         return self._ttl
 
     def get_ttl_time_characteristic(self) -> StateTtlConfig.TtlTimeCharacteristic:
@@ -82,11 +82,11 @@ class StateTtlConfig:
         return self._ttl_time_characteristic
 
     def is_enabled(self) -> bool:
-        """Whether entries expire at all."""
+        """Return whether entries expire at all."""
         return self._update_type is not StateTtlConfig.UpdateType.Disabled
 
     def get_cleanup_strategies(self) -> StateTtlConfig.CleanupStrategies:
-        """How expired entries are removed."""
+        """Return how expired entries are removed."""
         return self._cleanup_strategies
 
     @property
@@ -257,7 +257,7 @@ class StateTtlConfig:
             return self._in_background
 
         def in_full_snapshot(self) -> bool:
-            """Whether expired entries are left out of full snapshots."""
+            """Return whether expired entries are left out of full snapshots."""
             return self.Strategies.FULL_STATE_SCAN_SNAPSHOT in self._strategies
 
         def get_incremental_cleanup_strategy(self) -> Any:

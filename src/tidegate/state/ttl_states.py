@@ -46,7 +46,7 @@ class Lifetime:
 
 
 def ttl_codec_for(descriptor: StateDescriptor) -> Codec:
-    """The codec of a state with time to live."""
+    """Return the codec of a state with time to live."""
     if descriptor.kind == "list":
         return expiring(list_codec_for(descriptor.type_info, with_expiry=True))
     return expiring(codec_for(descriptor.type_info))
