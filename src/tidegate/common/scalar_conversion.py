@@ -190,11 +190,11 @@ def as_timestamp(value: Any) -> datetime.datetime:
 
 
 def _to_millis(convert: Converter) -> Converter:
-    def cut(value: Any) -> Any:
+    def truncated(value: Any) -> Any:
         made = convert(value)
         return made.replace(microsecond=made.microsecond // 1000 * 1000)
 
-    return cut
+    return truncated
 
 
 _CONVERTERS: dict[str, Converter] = {

@@ -41,8 +41,8 @@ def for_many(schema: Any, one: str) -> Callable[[list[Any]], list[Any]]:
 def produced_type(schema: Any) -> TypeInformation | None:
     """Return the type of a deserialization schema's records; None if it is unknown: a subclass that overrides ``deserialize``
     without a type may return something else."""
-    told = _depth(schema, "get_produced_type")
-    if told > min(_depth(schema, "deserialize"), _depth(schema, "deserialize_batch")):
+    declared = _depth(schema, "get_produced_type")
+    if declared > min(_depth(schema, "deserialize"), _depth(schema, "deserialize_batch")):
         return None
     found: TypeInformation | None = schema.get_produced_type()
     return found

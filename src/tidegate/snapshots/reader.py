@@ -30,7 +30,7 @@ Watch = Callable[[int, int], None]
 """Called with the number of finished parts of the work, and of all parts."""
 
 
-def _nobody(done: int, of: int) -> None:
+def _unwatched(done: int, of: int) -> None:
     """Ignore the progress."""
 
 
@@ -146,7 +146,7 @@ class SnapshotReader:
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def read(self, operator: str, state: str, *, expired: bool = False, watch: Watch = _nobody) -> Iterator[StateRow]:
+    def read(self, operator: str, state: str, *, expired: bool = False, watch: Watch = _unwatched) -> Iterator[StateRow]:
         """Yield the entries of a state, each as a ``StateRow``: one for each key; for a map or broadcast state one for each map
         key. The elements of the operator's own list have no key.
 
@@ -192,7 +192,7 @@ class SnapshotReader:
         for part in own_parts(stored, info.name):
             yield from own_rows(self.files, part)
 
-    def count(self, operator: str, watch: Watch = _nobody) -> dict[str, Count]:
+    def count(self, operator: str, watch: Watch = _unwatched) -> dict[str, Count]:
         """Count entries by state, also of states that only the files contain, and timers. Reads all files."""
         stored = self.stored(operator)
         counts = {state.name: Count() for state in self.operator(operator).states}
