@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from tidegate.base.files import Files
-from tidegate.base.signing import SigningKey
+from tidegate.base.hashing import SigningKey
 from tidegate.checkpoint import history, lease_records, metadata
 from tidegate.checkpoint.figures import OperatorFigures
 from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry
