@@ -22,7 +22,7 @@ import tidegate_jobs
 import trickle
 from pyspark import SparkContext
 
-from tidegate.checkpoint.figures import STEPS
+from tidegate.checkpoint.history import STEPS
 from tidegate.checkpoint.history import CheckpointHistory, CheckpointStatus
 from tidegate.common.files import Files
 

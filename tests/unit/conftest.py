@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.runtime import attempt
 from tidegate.state.stores import close_removed_stores
 
+attempt.VALIDATE = True  # every job of a unit test checks the invariants of the driver after every event
 SIMULATION = Path(__file__).parent / "simulation"
 
 

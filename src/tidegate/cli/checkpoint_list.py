@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.checkpoint.figures import OperatorFigures
+from tidegate.checkpoint.history import OperatorFigures
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.listing import CheckpointList, ListedCheckpoint, list_checkpoints
 from tidegate.checkpoint.locate import names_in

@@ -36,14 +36,22 @@ from tidegate.operators.blame import SEE_CAUSE
 from tidegate.operators.level import JobSpec, job_spec
 from tidegate.operators.settings import Settings
 from tidegate.runtime.attempt import Attempt
-from tidegate.runtime.commands import Cancel, Command, LastSavepoint, SavepointCommand, Stopping, Suspend
+from tidegate.runtime.commands import (
+    STOPPED,
+    Cancel,
+    Command,
+    LastSavepoint,
+    SavepointCommand,
+    Stop,
+    StopCommand,
+    Suspend,
+)
 from tidegate.runtime.engine import Engine
 from tidegate.runtime.failed_round import FailedRound, forget
 from tidegate.runtime.generated_ids import GeneratedIds
 from tidegate.runtime.guarantee import check_required, guarantee_of
-from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
+from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost, ThreadedLanes
 from tidegate.runtime.job_files import job_files
-from tidegate.runtime.lanes import ThreadedLanes
 from tidegate.runtime.life_cycle import Checked, FinishedBefore, Restored
 from tidegate.runtime.prometheus import PrometheusServer
 from tidegate.runtime.rehearsal import Rehearsal
@@ -52,7 +60,6 @@ from tidegate.runtime.restart import from_configuration as restart_strategy
 from tidegate.runtime.restoring import Restoring, Submission
 from tidegate.runtime.settings import JobSettings
 from tidegate.runtime.statistics import Listener, RoundStatistics
-from tidegate.runtime.stop import STOPPED, Stop
 from tidegate.runtime.view import JobRecorder, JobView
 from tidegate.state.local_dir import choose_root
 from tidegate.state.stores import opener
@@ -119,9 +126,9 @@ class JobMaster:
         )
         self._inbox = Inbox(self._clock)
         self._lanes = lanes(self._inbox, self.job_id)
-        self._restoring = Restoring(self._job, self._lanes.aside, self._on_lease_lost)
         self._stop = Stop()
-        self._stops: list[Stopping] = []  # answered at the end
+        self._restoring = Restoring(self._job, self._lanes, self._recorder, self._stop, self._on_lease_lost)
+        self._stops: list[StopCommand] = []  # answered at the end
         self._attempt: Attempt | None = None
         self._spec: JobSpec | None = None
         self._current: Checked | Restored | FinishedBefore | None = None
@@ -175,14 +182,14 @@ class JobMaster:
         """Tell the job something, from any thread; the command's ``answer`` comes when the job has acted on it, or cannot any
         more."""
         # Before the command: the job's thread, once it has taken that, begins no round that nobody would cancel.
-        stopping = isinstance(command, Stopping) and self._ask_to_stop(command)
+        stopping = isinstance(command, StopCommand) and self._ask_to_stop(command)
         if isinstance(command, SavepointCommand):
             self._generated_ids.warn()
         with self._status_lock:
             ended = self.status.is_terminal_state()
             if not ended:
                 self._inbox.post(command)
-                if isinstance(command, Stopping):
+                if isinstance(command, StopCommand):
                     self._stops.append(command)
         if ended:
             self._refuse(command)
@@ -190,7 +197,7 @@ class JobMaster:
             self._engine.cancel()
         return command
 
-    def _ask_to_stop(self, command: Stopping) -> bool:
+    def _ask_to_stop(self, command: StopCommand) -> bool:
         """Whether there is anything to stop that was not asked to before."""
         if isinstance(command, Suspend) and self._settings.checkpoints is not None:
             return self._stop.suspend()
@@ -215,7 +222,7 @@ class JobMaster:
 
     def _refuse(self, command: Command[Any]) -> None:
         """The job has ended."""
-        if isinstance(command, Stopping):
+        if isinstance(command, StopCommand):
             return command.succeed(self.status)
         if self.status is JobStatus.CANCELED:
             return command.fail(JobCancelledError("The job was cancelled", found="it takes no commands any more"))

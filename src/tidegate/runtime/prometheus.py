@@ -11,8 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tidegate.checkpoint.figures import OperatorFigures
-from tidegate.checkpoint.history import HistoryEntry
+from tidegate.checkpoint.history import HistoryEntry, OperatorFigures
 from tidegate.common.errors import ConfigurationError
 from tidegate.common.options import METRICS_PORT, METRICS_TOKEN_FILE
 from tidegate.common.watermarks import MAX_WATERMARK, MIN_WATERMARK

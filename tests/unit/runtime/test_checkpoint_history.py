@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from small_jobs import SETTINGS, SmallJob
 
-from tidegate.checkpoint.figures import STEPS
-from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, read_history
+from tidegate.checkpoint.history import STEPS, CheckpointStatus, HistoryEntry, read_history
 from tidegate.cli.checkpoint_list import show
 from tidegate.common import faults
 from tidegate.common.clock import ManualClock

@@ -18,7 +18,7 @@ from tidegate.operators.rows import Ack
 from tidegate.runtime.commands import Cancel, TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
-from tidegate.runtime.inbox import RoundEnded
+from tidegate.runtime.inbox import LaneName, WorkEnded
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sources import Pause, ScriptedSource
@@ -225,7 +225,7 @@ def test_no_round_begins_behind_a_cancellation(tmp_path: Path) -> None:
 
     def wait_behind(event: Any) -> None:
         post(event)
-        if isinstance(event, RoundEnded):
+        if isinstance(event, WorkEnded) and event.lane.name is LaneName.ROUNDS:
             idle.set()
         if isinstance(event, Cancel):
             assert engine.acted.wait(PATIENCE_S)

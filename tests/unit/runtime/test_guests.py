@@ -14,8 +14,8 @@ from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.typed_functions import TypedMap
 from tidegate.graph.transformation import MapSpec
 from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
+from tidegate.runtime.attempt import is_notified
 from tidegate.runtime.master import JobMaster
-from tidegate.runtime.notifications import is_notified
 from tidegate.runtime.statistics import Listener
 from tidegate.testing.simulated_engine import SimulatedEngine
 
