@@ -25,10 +25,10 @@ import tidegate_windows
 from cpu_time import CpuTime
 from paced import PacedSource, Watcher
 
+from tidegate.base.errors import JobCancelledError
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, read_history
 from tidegate.common import Configuration, Encoder, Time, Types, WatermarkStrategy
-from tidegate.common.errors import JobCancelledError
-from tidegate.common.files import Files
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import BucketAssigner, FileSink, RollingPolicy
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource

@@ -20,14 +20,14 @@ import pyarrow.json
 import pyarrow.parquet
 
 from tidegate.common import Encoder, Row, Types
-from tidegate.connectors.bucket_assigners import BucketAssigner
-from tidegate.connectors.file_sink import FileSink
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
+from tidegate.connectors.files.sink import FileSink
 from tidegate.datastream.connectors.file_system import StreamFormat
 from tidegate.datastream.formats.avro import AvroBulkWriters, AvroFormat, AvroSchema
 from tidegate.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from tidegate.datastream.formats.json import JsonBulkWriters, JsonLinesFormat
 from tidegate.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
-from tidegate.operators.sink import WriterContext
+from tidegate.operators.contracts.sink import WriterContext
 from tidegate.table import DataTypes
 
 ITEM = Types.ROW_NAMED(["id", "name", "price", "sold"], [Types.LONG(), Types.STRING(), Types.DOUBLE(), Types.BOOLEAN()])

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.common.files import Files
+from tidegate.base.files import Files
 from tidegate.common.typeinfo import Types
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ValueStateDescriptor

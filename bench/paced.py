@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tidegate.operators.source import (
+from tidegate.operators.contracts.source import (
     Batch,
     Boundedness,
     Source,

@@ -20,7 +20,7 @@ import pyarrow.parquet
 from sink_rows import Way, compare
 
 from tidegate.common import Configuration, Row, Types, WatermarkStrategy
-from tidegate.connectors.bucket_assigners import BucketAssigner
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
 from redis_servers import client_of, redis_server, url_of
 from sink_rows import Way, compare
 
-from tidegate.connectors.redis_sink import RedisSink
+from tidegate.connectors.redis.sink import RedisSink
 from tidegate.testing.sink_run import SinkRun
 
 BATCH, PIPELINE = 5_000, 1_000

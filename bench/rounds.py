@@ -22,9 +22,8 @@ import tidegate_jobs
 import trickle
 from pyspark import SparkContext
 
-from tidegate.checkpoint.history import STEPS
-from tidegate.checkpoint.history import CheckpointHistory, CheckpointStatus
-from tidegate.common.files import Files
+from tidegate.base.files import Files
+from tidegate.checkpoint.history import STEPS, CheckpointHistory, CheckpointStatus
 
 PARALLELISM = 2
 BLOCK = 10

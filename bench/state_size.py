@@ -22,8 +22,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tidegate.common.files import Files
-from tidegate.common.ids import new_token
+from tidegate.base.files import Files
+from tidegate.base.ids import new_token
 from tidegate.common.typeinfo import Types
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ValueStateDescriptor

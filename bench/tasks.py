@@ -23,7 +23,7 @@ import tidegate_windows
 from tidegate.common import Configuration
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.executor import register_executor
-from tidegate.operators.level import Job
+from tidegate.operators.flow.level import Job
 from tidegate.runtime import handle
 from tidegate.runtime.master import JobMaster
 

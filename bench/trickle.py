@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tidegate.operators.source import Batch, Source, SourcePlan, SplitEnumerator, SplitInterval, SplitReader
+from tidegate.operators.contracts.source import Batch, Source, SourcePlan, SplitEnumerator, SplitInterval, SplitReader
 
 between_rounds: Callable[[int], None] | None = None
 """Called on the driver with the number of trickle rounds done so far, outside of what is clocked."""

@@ -18,9 +18,9 @@ from typing import Any
 
 import report
 
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
 from tidegate.common import Configuration
-from tidegate.common.files import Files
 from tidegate.datastream import StreamExecutionEnvironment
 
 RUNS: dict[str, dict[str, Any]] = {

@@ -12,8 +12,8 @@ import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tidegate.base.errors import CommitError
 from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.common.errors import CommitError
 from tidegate.datastream import MapFunction, StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
 

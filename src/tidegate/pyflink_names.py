@@ -21,7 +21,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, NoReturn
 
-from tidegate.former_names import FORMER
+from tidegate.former_names import FORMER, MOVED
 
 _ROOT = "tidegate."
 _PAGE = "docs/features.md lists what is there, and why the rest is not"
@@ -67,6 +67,8 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if fullname in MOVED:
+            return ModuleSpec(fullname, _Moved(MOVED[fullname]))
         if not fullname.startswith(_ROOT) or fullname not in _names():
             return None
         spec = PathFinder.find_spec(fullname, path, target)
@@ -75,6 +77,22 @@ class _Finder(MetaPathFinder):
         if spec.loader is not None:
             spec.loader = _Marking(spec.loader)
         return spec
+
+
+class _Moved(Loader):
+    """Give the module itself under its former name, so that a class has one identity under both names."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._own: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(self._name)
+        self._own = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._own  # Python has replaced it by the spec of the former name
 
 
 class _Marking(Loader):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.checkpoint.reader import Count, OperatorInfo, SnapshotReader, StateInfo
-from tidegate.state.entries import StateRow, TimerRow, Unreadable
+from tidegate.snapshots.entries import StateRow, TimerRow, Unreadable
+from tidegate.snapshots.reader import Count, OperatorInfo, SnapshotReader, StateInfo
 from tidegate.state.namespaces import Window
 
 __all__ = ["Count", "OperatorInfo", "SavepointReader", "StateInfo", "StateRow", "TimerRow", "Unreadable", "Window"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from tidegate.checkpoint.writer import SnapshotWriter
+from tidegate.snapshots.writer import SnapshotWriter
 from tidegate.state.descriptors import StateDescriptor
 
 __all__ = ["SavepointWriter"]

@@ -16,13 +16,13 @@ from typing import Any
 
 import msgspec
 
+from tidegate.base.files import Files
+from tidegate.base.signing import SigningKey
 from tidegate.checkpoint import history, lease_records, metadata
 from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, OperatorFigures
 from tidegate.checkpoint.lease_records import AttemptStatus, Claim, LiveRecord, RestoredRecord, RestorePoint
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.checkpoint.owner import Owner
-from tidegate.common.files import Files
-from tidegate.common.signing import SigningKey
 from tidegate.state import in_flight, segments
 from tidegate.state.in_flight import InFlightLog, InFlightPart
 from tidegate.state.layout import STATE, TIMERS

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tidegate.base.errors import JobFailedError
 from tidegate.checkpoint.metadata import VERSION
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.common.completable_future import CompletableFuture
-from tidegate.common.errors import JobFailedError
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.connectors.discard import DiscardingSink
+from tidegate.connectors.values.discard import DiscardingSink
 from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource

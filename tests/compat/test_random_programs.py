@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import JobFailedError
 from tidegate.common import Configuration, Encoder
-from tidegate.common.errors import JobFailedError
 from tidegate.datastream import MapFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.file_system import FileSink, RollingPolicy
 from tidegate.testing.simulated_executor import SimulatedExecutor

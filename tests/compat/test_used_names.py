@@ -11,8 +11,8 @@ from pathlib import Path
 import parity
 import pytest
 
-from tidegate.common import pyflink_imports
-from tidegate.common.errors import NotInTidegateError
+from tidegate.base import pyflink_imports
+from tidegate.base.errors import NotInTidegateError
 
 USED: dict[str, int] = json.loads((Path(__file__).parent / "used_names.json").read_text())["imports"]
 """``module:name`` -> how many of 206 public programs import the name."""

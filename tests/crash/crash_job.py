@@ -19,7 +19,7 @@ from typing import Any
 
 from tidegate.checkpoint import owner
 from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
-from tidegate.connectors.bucket_assigners import BucketAssigner
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, TwoPhaseCommitSinkFunction
 from tidegate.datastream.connectors.file_system import FileSink, RollingPolicy
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from crash_run import KILLED, CrashRun
 
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
-from tidegate.common.files import Files
 
 SLOW = {"execution.checkpointing.unaligned.enabled": True, "tidegate.round.max-records": 1_200}
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from crash_run import KILLED, CrashRun
 
+from tidegate.base.files import Files
 from tidegate.checkpoint.lease_records import LiveRecord, live_path, read_record
-from tidegate.common.files import Files
 from waiting import eventually
 
 Crash = Callable[..., CrashRun]

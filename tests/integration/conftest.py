@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from fault_switch import DIRECTORY, FaultSwitch, hook
 
-from tidegate.common import Configuration, faults
+from tidegate.base import faults
+from tidegate.common import Configuration
 from tidegate.datastream import StreamExecutionEnvironment
 
 MakeEnv = Callable[..., StreamExecutionEnvironment]

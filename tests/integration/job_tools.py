@@ -6,11 +6,11 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from tidegate.base.errors import TidegateError
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import HistoryEntry, read_history
 from tidegate.common import Encoder, Types
-from tidegate.common.errors import TidegateError
-from tidegate.common.files import Files
-from tidegate.connectors.bucket_assigners import BucketAssigner
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
 from tidegate.datastream import KeyedProcessFunction, MapFunction, TwoPhaseCommitSinkFunction
 from tidegate.datastream.connectors.file_system import FileSink, RollingPolicy
 from tidegate.datastream.state import ValueStateDescriptor

@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from job_tools import Count, check_message, checkpoints, committed_lines, file_sink, files_below
 
-from tidegate.checkpoint.envelope import seal
-from tidegate.common import JobStatus, Types, WatermarkStrategy
-from tidegate.common.errors import (
+from tidegate.base.errors import (
     CorruptFileError,
     JobCancelledError,
     JobFailedError,
@@ -20,6 +18,8 @@ from tidegate.common.errors import (
     RestoreError,
     TidegateError,
 )
+from tidegate.checkpoint.envelope import seal
+from tidegate.common import JobStatus, Types, WatermarkStrategy
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.testing.sources import ScriptedSource

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from job_tools import check_message, file_sink
 
-from tidegate.common import Types, WatermarkStrategy
-from tidegate.common.errors import (
+from tidegate.base.errors import (
     ConfigurationError,
     JobFailedError,
     ProgramError,
     StateAccessError,
     UserCodeError,
 )
+from tidegate.common import Types, WatermarkStrategy
 from tidegate.datastream import (
     KeyedProcessFunction,
     MapFunction,

@@ -11,9 +11,9 @@ import pytest
 from fault_switch import FaultSwitch
 from job_tools import Count, checkpoints, committed_lines, file_sink, hidden_files, history
 
+from tidegate.base.errors import CheckpointError, JobCancelledError, JobFailedError
 from tidegate.checkpoint.history import CheckpointStatus
 from tidegate.common import JobClient, JobStatus, WatermarkStrategy
-from tidegate.common.errors import CheckpointError, JobCancelledError, JobFailedError
 from tidegate.datastream import ExternalizedCheckpointRetention, MapFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
 from tidegate.testing.sources import Pause, ScriptedSource

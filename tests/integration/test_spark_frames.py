@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from tidegate.base.errors import ArgumentTypeError, JobFailedError
 from tidegate.common import Row, Types, WatermarkStrategy
-from tidegate.common.errors import ArgumentTypeError, JobFailedError
 from tidegate.testing.sources import Fail, ScriptedSource
 
 CHECKPOINTING = {

@@ -12,10 +12,10 @@ import pytest
 from job_tools import Count
 from typer.testing import CliRunner
 
+from tidegate.base.errors import JobCancelledError, JobFailedError, ProgramError
 from tidegate.cli.main import app
 from tidegate.common import JobStatus, WatermarkStrategy, global_configuration
-from tidegate.common.errors import JobCancelledError, JobFailedError, ProgramError
-from tidegate.connectors import collect
+from tidegate.connectors.values import collect
 from tidegate.datastream import MapFunction
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import JobFailedError
+from tidegate.base.files import Files
 from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.common.errors import JobFailedError
-from tidegate.common.files import Files
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.state import ValueStateDescriptor

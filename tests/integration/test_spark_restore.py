@@ -20,8 +20,8 @@ from job_tools import (
     history,
 )
 
+from tidegate.base.errors import JobCancelledError, JobFailedError
 from tidegate.common import Duration, JobClient, JobStatus, RestartStrategies, Types, WatermarkStrategy
-from tidegate.common.errors import JobCancelledError, JobFailedError
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSource, StreamFormat
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource

@@ -10,8 +10,8 @@ import pytest
 from job_tools import Count, committed_lines, file_sink, files_below, hidden_files
 from test_spark_restore import KEYS, NONE, expected
 
+from tidegate.base.errors import RestoreError
 from tidegate.common import JobClient, JobStatus, Types
-from tidegate.common.errors import RestoreError
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.testing.sources import ScriptedSource
 from waiting import eventually

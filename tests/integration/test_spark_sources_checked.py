@@ -12,7 +12,7 @@ import pytest
 MISSING = """
 import sys
 from tidegate.common import WatermarkStrategy
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSource, StreamFormat
 

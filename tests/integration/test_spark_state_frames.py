@@ -14,11 +14,11 @@ sys.path.append(str(Path(__file__).parents[1] / "unit" / "snapshots"))
 
 from snapshot_jobs import RECORDS, every_kind, kept, own_states, read_so_far, run, windows
 
-from tidegate.checkpoint.difference import difference
+from tidegate.base.errors import SnapshotError
 from tidegate.common import Types
-from tidegate.common.errors import SnapshotError
 from tidegate.common.time import Instant
 from tidegate.datastream.state import ValueStateDescriptor
+from tidegate.snapshots.difference import difference
 from tidegate.state_reader import SavepointReader
 from tidegate.state_writer import SavepointWriter
 

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tidegate.base.ids import new_token
 from tidegate.common import WatermarkStrategy
-from tidegate.common.ids import new_token
 from tidegate.datastream import MapFunction
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
-from tidegate.operators.sink import Committer, CommitterContext, Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import Committer, CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 
 COUNT = 40_000
 

@@ -14,9 +14,9 @@ import pytest
 from job_tools import check_message
 from pyspark import TaskContext
 
+from tidegate.base.errors import ConfigurationError, JobFailedError, RoundError, UserCodeError
+from tidegate.base.portable_errors import RemoteTraceback
 from tidegate.common import WatermarkStrategy
-from tidegate.common.errors import ConfigurationError, JobFailedError, RoundError, UserCodeError
-from tidegate.common.portable_errors import RemoteTraceback
 from tidegate.datastream import MapFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kafka_tools import Broker, Topics
 
-from tidegate.common.ids import new_token
+from tidegate.base.ids import new_token
 from tidegate.connectors.kafka.dev_broker import free_port
 from tidegate.datastream import executor
 from tidegate.testing.simulated_executor import SimulatedExecutor

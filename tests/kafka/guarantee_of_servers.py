@@ -46,10 +46,10 @@ from tidegate.connectors.kafka.offsets import KafkaOffsetsInitializer  # noqa: E
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema  # noqa: E402
 from tidegate.connectors.kafka.sink import KafkaSink  # noqa: E402
 from tidegate.connectors.kafka.source import KafkaSource  # noqa: E402
-from tidegate.connectors.redis_sink import RedisSink  # noqa: E402
+from tidegate.connectors.redis.sink import RedisSink  # noqa: E402
 from tidegate.connectors.sql.table import Table  # noqa: E402
-from tidegate.operators.sink import Sink  # noqa: E402
-from tidegate.operators.source import Source  # noqa: E402
+from tidegate.operators.contracts.sink import Sink  # noqa: E402
+from tidegate.operators.contracts.source import Source  # noqa: E402
 
 __all__ = ["SINKS", "SOURCES", "SinkKind", "SourceKind", "cell", "check", "observe", "of_page"]
 
@@ -217,8 +217,8 @@ class Numbers:
 
 def table_sinks() -> Iterator[tuple[str, SinkKind]]:
     """An interpreter that has used deltalake was once seen to abort at its exit: not where other tests run."""
-    from tidegate.connectors.delta_sink import DeltaSink
-    from tidegate.connectors.iceberg_sink import IcebergSink
+    from tidegate.connectors.tables.delta import DeltaSink
+    from tidegate.connectors.tables.iceberg import IcebergSink
 
     row_type = Types.ROW_NAMED(["n"], [Types.LONG()])
 

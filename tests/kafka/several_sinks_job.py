@@ -12,7 +12,8 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-from tidegate.common import Configuration, Encoder, SimpleStringSchema, Types, WatermarkStrategy, faults
+from tidegate.base import faults
+from tidegate.common import Configuration, Encoder, SimpleStringSchema, Types, WatermarkStrategy
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.base import DeliveryGuarantee
 from tidegate.datastream.connectors.file_system import BucketAssigner, FileSink, RollingPolicy

@@ -12,8 +12,8 @@ from kafka_tools import Broker, Topics
 from test_kafka_outages import make_sink
 from test_kafka_programs import source, values
 
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.common import Configuration, SimpleStringSchema, WatermarkStrategy
-from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.datastream import OutputTag, StreamExecutionEnvironment
 from tidegate.datastream.connectors.kafka import (
     BadRecord,

@@ -12,7 +12,7 @@ from kafka_tools import Broker, Topics
 from test_kafka_outages import check, make_sink
 from test_kafka_programs import source, values
 
-from tidegate.common import faults
+from tidegate.base import faults
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.committer import open_transactions
 from tidegate.connectors.kafka.dev_broker import free_port, new_cluster_id

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from kafka_tools import Broker, Topics
 
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError
+from tidegate.base.ids import new_token
 from tidegate.common import ByteArraySchema, Configuration, SimpleStringSchema, Types, WatermarkStrategy
-from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError
-from tidegate.common.ids import new_token
 from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.cluster import TopicPartition as Place
@@ -36,7 +36,7 @@ from tidegate.datastream.formats.avro import AvroRowDeserializationSchema, AvroR
 from tidegate.datastream.formats.csv import CsvRowDeserializationSchema, CsvRowSerializationSchema
 from tidegate.datastream.formats.json import JsonRowDeserializationSchema, JsonRowSerializationSchema
 from tidegate.datastream.functions import ProcessFunction
-from tidegate.operators.sink import SinkGuarantee
+from tidegate.operators.contracts.sink import SinkGuarantee
 from tidegate.testing.source_contract import read_all
 
 ROWS = [(1, "hi"), (2, "hello"), (3, "hi"), (6, "hello"), (6, "hello")]

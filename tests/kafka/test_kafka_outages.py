@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from kafka_tools import Broker, Topics
 
-from tidegate.common import faults
-from tidegate.common.errors import OutputLostError, RetryableCommitError
+from tidegate.base import faults
+from tidegate.base.errors import OutputLostError, RetryableCommitError
 from tidegate.common.serialization import SimpleStringSchema
 from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.kafka import committer as committer_module
@@ -23,7 +23,7 @@ from tidegate.connectors.kafka.committer import open_transactions
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from tidegate.connectors.kafka.sink import KafkaSink
 from tidegate.connectors.kafka.transactions import Ended, end, ended, init_producer
-from tidegate.operators.sink import CommitterContext, WriterContext
+from tidegate.operators.contracts.sink import CommitterContext, WriterContext
 from tidegate.testing.sink_run import Crash, SinkRun
 from waiting import eventually
 

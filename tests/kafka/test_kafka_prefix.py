@@ -10,8 +10,8 @@ import pytest
 from kafka_tools import Broker, Topics
 from test_kafka_outages import make_sink
 
+from tidegate.base.errors import ConfigurationError
 from tidegate.common import Configuration, WatermarkStrategy
-from tidegate.common.errors import ConfigurationError
 from tidegate.connectors.kafka import prefix_hold
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committer import open_transactions
@@ -19,7 +19,7 @@ from tidegate.connectors.kafka.prefix_hold import PrefixHold
 from tidegate.connectors.kafka.sink import KafkaSink
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
-from tidegate.operators.sink import Committer, CommitterContext, WriterContext
+from tidegate.operators.contracts.sink import Committer, CommitterContext, WriterContext
 from waiting import eventually
 
 Hold = Callable[..., PrefixHold]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from kafka_tools import Broker, Topics
 
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError, ServiceError, UserCodeError
 from tidegate.common import Configuration, SimpleStringSchema, Types, WatermarkStrategy
-from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError, ServiceError, UserCodeError
 from tidegate.common.serialization import for_many
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.dev_broker import free_port

@@ -10,9 +10,9 @@ import pytest
 from kafka_tools import Broker, Topics
 from test_kafka_programs import serializer
 
+from tidegate.base.errors import JobCancelledError
 from tidegate.checkpoint.locate import locate
 from tidegate.common import Configuration, JobClient, JobStatus, SimpleStringSchema, Types, WatermarkStrategy
-from tidegate.common.errors import JobCancelledError
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.base import DeliveryGuarantee
 from tidegate.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSink, KafkaSource

@@ -14,8 +14,8 @@ from kafka_tools import Broker, Topics
 from test_kafka_outages import make_sink
 from test_kafka_programs import source, values
 
+from tidegate.base.errors import AccessError, CommitError, ServiceError
 from tidegate.common import Configuration, WatermarkStrategy
-from tidegate.common.errors import AccessError, CommitError, ServiceError
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.dev_broker import free_port
 from tidegate.connectors.kafka.transactions import init_producer

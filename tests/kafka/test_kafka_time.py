@@ -9,8 +9,8 @@ import pytest
 from kafka_tools import Broker, Topics
 from test_kafka_programs import source
 
+from tidegate.base.watermarks import MIN_WATERMARK
 from tidegate.common import Configuration, Duration, Types, WatermarkStrategy
-from tidegate.common.watermarks import MIN_WATERMARK
 from tidegate.connectors.kafka.reader import KafkaReader
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.kafka import (

@@ -13,12 +13,13 @@ from kafka_tools import Broker, Topics
 from test_kafka_outages import make_sink
 from typer.testing import CliRunner
 
+from tidegate.base import faults
+from tidegate.base.errors import JobFailedError
+from tidegate.base.files import Files
 from tidegate.checkpoint.lease import acquire
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
-from tidegate.common import Configuration, WatermarkStrategy, faults
-from tidegate.common.errors import JobFailedError
-from tidegate.common.files import Files
+from tidegate.common import Configuration, WatermarkStrategy
 from tidegate.connectors.kafka import inspection
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.committer import open_transactions

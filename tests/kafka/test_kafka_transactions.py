@@ -11,8 +11,8 @@ import pytest
 from kafka_tools import Broker, Topics
 from test_kafka_outages import check, crash, drop_prepared, make_sink
 
-from tidegate.common.errors import FencedError
-from tidegate.common.ids import new_token
+from tidegate.base.errors import FencedError
+from tidegate.base.ids import new_token
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.committer import open_transactions
 from tidegate.connectors.kafka.records import BatchBuilder

@@ -20,7 +20,7 @@ class Mutant:
 MUTANTS = [
     Mutant(
         "acknowledge before durable",
-        "common/files.py",
+        "base/files.py",
         """        with _storage_errors("write", full, self.purpose):
             faults.point("storage.write", path=full, size=len(data))
             self._system.create(full, data)
@@ -33,7 +33,7 @@ MUTANTS = [
     ),
     Mutant(
         "acknowledge a snapshot that failed",
-        "operators/round.py",
+        "operators/flow/round.py",
         '            self.ack.declined = f"snapshot of {place}: {type(error).__name__}: {error}"',
         "            pass",
         "errors",
@@ -191,7 +191,7 @@ MUTANTS = [
     ),
     Mutant(
         "show metadata before all of it is there",
-        "common/_local_files.py",
+        "base/_local_files.py",
         "        temporary = self._write_temporary(path, data)\n        with _removed_on_error(temporary):\n"
         '            faults.point("storage.publish.before-link"',
         "        self._write_new(path, data[: len(data) // 2])\n"
@@ -244,7 +244,7 @@ MUTANTS = [
     ),
     Mutant(
         "publish a transaction without writing the decision down",
-        "connectors/two_phase_commit.py",
+        "connectors/functions/two_phase_commit.py",
         "        if self._publishes:\n            self._decide(committables)\n",
         "",
         "repeats",
@@ -258,7 +258,7 @@ MUTANTS = [
     ),
     Mutant(
         "drop in-flight data",
-        "operators/backlog.py",
+        "operators/flow/backlog.py",
         """            left = [self._left(reader, writer, whole) for reader in self.readers if reader.waits]
             return InFlightPart(tuple(self._logs(left, writer)))
 """,
@@ -267,21 +267,21 @@ MUTANTS = [
     ),
     Mutant(
         "drop what was in flight before a round that keeps more",
-        "operators/backlog.py",
+        "operators/flow/backlog.py",
         "            return [*(log for log in left if log.turn < turn), _joined(last[0], added)]\n",
         "            return [*(log for log in left if log.turn < turn), added]\n",
         "in flight",
     ),
     Mutant(
         "process in-flight records again that are through",
-        "operators/backlog.py",
+        "operators/flow/backlog.py",
         "            first=self._number,\n            taken=self.taken,\n",
         "",
         "in flight",
     ),
     Mutant(
         "end a subtask while records wait for it",
-        "operators/feeds.py",
+        "operators/flow/feeds.py",
         "        if self._backlog.waits:\n            return EndOfInput.AHEAD\n",
         "",
         "in flight",
@@ -302,7 +302,7 @@ MUTANTS = [
     ),
     Mutant(
         "process new records before those in flight",
-        "operators/feeds.py",
+        "operators/flow/feeds.py",
         "        while (waiting := self._backlog.next()) is not None and not self._is_over:\n"
         "            yield partial(self._work_off, waiting)\n"
         "        for row in rows:\n"
@@ -317,7 +317,7 @@ MUTANTS = [
     ),
     Mutant(
         "read on in a split before its records in flight",
-        "operators/feeds.py",
+        "operators/flow/feeds.py",
         "        reader = self._backlog.of(current.split)\n"
         "        if reader is not None:\n"
         "            self._work_off(current.split, reader)\n"

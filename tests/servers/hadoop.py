@@ -11,7 +11,7 @@ from pathlib import Path
 import pyspark
 from server import Server
 
-from tidegate.common.files import Files
+from tidegate.base.files import Files
 
 _HERE = Path(__file__).parent
 _CENTRAL = "https://repo1.maven.org/maven2/org/apache/hadoop/hadoop-client-minicluster"

@@ -11,17 +11,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy, faults
-from tidegate.common.ids import new_token
+from tidegate.base import faults
+from tidegate.base.ids import new_token
+from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
 from tidegate.common.types import Row
-from tidegate.connectors import for_each_checkpoint
-from tidegate.connectors.delta_sink import DeltaSink
-from tidegate.connectors.iceberg_sink import IcebergSink
-from tidegate.connectors.redis_sink import RedisSink
-from tidegate.connectors.socket_source import SocketSource
-from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
-from tidegate.connectors.upsert import UpsertSink
-from tidegate.connectors.write_ahead import DatabaseCheckpointCommitter, GenericWriteAheadSink
+from tidegate.connectors.frames import for_each_checkpoint
+from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSinkFunction
+from tidegate.connectors.functions.upsert import UpsertSink
+from tidegate.connectors.functions.write_ahead import DatabaseCheckpointCommitter, GenericWriteAheadSink
+from tidegate.connectors.redis.sink import RedisSink
+from tidegate.connectors.sockets.source import SocketSource
+from tidegate.connectors.tables.delta import DeltaSink
+from tidegate.connectors.tables.iceberg import IcebergSink
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.base import DeliveryGuarantee
 from tidegate.datastream.connectors.file_system import (
@@ -34,7 +35,14 @@ from tidegate.datastream.connectors.file_system import (
 from tidegate.datastream.connectors.mysql import MySqlSink
 from tidegate.datastream.connectors.postgresql import PostgreSqlSink, Table
 from tidegate.datastream.formats.parquet import ParquetBulkWriters
-from tidegate.operators.sink import CommitterContext, GlobalCommitter, Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import (
+    CommitterContext,
+    GlobalCommitter,
+    Prepared,
+    Sink,
+    SinkWriter,
+    WriterContext,
+)
 from tidegate.runtime import master as _master  # noqa: F401
 from tidegate.testing import kill_hook
 from tidegate.testing.simulated_executor import SimulatedExecutor

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from server import Server
 
-from tidegate.common.ids import new_token
+from tidegate.base.ids import new_token
 from tidegate.connectors.sql.sink import SqlSink
 from tidegate.datastream.connectors.mysql import MySqlSink
 from tidegate.datastream.connectors.postgresql import PostgreSqlSink, Table

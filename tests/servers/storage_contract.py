@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from tidegate.base import faults
+from tidegate.base.errors import CorruptFileError, StorageError
+from tidegate.base.files import Files, verified_copy
+from tidegate.base.ids import new_token
 from tidegate.checkpoint.history import read_history
 from tidegate.checkpoint.locate import locate
-from tidegate.common import faults
-from tidegate.common.errors import CorruptFileError, StorageError
-from tidegate.common.files import Files, verified_copy
-from tidegate.common.ids import new_token
 from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, SinkSpec, SourceSpec
 from tidegate.graph.transformation import Transformation as Step
 from tidegate.runtime.commands import StopWithSavepoint

@@ -19,18 +19,18 @@ from small_disk import SmallDisk, small_disk
 from sql_cases import Target
 from test_sql_crashes import commit_until_done
 
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CheckpointError, RetryableCommitError, ServiceError
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import CheckpointStatus, read_history
 from tidegate.common import Encoder
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CheckpointError, RetryableCommitError, ServiceError
-from tidegate.common.files import Files
-from tidegate.connectors.file_sink import FileSink
-from tidegate.connectors.paths import SINK
-from tidegate.connectors.redis_sink import RedisSink
-from tidegate.connectors.rolling import RollingPolicy
+from tidegate.connectors.files.paths import SINK
+from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.sink import FileSink
+from tidegate.connectors.redis.sink import RedisSink
 from tidegate.datastream.connectors.postgresql import Table
 from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine

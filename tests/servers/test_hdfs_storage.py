@@ -11,10 +11,10 @@ from hadoop import address, hdfs
 from server import Server, free_port
 from storage_contract import SUMS, Job, StorageContract
 
-from tidegate.common import faults
-from tidegate.common.errors import ConfigurationError, StorageError, TidegateError
-from tidegate.common.files import Files
-from tidegate.common.ids import new_token
+from tidegate.base import faults
+from tidegate.base.errors import ConfigurationError, StorageError, TidegateError
+from tidegate.base.files import Files
+from tidegate.base.ids import new_token
 
 pytestmark = pytest.mark.slow
 

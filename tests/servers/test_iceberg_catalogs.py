@@ -12,9 +12,10 @@ import psycopg
 import pytest
 from server import Server
 
-from tidegate.common import Row, Types, faults
-from tidegate.common.errors import RetryableCommitError, ServiceError
-from tidegate.connectors.iceberg_sink import IcebergSink
+from tidegate.base import faults
+from tidegate.base.errors import RetryableCommitError, ServiceError
+from tidegate.common import Row, Types
+from tidegate.connectors.tables.iceberg import IcebergSink
 from tidegate.testing.sink_run import SinkRun
 
 CHECKPOINTS, ROWS = 6, 3

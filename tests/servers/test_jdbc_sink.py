@@ -13,13 +13,14 @@ import pytest
 from databases import PASSWORD
 from sql_cases import Target
 
-from tidegate.common import Configuration, Types, faults
-from tidegate.common.errors import AccessError, ConfigurationError, RowError, ServiceError
+from tidegate.base import faults
+from tidegate.base.errors import AccessError, ConfigurationError, RowError, ServiceError
+from tidegate.common import Configuration, Types
 from tidegate.common.types import Row
 from tidegate.connectors.jdbc import sink as jdbc
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcExecutionOptions, JdbcSink
-from tidegate.operators.sink import Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import Sink, SinkWriter, WriterContext
 from tidegate.testing.upsert_contract import UpsertContract
 
 ROW = Types.ROW([Types.LONG(), Types.STRING()])

@@ -11,8 +11,8 @@ from databases import PASSWORD
 from redis_servers import client_of, redis_server, url_of
 from server import Server
 
-from tidegate.common import faults
-from tidegate.common.errors import (
+from tidegate.base import faults
+from tidegate.base.errors import (
     AccessError,
     ArgumentTypeError,
     CommitError,
@@ -22,9 +22,9 @@ from tidegate.common.errors import (
     RetryableCommitError,
     ServiceError,
 )
-from tidegate.connectors import redis_sink
-from tidegate.connectors.redis_sink import RedisSink
-from tidegate.operators.sink import CommitterContext, SinkGuarantee
+from tidegate.connectors.redis import sink as redis_sink
+from tidegate.connectors.redis.sink import RedisSink
+from tidegate.operators.contracts.sink import CommitterContext, SinkGuarantee
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 

@@ -8,7 +8,7 @@ import pytest
 from object_storage import s3
 from storage_contract import StorageContract
 
-from tidegate.common.files import Files
+from tidegate.base.files import Files
 
 pytestmark = pytest.mark.slow
 

@@ -12,15 +12,15 @@ from redis_servers import client_of, redis_server, url_of
 from server import Server
 from sql_cases import Target
 
+from tidegate.base.errors import TidegateError
 from tidegate.common import Types
-from tidegate.common.errors import TidegateError
-from tidegate.connectors.iceberg_sink import IcebergSink
-from tidegate.connectors.number_sequence import NumberSequenceSource
-from tidegate.connectors.redis_sink import RedisSink
+from tidegate.connectors.redis.sink import RedisSink
+from tidegate.connectors.tables.iceberg import IcebergSink
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcSink
 from tidegate.datastream.connectors.postgresql import Table
 from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
-from tidegate.operators.sink import Sink
+from tidegate.operators.contracts.sink import Sink
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from sql_cases import Target
 
-from tidegate.common import faults
+from tidegate.base import faults
 from tidegate.datastream.connectors.postgresql import Table
 from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec
 from tidegate.graph.transformation import Transformation as Step
-from tidegate.operators.sink import WriterContext
+from tidegate.operators.contracts.sink import WriterContext
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sink_run import Crash, SinkRun, crash_at

@@ -14,8 +14,8 @@ import pytest
 from psycopg import errors
 from sql_cases import Target
 
-from tidegate.common import faults
-from tidegate.common.errors import (
+from tidegate.base import faults
+from tidegate.base.errors import (
     AccessError,
     ArgumentTypeError,
     ConfigurationError,
@@ -30,7 +30,7 @@ from tidegate.connectors.mysql.failures import translated as of_mysql
 from tidegate.connectors.postgresql.failures import translated
 from tidegate.connectors.sql.sink import SqlSink
 from tidegate.datastream.connectors.postgresql import Table
-from tidegate.operators.sink import CommitterContext, WriterContext
+from tidegate.operators.contracts.sink import CommitterContext, WriterContext
 from tidegate.testing.sink_run import SinkRun
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from sql_cases import Target
 
-from tidegate.common import faults
-from tidegate.common.errors import RetryableCommitError, TidegateError
+from tidegate.base import faults
+from tidegate.base.errors import RetryableCommitError, TidegateError
 from tidegate.datastream.connectors.postgresql import Table
 from tidegate.testing import kill_hook
 from tidegate.testing.sink_run import Crash, SinkRun

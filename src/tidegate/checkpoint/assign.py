@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tidegate.base.counts import count
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.checkpoint.misfits import (
     CURE_OF_KEYS,
@@ -15,7 +16,6 @@ from tidegate.checkpoint.misfits import (
     Misfit,
     named,
 )
-from tidegate.common.counts import count
 from tidegate.state.snapshot import WRITER
 
 logger = logging.getLogger(__name__)

@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 import msgspec
 
+from tidegate.base.clock import Timer
+from tidegate.base.errors import InternalError
 from tidegate.checkpoint.history import (
     CheckpointStatus,
     HistoryEntry,
@@ -27,8 +29,6 @@ from tidegate.checkpoint.history import (
 )
 from tidegate.checkpoint.metadata import CHECKPOINT, SAVEPOINT, CheckpointMetadata
 from tidegate.checkpoint.savepoint import Copied, Ending, NewSavepoint
-from tidegate.common.clock import Timer
-from tidegate.common.errors import InternalError
 
 SubtaskId = tuple[str, int]
 """Operator (uid hash) and subtask number."""

@@ -12,15 +12,15 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from tidegate.base import faults
+from tidegate.base.errors import CorruptFileError, RestoreError, StorageError
+from tidegate.base.files import FileHandle, Files
 from tidegate.checkpoint.disposal import delete_snapshot
 from tidegate.checkpoint.history import Sizes, sizes_of
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
 from tidegate.checkpoint.metadata import SHARED, CheckpointMetadata, decode_metadata, encode_metadata, metadata_path
-from tidegate.common import faults
-from tidegate.common.errors import CorruptFileError, RestoreError, StorageError
-from tidegate.common.files import FileHandle, Files
 
 logger = logging.getLogger(__name__)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from tidegate.base.clock import Clock, SystemClock
+from tidegate.base.errors import SnapshotInUseError, TidegateError
+from tidegate.base.files import Files
 from tidegate.checkpoint.lease import acquire
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
 from tidegate.checkpoint.lineage import all_completed, read_lineage
 from tidegate.checkpoint.locate import Located, locate_exactly
 from tidegate.checkpoint.metadata import FILE_NAME, SAVEPOINT, SHARED, metadata_path, read_metadata
-from tidegate.common.clock import Clock, SystemClock
-from tidegate.common.errors import SnapshotInUseError, TidegateError
-from tidegate.common.files import Files
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 import msgspec
 import xxhash
 
-from tidegate.common.errors import CorruptFileError, NewerFormatError, RestoreError
-from tidegate.common.files import corrupt
+from tidegate.base.errors import CorruptFileError, NewerFormatError, RestoreError
+from tidegate.base.files import corrupt
 
 T = TypeVar("T")
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tidegate.base.errors import RestoreError, StorageError
+from tidegate.base.files import Files
 from tidegate.checkpoint.envelope import seal, unseal
 from tidegate.checkpoint.metadata import CHECKPOINT, CheckpointMetadata
-from tidegate.common.errors import RestoreError, StorageError
-from tidegate.common.files import Files
 
 logger = logging.getLogger(__name__)
 

@@ -50,6 +50,11 @@ from typing import Any
 
 import msgspec
 
+from tidegate.base import faults
+from tidegate.base.clock import Clock
+from tidegate.base.errors import FencedError, InternalError, LeaseError
+from tidegate.base.files import Files
+from tidegate.base.ids import new_token
 from tidegate.checkpoint.lease_records import (
     AttemptStatus,
     Claim,
@@ -64,11 +69,7 @@ from tidegate.checkpoint.lease_records import (
     restored_path,
 )
 from tidegate.checkpoint.owner import Owner, is_alive, this_process
-from tidegate.common import faults, options
-from tidegate.common.clock import Clock
-from tidegate.common.errors import FencedError, InternalError, LeaseError
-from tidegate.common.files import Files
-from tidegate.common.ids import new_token
+from tidegate.common import options
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from typing import TypeVar
 
 import msgspec
 
+from tidegate.base.errors import CorruptFileError
+from tidegate.base.files import Files
 from tidegate.checkpoint.envelope import seal, unseal
 from tidegate.checkpoint.owner import Owner
-from tidegate.common.errors import CorruptFileError
-from tidegate.common.files import Files
 
 DIRECTORY = "lease"
 VERSION = 1

@@ -6,6 +6,8 @@ import logging
 
 import msgspec
 
+from tidegate.base.errors import CorruptFileError, RestoreError, StorageError
+from tidegate.base.files import Files
 from tidegate.checkpoint.lease_records import (
     AttemptStatus,
     LiveRecord,
@@ -17,8 +19,6 @@ from tidegate.checkpoint.lease_records import (
     restored_path,
 )
 from tidegate.checkpoint.metadata import decode_metadata, metadata_path
-from tidegate.common.errors import CorruptFileError, RestoreError, StorageError
-from tidegate.common.files import Files
 
 logger = logging.getLogger(__name__)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from tidegate.base.errors import TidegateError
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, blank_entry, entry_of, read_history
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate_exactly
-from tidegate.common.errors import TidegateError
-from tidegate.common.files import Files
 
 
 class ListedCheckpoint(HistoryEntry, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from tidegate.base.errors import CorruptFileError, RestoreError, StorageError
+from tidegate.base.files import Files, expected_content, verify_content
+from tidegate.base.hashing import is_strong
+from tidegate.base.signing import SigningKey
 from tidegate.checkpoint.lease_records import DIRECTORY, RestorePoint
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.metadata import (
@@ -15,11 +19,7 @@ from tidegate.checkpoint.metadata import (
     metadata_path,
     read_signed,
 )
-from tidegate.common.errors import CorruptFileError, RestoreError, StorageError
-from tidegate.common.files import Files, expected_content, verify_content
-from tidegate.common.hashing import is_strong
 from tidegate.common.options import ACCEPT_UNSIGNED, SIGNING_KEY_FILE
-from tidegate.common.signing import SigningKey
 
 RESTORED = "The path to restore from"
 _CURE = "give a savepoint, a chk-<n> directory, or the _metadata file of either"

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tidegate.base.errors import InternalError, RestoreError
+from tidegate.base.files import Files
+from tidegate.base.signing import SigningKey
 from tidegate.checkpoint.envelope import as_json, seal, seal_bytes, unseal
-from tidegate.common.errors import InternalError, RestoreError
-from tidegate.common.files import Files
-from tidegate.common.signing import SigningKey
 from tidegate.state.in_flight import InFlightPart
 from tidegate.state.refs import StateFile, StateSchema
 from tidegate.state.snapshot import OperatorSnapshot, merged_schemas

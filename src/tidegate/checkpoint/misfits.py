@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tidegate.common.errors import RestoreError
+from tidegate.base.errors import RestoreError
 from tidegate.state.refs import CURE_OF_MISFITS
 
 CURE_OF_STATES = f"a state: {CURE_OF_MISFITS}, which then begins empty"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from tidegate.base.errors import CheckpointError, ConfigurationError
 from tidegate.checkpoint.checkpoint import CheckpointFailureReason
 from tidegate.common import options
-from tidegate.common.errors import CheckpointError, ConfigurationError
 
 PREFIX = "execution.checkpointing."
 MINIMUM_MS = 10

@@ -13,15 +13,15 @@ import logging
 
 import msgspec
 
+from tidegate.base.counts import count
+from tidegate.base.errors import CorruptFileError, RestoreError, StorageError
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import HistoryEntry, output_of, read_history
 from tidegate.checkpoint.lease_records import RestorePoint
 from tidegate.checkpoint.lineage import Lineage
 from tidegate.checkpoint.locate import Located, locate_own
 from tidegate.checkpoint.metadata import metadata_path, read_metadata
 from tidegate.checkpoint.savepoint import Ending
-from tidegate.common.counts import count
-from tidegate.common.errors import CorruptFileError, RestoreError, StorageError
-from tidegate.common.files import Files
 from tidegate.common.options import CHECKPOINT_RETAINED, RECOVERY_PATH, RESTORE_PREVIOUS
 
 logger = logging.getLogger(__name__)

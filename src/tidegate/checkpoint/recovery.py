@@ -6,6 +6,9 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.base import faults
+from tidegate.base.errors import CorruptFileError, RestoreError
+from tidegate.base.files import Files
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
 from tidegate.checkpoint.lineage import Lineage, all_completed, read_lineage
@@ -13,9 +16,6 @@ from tidegate.checkpoint.locate import Located, locate_exactly, locate_own
 from tidegate.checkpoint.metadata import FILE_NAME
 from tidegate.checkpoint.previous import newest_undamaged, offering_previous
 from tidegate.checkpoint.savepoint import Ending
-from tidegate.common import faults
-from tidegate.common.errors import CorruptFileError, RestoreError
-from tidegate.common.files import Files
 
 logger = logging.getLogger(__name__)
 

@@ -28,6 +28,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tidegate.base import faults
+from tidegate.base.errors import ConfigurationError, NoTargetError, StorageError
+from tidegate.base.files import Files, verified_copy
+from tidegate.base.ids import new_token
+from tidegate.base.watermarks import MIN_WATERMARK
 from tidegate.checkpoint.metadata import (
     FILE_NAME,
     SAVEPOINT,
@@ -35,11 +40,6 @@ from tidegate.checkpoint.metadata import (
     OperatorState,
     encode_metadata,
 )
-from tidegate.common import faults
-from tidegate.common.errors import ConfigurationError, NoTargetError, StorageError
-from tidegate.common.files import Files, verified_copy
-from tidegate.common.ids import new_token
-from tidegate.common.watermarks import MIN_WATERMARK
 from tidegate.state.refs import StateFile
 from tidegate.state.snapshot import OperatorSnapshot
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from tidegate.base.errors import TidegateError
 from tidegate.common import global_configuration
 from tidegate.common.configuration import effective
-from tidegate.common.errors import TidegateError
 from tidegate.common.options import TARGET
 
 

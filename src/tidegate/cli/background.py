@@ -10,9 +10,9 @@ import time
 from types import FrameType
 from typing import NoReturn
 
+from tidegate.base.ids import new_token
 from tidegate.cli.outcome import as_line, print_json, say
 from tidegate.cli.screen import Terminal
-from tidegate.common.ids import new_token
 from tidegate.control.launch import VARIABLE, jobs_of, log_file, told_error
 from tidegate.control.registry import JobRecord
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tidegate.base.errors import RestoreError
+from tidegate.base.files import Files
+from tidegate.base.plain_text import plain_line
 from tidegate.checkpoint.history import OperatorFigures
 from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.listing import CheckpointList, ListedCheckpoint, list_checkpoints
@@ -12,9 +15,6 @@ from tidegate.checkpoint.metadata import FILE_NAME
 from tidegate.cli.durations import duration
 from tidegate.cli.jobs import moment
 from tidegate.cli.outcome import print_json, say, table
-from tidegate.common.errors import RestoreError
-from tidegate.common.files import Files
-from tidegate.common.plain_text import plain_line
 from tidegate.control.client import find
 
 

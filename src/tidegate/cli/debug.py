@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.base.errors import SnapshotError
+from tidegate.base.user_code import is_the_users
 from tidegate.cli.jobs import job_ids
 from tidegate.cli.outcome import Json, Verbose, command, print_json, say
-from tidegate.common.errors import SnapshotError
-from tidegate.common.user_code import is_the_users
 
 if TYPE_CHECKING:
     from tidegate.runtime.replay import Failure
@@ -42,8 +42,8 @@ def debug(
 ) -> None:
     """Run the round in which a job's code failed again, here: without Spark, without touching a sink. Stops in the debugger at the
     line that failed, with record, key and state as variables."""
+    from tidegate.base.files import Files
     from tidegate.cli.checkpoint_list import directory_of
-    from tidegate.common.files import Files
     from tidegate.runtime.failed_round import FailedRound  # other commands need nothing of what runs jobs
     from tidegate.runtime.replay import replay
 
@@ -71,7 +71,7 @@ def debug(
 
 def facts(failure: Failure) -> list[tuple[str, str]]:
     """As lines. Without a record a timer or a window has called the function."""
-    from tidegate.operators.blame import reprlib_repr
+    from tidegate.operators.loop.blame import reprlib_repr
 
     found = [("operator", failure.operator), ("subtask", failure.subtask)]
     if failure.line is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tidegate.base.counts import count
 from tidegate.cli.explain import built
 from tidegate.cli.outcome import say
-from tidegate.common.counts import count
 from tidegate.runtime.replay import Stopped
 from tidegate.runtime.replay_checkpoint import End, replay_behind
 

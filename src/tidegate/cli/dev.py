@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tidegate.base.errors import TidegateError
 from tidegate.cli.outcome import say
-from tidegate.common.errors import TidegateError
 from tidegate.connectors.kafka.dev_broker import DEFAULT_PORT, DevBroker, home
 
 app = typer.Typer(help="Servers for development, on loopback only.", no_args_is_help=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tidegate.base.counts import count
+from tidegate.base.errors import ProgramError
 from tidegate.cli.script import run_script
-from tidegate.common.counts import count
-from tidegate.common.errors import ProgramError
 from tidegate.common.global_configuration import set_dynamic_properties
 from tidegate.datastream.executor import JobHandle, instead_of_all
 from tidegate.graph.plan import Chain, Edge, JobGraph, Operator, build
 from tidegate.graph.transformation import Program
-from tidegate.operators.rewrites.explain import explain_functions
+from tidegate.operators.loop.rewrites.explain import explain_functions
 from tidegate.runtime.guarantee import guarantee_of
 from tidegate.runtime.settings import JobSettings
 

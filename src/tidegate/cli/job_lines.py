@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidegate.base.counts import count
 from tidegate.cli.durations import duration
-from tidegate.common.counts import count
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.view import CheckpointView, JobView, Outcome
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from tidegate.base.counts import count
+from tidegate.base.errors import JobOverError, UnreachableError
+from tidegate.base.plain_text import plain_line
 from tidegate.cli.durations import duration
 from tidegate.cli.outcome import Json, Verbose, command, print_json, say, table
-from tidegate.common.counts import count
-from tidegate.common.errors import JobOverError, UnreachableError
-from tidegate.common.plain_text import plain_line
 from tidegate.control import registry
 from tidegate.control.client import DriverClient, find
 from tidegate.control.launch import log_of

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.base.clock import SystemClock
+from tidegate.base.errors import ConfigurationError
 from tidegate.checkpoint.lease import Lease
 from tidegate.cli.jobs import job_ids
 from tidegate.cli.outcome import Json, Verbose, command, print_json, say, table
-from tidegate.common.clock import SystemClock
-from tidegate.common.errors import ConfigurationError
 
 if TYPE_CHECKING:  # it needs Kafka's client, which is an extra
     from tidegate.connectors.kafka.inspection import JobTransactions, Seen

@@ -13,6 +13,9 @@ import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]
 
 import tidegate
+from tidegate.base.errors import ConfigurationError
+from tidegate.base.plain_text import PlainFormatter, plain_line
+from tidegate.base.signals import heed_sigterm
 from tidegate.cli import background, debug, dev, jobs, kafka, state, telling, watching
 from tidegate.cli.ahead import spark_ahead
 from tidegate.cli.flink_options import instead_of
@@ -20,7 +23,6 @@ from tidegate.cli.outcome import ExitCode, Json, Verbose, command, outcomes_at_t
 from tidegate.cli.pipes import ends_quietly
 from tidegate.cli.script import run_script
 from tidegate.cli.supervising import MOST_RESTARTS, Supervisor
-from tidegate.common.errors import ConfigurationError
 from tidegate.common.flink_keys import PASSED_ON
 from tidegate.common.global_configuration import set_dynamic_properties, tell_file
 from tidegate.common.option_types import BOOL
@@ -35,8 +37,6 @@ from tidegate.common.options import (
     RESTORE_PREVIOUS,
     SPELLINGS,
 )
-from tidegate.common.plain_text import PlainFormatter, plain_line
-from tidegate.common.signals import heed_sigterm
 
 app = typer.Typer(
     name="tidegate",

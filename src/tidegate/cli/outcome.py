@@ -13,11 +13,11 @@ from typing import Annotated, Any, NoReturn
 import msgspec
 import typer
 
+from tidegate.base import errors
+from tidegate.base.errors import TidegateError
+from tidegate.base.plain_text import plain, plain_line
+from tidegate.base.portable_errors import RemoteTraceback, trace
 from tidegate.cli import pipes
-from tidegate.common import errors
-from tidegate.common.errors import TidegateError
-from tidegate.common.plain_text import plain, plain_line
-from tidegate.common.portable_errors import RemoteTraceback, trace
 from tidegate.control.launch import tell_launcher
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tidegate.common.errors import OutputClosedError
+from tidegate.base.errors import OutputClosedError
 
 EXIT_CODE = 128 + signal.SIGPIPE
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-from tidegate.common.plain_text import plain_line
+from tidegate.base.plain_text import plain_line
 
 _ERASE, _DIM, _PLAIN = "\r\x1b[2K", "\x1b[2m", "\x1b[0m"
 _PATIENCE, _PATIENCE_S = 10, 0.005

@@ -12,9 +12,9 @@ from types import ModuleType
 
 import cloudpickle
 
+from tidegate.base import pyflink_imports
+from tidegate.base.errors import ConfigurationError
 from tidegate.cli.outcome import say
-from tidegate.common import pyflink_imports
-from tidegate.common.errors import ConfigurationError
 from tidegate.control.launch import runs_program
 
 

@@ -9,12 +9,12 @@ from typing import Any, TextIO
 
 import msgspec
 
-from tidegate.checkpoint.columns import Column, as_text, plain_columns
+from tidegate.base.plain_text import plain, plain_line
 from tidegate.cli.outcome import table
-from tidegate.common.plain_text import plain, plain_line
 from tidegate.connectors.formats.arrow_types import arrow_schema, converters
 from tidegate.connectors.formats.libraries import library
-from tidegate.state.entries import StateRow, TimerRow
+from tidegate.snapshots.columns import Column, as_text, plain_columns
+from tidegate.snapshots.entries import StateRow, TimerRow
 
 _BATCH = 10_000
 _WIDEST = 80

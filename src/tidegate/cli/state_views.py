@@ -11,17 +11,17 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress
 
-from tidegate.checkpoint.columns import Column, state_columns, timer_columns
-from tidegate.checkpoint.difference import OperatorChange, difference
-from tidegate.checkpoint.reader import TIMERS, Count, OperatorInfo, SnapshotReader
+from tidegate.base.counts import count
+from tidegate.base.errors import ConfigurationError
+from tidegate.base.pickling import allow_stored
+from tidegate.base.plain_text import plain_line
 from tidegate.cli import state_rows
 from tidegate.cli.outcome import print_json, say, table
 from tidegate.common import global_configuration
-from tidegate.common.counts import count
-from tidegate.common.errors import ConfigurationError
 from tidegate.common.options import SIGNING_KEY_FILE
-from tidegate.common.pickling import allow_stored
-from tidegate.common.plain_text import plain_line
+from tidegate.snapshots.columns import Column, state_columns, timer_columns
+from tidegate.snapshots.difference import OperatorChange, difference
+from tidegate.snapshots.reader import TIMERS, Count, OperatorInfo, SnapshotReader
 
 
 def open_snapshot(path: str, signing_key_file: str | None, *, allow_pickle: bool) -> SnapshotReader:

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tidegate.base.counts import count
+from tidegate.base.ids import new_token
 from tidegate.cli.background import driver_command
 from tidegate.cli.outcome import say
-from tidegate.common.counts import count
-from tidegate.common.ids import new_token
 from tidegate.common.options import JOB_ID, RESTART_COVERS_START
 from tidegate.control.launch import VARIABLE, jobs_of, supervises
 from tidegate.control.registry import JobRecord

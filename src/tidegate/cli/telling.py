@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from tidegate.base.errors import TidegateError
 from tidegate.cli.durations import duration
 from tidegate.cli.jobs import JobArgument, job_ids
 from tidegate.cli.outcome import Json, Verbose, command, print_json, say
 from tidegate.cli.screen import Terminal
-from tidegate.common.errors import TidegateError
 from tidegate.common.job_status import JobStatus
 from tidegate.control import registry
 from tidegate.control.client import DriverClient, find

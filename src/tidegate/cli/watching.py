@@ -12,14 +12,14 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from tidegate.base.errors import NoLogError
+from tidegate.base.plain_text import plain
 from tidegate.checkpoint.owner import is_alive
 from tidegate.cli.durations import duration
 from tidegate.cli.jobs import JobArgument, facts_of, shown_state
 from tidegate.cli.outcome import ExitCode, Json, Verbose, command, print_json, say
 from tidegate.cli.screen import Terminal
-from tidegate.common.errors import NoLogError
 from tidegate.common.job_status import JobStatus
-from tidegate.common.plain_text import plain
 from tidegate.control import registry
 from tidegate.control.client import find
 from tidegate.control.home import LOGS, home

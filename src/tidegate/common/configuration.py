@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import ConfigurationError
 from tidegate.common.flink_keys import PASSED_ON, WITHOUT_MEANING
 from tidegate.common.option_types import parse_bool, parse_float, parse_int
 from tidegate.common.options import (

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
+from tidegate.base.arguments import shown
+from tidegate.base.errors import ArgumentTypeError
+from tidegate.base.user_code import CONVERSION_FILE
 from tidegate.common import scalar_conversion as scalars
-from tidegate.common.arguments import shown
-from tidegate.common.errors import ArgumentTypeError
 from tidegate.common.typeinfo import (
     INTEGER_BITS,
     BasicTypeInfo,
@@ -31,7 +32,6 @@ from tidegate.common.typeinfo import (
     is_bytes,
 )
 from tidegate.common.types import Row, RowKind
-from tidegate.common.user_code import CONVERSION_FILE
 
 Converter = Callable[[Any], Any]
 BatchConverter = Callable[[list[Any]], list[Any]]

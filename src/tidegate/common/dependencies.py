@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 from tidegate.common.option_types import parse_bool
 from tidegate.common.options import CACHED_FILES, PYTHON_ARCHIVES, PYTHON_FILES, PYTHON_REQUIREMENTS, Option
 

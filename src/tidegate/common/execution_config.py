@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from tidegate.common.arguments import expect_int, wrong
+from tidegate.base.arguments import expect_int, wrong
 from tidegate.common.configuration import Configuration
 from tidegate.common.options import (
     AUTO_UIDS,

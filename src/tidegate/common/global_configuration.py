@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from tidegate.base.errors import ConfigurationError
 from tidegate.common.configuration import Configuration
-from tidegate.common.errors import ConfigurationError
 from tidegate.common.option_types import MAP
 from tidegate.common.options import SPELLINGS
 

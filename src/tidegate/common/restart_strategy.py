@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from datetime import timedelta
 from typing import Any
 
-from tidegate.common.arguments import expect_int
+from tidegate.base.arguments import expect_int
 from tidegate.common.option_types import parse_duration
 from tidegate.common.options import (
     EXPONENTIAL_INITIAL,

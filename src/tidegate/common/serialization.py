@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tidegate.common.arguments import expect_int, shown, wrong
-from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError
+from tidegate.base.arguments import expect_int, shown, wrong
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from tidegate.common.types import Row
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.common.arguments import wrong
+from tidegate.base.arguments import wrong
 
 __all__ = ["Duration", "Instant", "Time", "millis_of"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.common.errors import StateFormatError
+from tidegate.base.errors import StateFormatError
 from tidegate.common.typeinfo import (
     BasicArrayTypeInfo,
     BasicType,

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Optional
 
 import msgspec
 
-from tidegate.common.arguments import wrong
-from tidegate.common.counts import count
-from tidegate.common.errors import ProgramError
+from tidegate.base.arguments import wrong
+from tidegate.base.counts import count
+from tidegate.base.errors import ProgramError
 from tidegate.common.time import Instant
 
 __all__ = [

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
-from tidegate.common.counts import count
-from tidegate.common.errors import ProgramError
+from tidegate.base.counts import count
+from tidegate.base.errors import ProgramError
 
 __all__ = ["Row", "RowKind"]
 

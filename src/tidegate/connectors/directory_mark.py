@@ -6,11 +6,11 @@ deleted, or is another one) for an older attempt, and swallow its output without
 
 from __future__ import annotations
 
+from tidegate.base.errors import StorageError
+from tidegate.base.files import Files
+from tidegate.base.ids import new_token
 from tidegate.checkpoint.lease_records import Claim, claim_path, read_undamaged
-from tidegate.common.errors import StorageError
-from tidegate.common.files import Files
-from tidegate.common.ids import new_token
-from tidegate.operators.sink import CommitterContext, WriterContext
+from tidegate.operators.contracts.sink import CommitterContext, WriterContext
 
 _FILE = "directory-mark"
 _LENGTH = 12

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tidegate.common.files import Files, FileWriter
-from tidegate.operators.sink import WriterContext
+from tidegate.base.files import Files, FileWriter
+from tidegate.operators.contracts.sink import WriterContext
 
 
 class StagedFile:

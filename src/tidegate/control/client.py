@@ -13,8 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from tidegate.checkpoint.owner import is_here
-from tidegate.common.errors import (
+from tidegate.base.errors import (
     AmbiguousJobError,
     CommandFailedError,
     DriverDiedError,
@@ -25,6 +24,7 @@ from tidegate.common.errors import (
     UnknownJobError,
     UnreachableError,
 )
+from tidegate.checkpoint.owner import is_here
 from tidegate.control import registry
 from tidegate.control.home import read_token
 from tidegate.control.messages import Code, Operation, OperationStatus, Problem

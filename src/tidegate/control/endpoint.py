@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from tidegate.base.errors import TidegateError
+from tidegate.base.files import Files
 from tidegate.checkpoint.listing import list_checkpoints
-from tidegate.common.errors import TidegateError
-from tidegate.common.files import Files
 from tidegate.control.details import Checkpoints, JobDetails, JobSummary
 from tidegate.control.jobs import ControlledJob, Jobs
 from tidegate.control.messages import (

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
+from tidegate.base.errors import TidegateError
 from tidegate.checkpoint.owner import this_process
-from tidegate.common.errors import TidegateError
 from tidegate.control import registry
 from tidegate.control.jobs import ControlledJob, Jobs
 from tidegate.control.launch import VARIABLE, program

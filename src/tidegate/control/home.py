@@ -7,9 +7,9 @@ import contextlib
 import os
 from pathlib import Path
 
-from tidegate.common import this_user
-from tidegate.common.errors import ConfigurationError
-from tidegate.common.ids import new_token
+from tidegate.base import this_user
+from tidegate.base.errors import ConfigurationError
+from tidegate.base.ids import new_token
 
 VARIABLE = "TIDEGATE_HOME"
 TOKENS = "tokens"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 from tidegate.control.messages import Operation
 from tidegate.control.operations import Operations
 from tidegate.control.targets import checked_target

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
+from tidegate.base.errors import ConfigurationError
 from tidegate.checkpoint.owner import Owner, is_alive, this_process
-from tidegate.common.errors import ConfigurationError
 from tidegate.control import registry
 from tidegate.control.home import LOGS, folder, home, write_private
 from tidegate.control.registry import JobRecord

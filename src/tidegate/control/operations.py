@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.common.errors import (
+from tidegate.base.errors import (
     ConfigurationError,
     JobCancelledError,
     JobSuspendedError,
@@ -18,7 +18,7 @@ from tidegate.common.errors import (
     RefusedError,
     TidegateError,
 )
-from tidegate.common.ids import new_token
+from tidegate.base.ids import new_token
 from tidegate.common.job_status import JobStatus
 from tidegate.control.messages import Code, Operation, OperationStatus, Problem
 

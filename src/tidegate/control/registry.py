@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from tidegate.base.ids import new_token
 from tidegate.checkpoint.owner import Owner, is_alive
-from tidegate.common.ids import new_token
 from tidegate.common.job_status import JobStatus
 from tidegate.control.home import LOGS, TOKENS, folder, home, remove_socket, write_private
 from tidegate.control.messages import Operation

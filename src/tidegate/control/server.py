@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from tidegate.common.ids import new_token
+from tidegate.base.ids import new_token
 from tidegate.control.home import SOCKETS, TOKENS, folder, remove_place, remove_socket, write_private
 from tidegate.control.jobs import Jobs
 

@@ -6,7 +6,7 @@ import os
 import re
 from urllib.parse import unquote
 
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 

@@ -10,8 +10,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.common.arguments import shown, wrong
-from tidegate.common.errors import ArgumentTypeError
+from tidegate.base.arguments import shown, wrong
+from tidegate.base.errors import ArgumentTypeError
 from tidegate.common.types import Row
 
 Field = int | str

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from tidegate.common.arguments import expect_int, wrong
-from tidegate.common.errors import ProgramError
+from tidegate.base.arguments import expect_int, wrong
+from tidegate.base.errors import ProgramError
+from tidegate.base.user_code import calling_line
 from tidegate.common.time import Duration, Time, millis_of
 from tidegate.common.typeinfo import TypeInformation
-from tidegate.common.user_code import calling_line
 from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryStrategy
 from tidegate.datastream.async_retry_strategies import NO_RETRY_STRATEGY
 from tidegate.datastream.stream import DataStream

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import GenericAlias
 from typing import Any
 
-from tidegate.operators.functions import FunctionObject
+from tidegate.operators.contracts.functions import FunctionObject
 
 
 class AsyncRetryPredicate(ABC):

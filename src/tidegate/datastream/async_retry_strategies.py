@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tidegate.common.errors import ProgramError
+from tidegate.base.errors import ProgramError
 from tidegate.datastream.async_functions import AsyncRetryPredicate, AsyncRetryStrategy
 
 __all__ = [

@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tidegate.common.errors import ProgramError
+from tidegate.base.errors import ProgramError
 from tidegate.common.typeinfo import Types
 from tidegate.datastream.functions import KeyedProcessFunction, RuntimeContext
 from tidegate.datastream.state import ReducingState, ReducingStateDescriptor
 from tidegate.graph.transformation import ProcessSpec, Transformation
-from tidegate.operators.functions import FunctionWrapper, method_of
-from tidegate.operators.source import Boundedness
+from tidegate.operators.contracts.functions import FunctionWrapper, method_of
+from tidegate.operators.contracts.source import Boundedness
 
 END_OF_TIME = (1 << 63) - 1
 """The watermark a bounded input ends with."""

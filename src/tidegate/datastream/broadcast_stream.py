@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import ProgramError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import ProgramError
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.connected_streams import check_connected, expect_object
 from tidegate.datastream.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction

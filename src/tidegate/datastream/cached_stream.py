@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from tidegate.common.errors import ProgramError
-from tidegate.common.ids import new_token
+from tidegate.base.errors import ProgramError
+from tidegate.base.ids import new_token
+from tidegate.base.private_dirs import private_home
 from tidegate.common.options import CHECKPOINT_DIR
-from tidegate.common.private_dirs import private_home
-from tidegate.connectors import cache
+from tidegate.connectors.values import cache
 from tidegate.datastream.stream import DataStream
 from tidegate.graph.transformation import Input, SinkSpec, SourceSpec, Transformation
 

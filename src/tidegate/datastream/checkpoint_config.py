@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.common.arguments import expect_int, wrong
+from tidegate.base.arguments import expect_int, wrong
 from tidegate.common.configuration import Configuration, former, meaning
 from tidegate.common.options import (
     ALIGNED_TIMEOUT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 
-from tidegate.common.arguments import expect_int, expect_text
+from tidegate.base.arguments import expect_int, expect_text
 
 __all__ = ["CheckpointStorage", "FileSystemCheckpointStorage", "JobManagerCheckpointStorage"]
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from tidegate.common.errors import JobCancelledError, JobSuspendedError
+from tidegate.base.errors import JobCancelledError, JobSuspendedError
 from tidegate.common.job_client import RunningJob
 
 __all__ = ["CloseableIterator"]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import ProgramError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import ProgramError
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.functions import (
     BaseBroadcastProcessFunction,

@@ -9,9 +9,9 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
+from tidegate.base.library_logs import quiet_libraries
 from tidegate.common.job_client import RunningJob
-from tidegate.common.library_logs import quiet_libraries
 from tidegate.common.options import TARGET
 from tidegate.graph.transformation import Program
 

@@ -6,7 +6,7 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tidegate.common.arguments import expect_text, wrong
+from tidegate.base.arguments import expect_text, wrong
 from tidegate.common.configuration import Configuration, former
 from tidegate.common.options import (
     AUTO_WATERMARK_INTERVAL,
@@ -18,13 +18,13 @@ from tidegate.common.options import (
 )
 from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
-from tidegate.connectors.file_source import FileSource
-from tidegate.connectors.text_lines import StreamFormat
+from tidegate.connectors.files.source import FileSource
+from tidegate.connectors.files.text_lines import StreamFormat
 from tidegate.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
 
 if TYPE_CHECKING:
     from tidegate.datastream.stream import DataStream
-    from tidegate.operators.source import Source
+    from tidegate.operators.contracts.source import Source
 
 __all__ = ["FsStateBackend", "MemoryStateBackend", "RocksDBStateBackend", "TimeCharacteristic"]
 

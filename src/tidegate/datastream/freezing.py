@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.common.pickling import dumps
+from tidegate.base.pickling import dumps
 
 
 def pickled(part: Any) -> bytes | None:

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from types import GenericAlias
 from typing import Any, TypeVar
 
-from tidegate.common.metrics import MetricGroup
-from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
+from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryPredicate, AsyncRetryStrategy
 from tidegate.datastream.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction
 from tidegate.datastream.state import (
@@ -41,8 +40,9 @@ from tidegate.datastream.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
-from tidegate.operators.distributed_cache import DistributedCache
-from tidegate.operators.functions import CheckpointedFunction, FunctionObject
+from tidegate.metrics.metricbase import MetricGroup
+from tidegate.operators.contracts.distributed_cache import DistributedCache
+from tidegate.operators.contracts.functions import CheckpointedFunction, FunctionObject
 
 __all__ = [
     "AggregateFunction",

@@ -8,10 +8,10 @@ import threading
 from types import FrameType
 from typing import Any
 
-from tidegate.common.errors import TidegateError
+from tidegate.base.errors import TidegateError
+from tidegate.base.signals import end_after, end_at_once
 from tidegate.common.job_client import RunningJob
 from tidegate.common.job_execution_result import JobExecutionResult
-from tidegate.common.signals import end_after, end_at_once
 
 log = logging.getLogger(__name__)
 

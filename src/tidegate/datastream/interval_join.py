@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import ProgramError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import ProgramError
 from tidegate.common.time import Duration, Time
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.connected_streams import check_connected, expect_object, two_inputs
@@ -16,7 +16,7 @@ from tidegate.datastream.output_tag import OutputTag
 from tidegate.datastream.stream import DataStream, expect_type
 from tidegate.datastream.typed_functions import TypedJoin, typed
 from tidegate.graph.transformation import IntervalJoinSpec
-from tidegate.operators.ownership import is_immutable
+from tidegate.operators.loop.ownership import is_immutable
 
 
 class IntervalJoin:

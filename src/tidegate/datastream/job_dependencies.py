@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from tidegate.common.arguments import expect_text, wrong
+from tidegate.base.arguments import expect_text, wrong
+from tidegate.base.errors import ProgramError
 from tidegate.common.configuration import Configuration
 from tidegate.common.dependencies import PART, SEPARATOR, CachedFile
-from tidegate.common.errors import ProgramError
 from tidegate.common.options import (
     CACHED_FILES,
     CLASSPATHS,

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
-from tidegate.operators.functions import FunctionObject
+from tidegate.operators.contracts.functions import FunctionObject
 
 
 class JoinFunction(FunctionObject, ABC):

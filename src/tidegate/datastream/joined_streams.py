@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import ProgramError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import ProgramError
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.functions import KeySelector
 from tidegate.datastream.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction
@@ -17,7 +17,7 @@ from tidegate.datastream.selectors import key_callable
 from tidegate.datastream.stream import DataStream, expect_type
 from tidegate.datastream.window_functions import WindowFunction
 from tidegate.datastream.windowed_stream import WindowedStream
-from tidegate.operators.functions import FunctionWrapper
+from tidegate.operators.contracts.functions import FunctionWrapper
 from tidegate.operators.windows.assigner import WindowAssigner
 from tidegate.operators.windows.evictors import Evictor
 from tidegate.operators.windows.trigger import Trigger

@@ -7,8 +7,8 @@ from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import ProgramError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import ProgramError
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation, Types
 from tidegate.common.types import Row
 from tidegate.datastream.aggregations import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from tidegate.common.arguments import expect_int, expect_text, wrong
-from tidegate.common.errors import ProgramError
-from tidegate.common.user_code import calling_line
+from tidegate.base.arguments import expect_int, expect_text, wrong
+from tidegate.base.errors import ProgramError
+from tidegate.base.user_code import calling_line
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.graph.transformation import ChainingStrategy, Transformation
 

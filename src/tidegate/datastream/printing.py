@@ -22,7 +22,7 @@ from tidegate.common.typeinfo import (
     TypeInformation,
 )
 from tidegate.common.types import Row
-from tidegate.connectors.file_sink import FileSink
+from tidegate.connectors.files.sink import FileSink
 
 _SAME_AS_STR = frozenset(["STRING", "CHAR", "BYTE", "SHORT", "INT", "LONG", "BIG_INT"])
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from tidegate.base.errors import ProgramError
+from tidegate.base.pickling import cure_of, dumps, why_not
 from tidegate.common.configuration import Configuration, effective
 from tidegate.common.dependencies import Dependencies
-from tidegate.common.errors import ProgramError
 from tidegate.common.jars import notice_of_jars
 from tidegate.common.options import (
     AUTO_UIDS,
@@ -19,7 +20,6 @@ from tidegate.common.options import (
     PARALLELISM,
     RUNTIME_MODE,
 )
-from tidegate.common.pickling import cure_of, dumps, why_not
 from tidegate.datastream.batch import resolve_mode, with_batch_semantics
 from tidegate.datastream.cached_stream import cache_writers, with_caches
 from tidegate.graph.plan import build

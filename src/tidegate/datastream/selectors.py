@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import StateAccessError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import StateAccessError
 from tidegate.datastream.functions import Function, KeySelector, Partitioner
 
 

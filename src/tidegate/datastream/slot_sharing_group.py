@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.common.arguments import expect_text
-from tidegate.common.errors import ProgramError
+from tidegate.base.arguments import expect_text
+from tidegate.base.errors import ProgramError
 
 __all__ = ["MemorySize", "SlotSharingGroup"]
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Any
 
-from tidegate.common.arguments import expect_int, wrong
+from tidegate.base.arguments import expect_int, wrong
 from tidegate.common.options import (
     INCREMENTAL,
     ROCKSDB_DIR,

@@ -7,20 +7,20 @@ from collections.abc import Callable
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, overload
 
-from tidegate.common.arguments import expect_int, wrong
+from tidegate.base.arguments import expect_int, wrong
+from tidegate.base.errors import ProgramError
+from tidegate.base.ids import new_token
+from tidegate.base.user_code import calling_line
 from tidegate.common.conversion import converter
-from tidegate.common.errors import ProgramError
 from tidegate.common.execution_config import ExecutionConfig
-from tidegate.common.ids import new_token
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TupleTypeInfo, TypeInformation, Types
-from tidegate.common.user_code import calling_line
 from tidegate.common.watermark_strategy import WatermarkStrategy
-from tidegate.connectors.collect import CollectSink, collected
-from tidegate.connectors.for_each_checkpoint import for_each_checkpoint
-from tidegate.connectors.former import AddedSink
-from tidegate.connectors.function_sink import FunctionSink
-from tidegate.connectors.print import PrintSink
-from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
+from tidegate.connectors.frames.for_each_checkpoint import for_each_checkpoint
+from tidegate.connectors.functions.former import AddedSink
+from tidegate.connectors.functions.function_sink import FunctionSink
+from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
+from tidegate.connectors.values.collect import CollectSink, collected
+from tidegate.connectors.values.print import PrintSink
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.base import SupportsPreprocessing
 from tidegate.datastream.freezing import pickled
@@ -54,7 +54,7 @@ from tidegate.graph.transformation import (
     TimestampsSpec,
     Transformation,
 )
-from tidegate.operators.sink import Sink
+from tidegate.operators.contracts.sink import Sink
 
 if TYPE_CHECKING:
     from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream

@@ -8,11 +8,12 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tidegate.base.arguments import expect_int, expect_text, wrong
+from tidegate.base.errors import ProgramError
+from tidegate.base.user_code import calling_line
 from tidegate.common import global_configuration
-from tidegate.common.arguments import expect_int, expect_text, wrong
 from tidegate.common.configuration import Configuration
 from tidegate.common.conversion import collection_converter, takes_anything
-from tidegate.common.errors import ProgramError
 from tidegate.common.execution_config import ExecutionConfig
 from tidegate.common.job_client import JobClient
 from tidegate.common.job_execution_result import JobExecutionResult
@@ -28,15 +29,14 @@ from tidegate.common.options import (
 )
 from tidegate.common.restart_strategy import RestartStrategyConfiguration
 from tidegate.common.typeinfo import TypeInformation, Types
-from tidegate.common.user_code import calling_line
 from tidegate.common.watermark_strategy import WatermarkStrategy
-from tidegate.connectors.cache import drop
-from tidegate.connectors.collection import CollectionSource, records_of
-from tidegate.connectors.dataframe_source import DataFrameSource
 from tidegate.connectors.formats.avro_files import AvroInputFormat
-from tidegate.connectors.former import AddedSource
-from tidegate.connectors.socket_source import SocketSource
-from tidegate.connectors.stream_reader_source import StreamReaderSource
+from tidegate.connectors.frames.dataframe_source import DataFrameSource
+from tidegate.connectors.frames.stream_reader_source import StreamReaderSource
+from tidegate.connectors.functions.former import AddedSource
+from tidegate.connectors.sockets.source import SocketSource
+from tidegate.connectors.values.cache import drop
+from tidegate.connectors.values.collection import CollectionSource, records_of
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
@@ -51,7 +51,7 @@ from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
 from tidegate.datastream.stream import DataStream, expect_strategy, expect_type
 from tidegate.graph.transformation import Input, OperatorSpec, Program, SourceSpec, Transformation
-from tidegate.operators.source import Source
+from tidegate.operators.contracts.source import Source
 
 __all__ = ["StreamExecutionEnvironment"]
 

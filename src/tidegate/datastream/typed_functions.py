@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.common.conversion import Conversion, Converter, converter
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream.output_tag import OutputTag
-from tidegate.operators.functions import FunctionWrapper, method_of
+from tidegate.operators.contracts.functions import FunctionWrapper, method_of
 
 
 class _Typed(FunctionWrapper):

@@ -2,8 +2,8 @@
 
 from typing import TypeVar
 
+from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.common.time import Time as Time
-from tidegate.common.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.operators.windows.assigner import MergingWindowAssigner, WindowAssigner
 from tidegate.operators.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 from tidegate.operators.windows.evictors import CountEvictor, DeltaEvictor, Evictor, TimeEvictor, TimestampedValue

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from types import GenericAlias
 from typing import Any, Protocol
 
-from tidegate.operators.functions import FunctionObject
+from tidegate.operators.contracts.functions import FunctionObject
 
 
 class _StateStore(Protocol):

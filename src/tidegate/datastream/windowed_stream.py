@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
-from tidegate.common.arguments import wrong
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import ProgramError
+from tidegate.base.user_code import calling_line
 from tidegate.common.conversion import converter
-from tidegate.common.errors import ProgramError
 from tidegate.common.time import Duration, Time, millis_of
 from tidegate.common.typeinfo import PickledBytesTypeInfo, TypeInformation
-from tidegate.common.user_code import calling_line
 from tidegate.datastream.aggregations import (
     Field,
     GreatestOf,

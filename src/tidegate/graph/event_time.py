@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.common.errors import ProgramError
+from tidegate.base.errors import ProgramError
 from tidegate.graph.transformation import Program, Transformation
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.common.errors import ArgumentTypeError
+from tidegate.base.errors import ArgumentTypeError
 
 
 class OutputTag:

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from tidegate.common.errors import ProgramError
-from tidegate.common.ids import stable_hash
+from tidegate.base.errors import ProgramError
+from tidegate.base.ids import stable_hash
 from tidegate.graph.event_time import refuse_untimed
 from tidegate.graph.transformation import (
     ChainingStrategy,

@@ -93,7 +93,7 @@ class OperatorSpec:
     """What an operator does, as frozen data: a subclass for each kind.
 
     What the graph, the driver and the API ask of a kind is answered here, by class attributes; what a subtask does for it stands
-    in the class that ``operators/registry.py`` has for it. Nobody else asks which kind it is.
+    in the class that ``operators/kinds/registry.py`` has for it. Nobody else asks which kind it is.
     """
 
     is_source: ClassVar[bool] = False

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.graph.plan import Operator
-from tidegate.operators.rows import MAX_WATERMARK, MIN_WATERMARK
-from tidegate.operators.watermarks import BETWEEN, split_status
+from tidegate.operators.contracts.watermarks import BETWEEN, split_status
+from tidegate.operators.flow.rows import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.state.snapshot import EMPTY, SPLITS, OperatorSnapshot
 
 FIRST_LIMIT = 256

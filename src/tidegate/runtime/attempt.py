@@ -13,16 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.base import faults
+from tidegate.base.clock import FOREVER, Clock, Timer
+from tidegate.base.errors import CheckpointError, FencedError, JobCancelledError, RoundError
 from tidegate.checkpoint.checkpoint import Checkpoint, Committed, Failed, Stored, Subsumed, Target
 from tidegate.checkpoint.metadata import CHECKPOINT
 from tidegate.checkpoint.savepoint import Ending
-from tidegate.common import faults
-from tidegate.common.clock import FOREVER, Clock, Timer
-from tidegate.common.errors import CheckpointError, FencedError, JobCancelledError, RoundError
 from tidegate.graph.transformation import OperatorSpec
-from tidegate.operators import functions
-from tidegate.operators.rows import Ack, RoundContext
-from tidegate.operators.source import SourcePlan
+from tidegate.operators.contracts import functions
+from tidegate.operators.contracts.source import SourcePlan
+from tidegate.operators.flow.rows import Ack, RoundContext
 from tidegate.runtime.commands import STOPPED, SavepointCommand, Stop, StopCommand, TriggerCheckpoint
 from tidegate.runtime.engine import Engine, RoundPlan
 from tidegate.runtime.inbox import (

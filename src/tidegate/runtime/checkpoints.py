@@ -13,6 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tidegate.base import faults
+from tidegate.base.clock import FOREVER
+from tidegate.base.counts import count
+from tidegate.base.errors import CheckpointError, RefusedError, RoundError, StorageError, TidegateError
 from tidegate.checkpoint.checkpoint import Checkpoint, Committed, Cut, Failed, Stored, Subsumed, SubtaskId, Triggered
 from tidegate.checkpoint.checkpoint import CheckpointFailureReason as Reason
 from tidegate.checkpoint.history import (
@@ -28,12 +32,8 @@ from tidegate.checkpoint.history import (
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.metadata import CHECKPOINT, SAVEPOINT, OperatorState, decode_metadata, metadata_path
 from tidegate.checkpoint.policy import CheckpointPolicy, CheckpointTrigger, FailureCounter, Retention
-from tidegate.common import faults
-from tidegate.common.clock import FOREVER
-from tidegate.common.counts import count
-from tidegate.common.errors import CheckpointError, RefusedError, RoundError, StorageError, TidegateError
 from tidegate.graph.plan import Operator
-from tidegate.operators.rows import Ack, RoundContext
+from tidegate.operators.flow.rows import Ack, RoundContext
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress

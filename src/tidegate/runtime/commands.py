@@ -8,7 +8,7 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tidegate.common.errors import JobCancelledError, JobSuspendedError
+from tidegate.base.errors import JobCancelledError, JobSuspendedError
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.inbox import Event
 

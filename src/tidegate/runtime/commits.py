@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tidegate.common import faults
-from tidegate.common.clock import Clock
-from tidegate.common.counts import count
-from tidegate.common.errors import CommitError, RetryableCommitError
+from tidegate.base import faults
+from tidegate.base.clock import Clock
+from tidegate.base.counts import count
+from tidegate.base.errors import CommitError, RetryableCommitError
 from tidegate.graph.plan import Operator
-from tidegate.operators.committing import committer_of
-from tidegate.operators.sink import Committer, CommitterContext, Publication, Sink
+from tidegate.operators.contracts.committing import committer_of
+from tidegate.operators.contracts.sink import Committer, CommitterContext, Publication, Sink
 
 log = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from tidegate.operators.level import JobSpec
-from tidegate.operators.rows import Ack, RoundContext, TaskPlan
+from tidegate.operators.flow.level import JobSpec
+from tidegate.operators.flow.rows import Ack, RoundContext, TaskPlan
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from tidegate.base import secrets
+from tidegate.base.errors import NewerFormatError, SnapshotError
+from tidegate.base.files import Files, corrupt, verified_copy
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate_own
-from tidegate.common import secrets
-from tidegate.common.errors import NewerFormatError, SnapshotError
-from tidegate.common.files import Files, corrupt, verified_copy
-from tidegate.operators.level import JobSpec
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.level import JobSpec
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.state.refs import StateFile
 

@@ -6,8 +6,8 @@ import logging
 
 from tidegate.graph.plan import JobGraph, Operator
 from tidegate.graph.transformation import Program
-from tidegate.operators.functions import checkpointed
-from tidegate.operators.sink import SinkGuarantee
+from tidegate.operators.contracts.functions import checkpointed
+from tidegate.operators.contracts.sink import SinkGuarantee
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from tidegate.base.errors import ProgramError
 from tidegate.checkpoint.policy import CheckpointPolicy
-from tidegate.common.errors import ProgramError
 from tidegate.common.options import REQUIRE
 from tidegate.graph.plan import JobGraph, Operator
-from tidegate.operators.sink import Publication, Sink, SinkGuarantee
-from tidegate.operators.source import Boundedness, Source
+from tidegate.operators.contracts.sink import Publication, Sink, SinkGuarantee
+from tidegate.operators.contracts.source import Boundedness, Source
 
 
 class Promise(IntEnum):

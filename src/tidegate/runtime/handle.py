@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from tidegate.common.errors import (
+from tidegate.base.errors import (
     JobCancelledError,
     JobFailedError,
     JobSuspendedError,
@@ -19,7 +19,7 @@ from tidegate.common.errors import (
 from tidegate.common.job_execution_result import JobExecutionResult
 from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
-from tidegate.connectors.collect import collected
+from tidegate.connectors.values.collect import collected
 from tidegate.runtime.commands import StopWithSavepoint, TriggerSavepoint
 from tidegate.runtime.master import C, JobMaster
 from tidegate.runtime.settings import JobSettings

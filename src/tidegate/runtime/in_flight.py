@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tidegate.base.counts import count
+from tidegate.base.errors import RestoreError
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
-from tidegate.common.counts import count
-from tidegate.common.errors import RestoreError
 from tidegate.graph.plan import JobGraph
 from tidegate.runtime.settings import JobSettings
 from tidegate.state.snapshot import IN_FLIGHT, SPLITS, ListPart, OperatorSnapshot

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from tidegate.common.clock import FOREVER, Clock
-from tidegate.common.errors import FencedError
+from tidegate.base.clock import FOREVER, Clock
+from tidegate.base.errors import FencedError
 
 # -- events --------------------------------------------------------------------------------------------------------------
 

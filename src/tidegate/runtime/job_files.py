@@ -7,12 +7,12 @@ import tempfile
 from typing import NamedTuple
 from urllib.parse import quote
 
+from tidegate.base.errors import ConfigurationError
+from tidegate.base.files import Files
+from tidegate.base.held_dir import HeldDirectory, mark_kept, sweep
+from tidegate.base.signing import SigningKey
+from tidegate.base.spooled_files import SpooledFiles
 from tidegate.common import options
-from tidegate.common.errors import ConfigurationError
-from tidegate.common.files import Files
-from tidegate.common.held_dir import HeldDirectory, mark_kept, sweep
-from tidegate.common.signing import SigningKey
-from tidegate.common.spooled_files import SpooledFiles
 from tidegate.runtime.settings import JobSettings
 from tidegate.state.local_dir import SHARED_MEMORY, host_dir, host_dirs, local_name
 

@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from tidegate.base.clock import Clock, Timer
+from tidegate.base.errors import FencedError
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.misfits import Misfit, refusal
 from tidegate.checkpoint.recovery import Recovery
 from tidegate.checkpoint.savepoint import Ending
-from tidegate.common.clock import Clock, Timer
-from tidegate.common.errors import FencedError
 from tidegate.graph.plan import JobGraph
 from tidegate.runtime.checkpoints import Checkpoints, NoCheckpoints
 from tidegate.runtime.commits import SinkCommitters

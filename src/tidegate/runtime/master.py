@@ -8,15 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from tidegate.checkpoint.lease import Liveness
-from tidegate.checkpoint.lease_records import AttemptStatus
-from tidegate.checkpoint.lineage import read_lineage
-from tidegate.checkpoint.owner import is_alive
-from tidegate.checkpoint.savepoint import Ending
-from tidegate.common import options
-from tidegate.common.clock import Clock, SystemClock
-from tidegate.common.dependencies import Dependencies
-from tidegate.common.errors import (
+from tidegate.base.clock import Clock, SystemClock
+from tidegate.base.errors import (
     CheckpointError,
     ConfigurationError,
     FencedError,
@@ -27,14 +20,21 @@ from tidegate.common.errors import (
     TidegateError,
     UserCodeError,
 )
-from tidegate.common.ids import new_job_id, new_token
+from tidegate.base.ids import new_job_id, new_token
+from tidegate.base.pickling import allow_stored
+from tidegate.checkpoint.lease import Liveness
+from tidegate.checkpoint.lease_records import AttemptStatus
+from tidegate.checkpoint.lineage import read_lineage
+from tidegate.checkpoint.owner import is_alive
+from tidegate.checkpoint.savepoint import Ending
+from tidegate.common import options
+from tidegate.common.dependencies import Dependencies
 from tidegate.common.job_status import JobStatus
-from tidegate.common.pickling import allow_stored
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import Program
-from tidegate.operators.blame import SEE_CAUSE
-from tidegate.operators.level import JobSpec, job_spec
-from tidegate.operators.settings import Settings
+from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.flow.level import JobSpec, job_spec
+from tidegate.operators.loop.blame import SEE_CAUSE
 from tidegate.runtime.attempt import Attempt
 from tidegate.runtime.commands import (
     STOPPED,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tidegate.operators.metrics import COUNTER, DISTRIBUTION, GAUGE, METER, Change, Groups
-from tidegate.operators.rows import Ack
+from tidegate.operators.contracts.metrics import COUNTER, DISTRIBUTION, GAUGE, METER, Change, Groups
+from tidegate.operators.flow.rows import Ack
 
 
 @dataclass(frozen=True)

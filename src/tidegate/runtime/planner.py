@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from tidegate.common.errors import RestoreError
+from tidegate.base.errors import RestoreError
 from tidegate.graph.plan import Operator
-from tidegate.operators.source import Source, SourceContext, SourcePlan, SplitEnumerator
+from tidegate.operators.contracts.source import Source, SourceContext, SourcePlan, SplitEnumerator
 from tidegate.runtime.alignment import Alignment
 from tidegate.state.snapshot import OperatorSnapshot
 

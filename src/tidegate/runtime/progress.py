@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tidegate.base.errors import RoundError
 from tidegate.checkpoint.metadata import OperatorState
-from tidegate.common.errors import RoundError
 from tidegate.graph.plan import Chain, JobGraph, Operator
-from tidegate.operators.rows import Ack, RoundContext, Status, TaskPlan
-from tidegate.operators.source import SourcePlan
+from tidegate.operators.contracts.source import SourcePlan
+from tidegate.operators.flow.rows import Ack, RoundContext, Status, TaskPlan
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.merging import Merge
 from tidegate.state import compaction

@@ -11,11 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tidegate.base.errors import ConfigurationError
+from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.checkpoint.history import HistoryEntry, OperatorFigures
-from tidegate.common.errors import ConfigurationError
 from tidegate.common.options import METRICS_PORT, METRICS_TOKEN_FILE
-from tidegate.common.watermarks import MAX_WATERMARK, MIN_WATERMARK
-from tidegate.operators.metrics import DISTRIBUTION, METER
+from tidegate.operators.contracts.metrics import DISTRIBUTION, METER
 from tidegate.runtime.view import JobView, OperatorView, Outcome
 
 log = logging.getLogger(__name__)

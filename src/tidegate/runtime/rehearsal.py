@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from tidegate.base.clock import Clock
+from tidegate.base.errors import RoundError
 from tidegate.checkpoint.misfits import CURE_OF_STATES, Misfit, named
-from tidegate.common.clock import Clock
-from tidegate.common.errors import RoundError
 from tidegate.graph.plan import JobGraph
-from tidegate.operators.rows import Ack, RoundContext
+from tidegate.operators.flow.rows import Ack, RoundContext
 from tidegate.runtime.engine import Engine, RoundPlan
 from tidegate.runtime.life_cycle import Checked
 from tidegate.runtime.progress import Progress

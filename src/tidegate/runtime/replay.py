@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
-from tidegate.common.errors import SnapshotError, UserCodeError
-from tidegate.common.user_code import CHAIN_FILE, is_the_users, user_line
-from tidegate.operators.level import Job, JobSpec
-from tidegate.operators.operator import StreamOperator
-from tidegate.operators.rows import Row, TaskPlan
-from tidegate.operators.subtask import Subtask
+from tidegate.base.errors import SnapshotError, UserCodeError
+from tidegate.base.user_code import CHAIN_FILE, is_the_users, user_line
+from tidegate.operators.contracts.operator import StreamOperator
+from tidegate.operators.flow.level import Job, JobSpec
+from tidegate.operators.flow.rows import Row, TaskPlan
+from tidegate.operators.flow.subtask import Subtask
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.failed_round import FailedRound
 from tidegate.state.context import NO_KEY

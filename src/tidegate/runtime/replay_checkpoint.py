@@ -6,17 +6,17 @@ import pickle
 from dataclasses import dataclass
 from enum import Enum
 
+from tidegate.base.clock import SystemClock
+from tidegate.base.errors import SnapshotError
+from tidegate.base.files import Files
 from tidegate.checkpoint.locate import locate
 from tidegate.checkpoint.misfits import refusal
 from tidegate.checkpoint.owner import is_alive
-from tidegate.common.clock import SystemClock
-from tidegate.common.errors import SnapshotError
-from tidegate.common.files import Files
 from tidegate.graph.plan import JobGraph
 from tidegate.graph.transformation import Program
-from tidegate.operators.level import job_spec
-from tidegate.operators.rows import Ack, RoundContext
-from tidegate.operators.settings import Settings
+from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.flow.level import job_spec
+from tidegate.operators.flow.rows import Ack, RoundContext
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.replay import LocalRounds, Stopped
 from tidegate.runtime.restoring import Submission, read_restored

@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from tidegate.base.counts import count
+from tidegate.base.errors import ConfigurationError, RoundError, TidegateError, UserCodeError
+from tidegate.base.portable_errors import kinds_of, with_causes
+from tidegate.base.user_code import users_line
 from tidegate.common import options
-from tidegate.common.counts import count
-from tidegate.common.errors import ConfigurationError, RoundError, TidegateError, UserCodeError
-from tidegate.common.portable_errors import kinds_of, with_causes
-from tidegate.common.user_code import users_line
 
 PREFIX = "restart-strategy."
 UNLIMITED: int = options.EXPONENTIAL_ATTEMPTS.default

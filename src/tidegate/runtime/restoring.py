@@ -9,6 +9,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tidegate.base.clock import Clock
+from tidegate.base.errors import CorruptFileError, FencedError, RestoreError
+from tidegate.base.files import Files
+from tidegate.base.hashing import is_strong
+from tidegate.base.pickling import allow_stored
 from tidegate.checkpoint.assign import ProgramOperator, match_operators
 from tidegate.checkpoint.completed import TASK_OWNED, CompletedCheckpoints
 from tidegate.checkpoint.history import CheckpointHistory
@@ -21,15 +26,10 @@ from tidegate.checkpoint.misfits import Misfit, named
 from tidegate.checkpoint.previous import offering_previous
 from tidegate.checkpoint.recovery import Recovery, decide, origin_of
 from tidegate.checkpoint.savepoint import Ending, NewSavepoint, SavepointPlace, discard_unfinished
-from tidegate.common.clock import Clock
-from tidegate.common.errors import CorruptFileError, FencedError, RestoreError
-from tidegate.common.files import Files
-from tidegate.common.hashing import is_strong
 from tidegate.common.options import ALLOW_PICKLE, SIGNING_KEY_FILE
-from tidegate.common.pickling import allow_stored
 from tidegate.graph.plan import JobGraph, Operator, build
 from tidegate.graph.transformation import Program
-from tidegate.operators.source import SourceContext
+from tidegate.operators.contracts.source import SourceContext
 from tidegate.runtime import in_flight, rehearsal
 from tidegate.runtime.checkpoints import Checkpoints, NoCheckpoints
 from tidegate.runtime.commands import Stop

@@ -25,14 +25,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from tidegate.base.clock import FOREVER, Clock
+from tidegate.base.errors import CheckpointError, RefusedError, StorageError, TidegateError
+from tidegate.base.files import Files
 from tidegate.checkpoint.checkpoint import Checkpoint, Cut, Failed, Stored, Target, Triggered
 from tidegate.checkpoint.checkpoint import CheckpointFailureReason as Reason
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.metadata import CHECKPOINT, SAVEPOINT, CheckpointMetadata, OperatorState
 from tidegate.checkpoint.savepoint import PURPOSE, Copied, Ending, NewSavepoint, SavepointPlace, discard
-from tidegate.common.clock import FOREVER, Clock
-from tidegate.common.errors import CheckpointError, RefusedError, StorageError, TidegateError
-from tidegate.common.files import Files
 from tidegate.graph.plan import JobGraph
 from tidegate.runtime.commands import CancelWithSavepoint, LastSavepoint, SavepointCommand, Stop, StopWithSavepoint
 from tidegate.runtime.planner import SourcePlanner

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.base.errors import ConfigurationError
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import options
-from tidegate.common.errors import ConfigurationError
 from tidegate.common.option_types import ports_of
 from tidegate.common.options import Option
 from tidegate.runtime.merging import MergePolicy

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidegate.graph.plan import JobGraph
-from tidegate.operators.rows import Ack, RoundContext
+from tidegate.operators.flow.rows import Ack, RoundContext
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ round r+1 runs on the state that r has left, though n is not stored yet.
 - *A crash, now or later,* restores n-1 or n, whichever is complete. Both are consistent cuts, and nothing of r+1 is in either:
   the content of n was fixed at its cut (``Cut``), since progress never changes. What r+1 and later rounds have written is
   invisible, has names of its own and is swept.
-- *State files* of round r are on storage already, or wait on the host that tasks and driver share (``common/spooled_files.py``).
+- *State files* of round r are on storage already, or wait on the host that tasks and driver share (``base/spooled_files.py``).
   Then step 7 begins with storing the files that n refers to, and its metadata comes only after them: if one file cannot be stored,
   n is not stored. Nobody else stores any, so none comes late. A spool that is lost is like a worker's memory that is lost.
 - *Committables* stay in the progress until they are confirmed. So n+1 holds those of n too if n is not committed at its cut, and
@@ -55,6 +55,9 @@ from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.base import faults
+from tidegate.base.clock import Clock
+from tidegate.base.errors import CheckpointError, StorageError
 from tidegate.checkpoint.checkpoint import (
     Checkpoint,
     CheckpointFailureReason,
@@ -70,9 +73,6 @@ from tidegate.checkpoint.completed import CompletedCheckpoints, OutcomeUnknownEr
 from tidegate.checkpoint.history import CheckpointHistory
 from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.savepoint import Copied, NewSavepoint
-from tidegate.common import faults
-from tidegate.common.clock import Clock
-from tidegate.common.errors import CheckpointError, StorageError
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.inbox import Broke, Dropped, Event, Lane, LaneName, Lanes, Work, WorkEnded
 from tidegate.runtime.progress import Progress

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from tidegate.base.clock import Clock
 from tidegate.checkpoint.checkpoint import Checkpoint, Cut, Failed, Triggered
 from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry
 from tidegate.checkpoint.metadata import CHECKPOINT
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.savepoint import Copied
-from tidegate.common.clock import Clock
 from tidegate.common.job_status import JobStatus
 from tidegate.graph.plan import JobGraph
-from tidegate.operators.rows import MAX_WATERMARK, Ack
+from tidegate.operators.flow.rows import MAX_WATERMARK, Ack
 from tidegate.runtime.guarantee import JobGuarantee, guarantee_of
 from tidegate.runtime.metrics import JobMetrics, Key, MetricView
 from tidegate.runtime.statistics import RoundStatistics

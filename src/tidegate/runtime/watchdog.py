@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from tidegate.common.clock import Clock, Timer
+from tidegate.base.clock import Clock, Timer
 from tidegate.runtime.engine import Engine
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from pathlib import Path
 
-from tidegate.common.errors import DependencyError
+from tidegate.base.errors import DependencyError
 
 MOST_BYTES = 32 << 30
 MOST_ENTRIES = 1_000_000

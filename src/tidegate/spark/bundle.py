@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
+from tidegate.base.errors import DependencyError, TidegateError
+from tidegate.base.private_dirs import private_home
 from tidegate.common.dependencies import Dependencies
-from tidegate.common.errors import DependencyError, TidegateError
-from tidegate.common.private_dirs import private_home
 from tidegate.spark.archives import unpack_zip
 
 log = logging.getLogger(__name__)

@@ -15,10 +15,10 @@ from py4j.protocol import Py4JError
 from pyspark import RDD, SparkContext
 from pyspark.errors import PySparkException
 
-from tidegate.common import errors, faults
-from tidegate.common.errors import EngineLostError, EngineUnavailableError, RoundError, TidegateError
-from tidegate.operators.level import JobSpec
-from tidegate.operators.rows import Ack
+from tidegate.base import errors, faults
+from tidegate.base.errors import EngineLostError, EngineUnavailableError, RoundError, TidegateError
+from tidegate.operators.flow.level import JobSpec
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.spark.lost import is_lost
 from tidegate.spark.task import ForgetJob, LevelTask, identity

@@ -7,12 +7,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from tidegate.common.errors import SnapshotError
+from tidegate.base.errors import SnapshotError
 from tidegate.common.type_texts import parse_type
 from tidegate.common.typeinfo import ListTypeInfo, TypeInformation
+from tidegate.snapshots.entries import StateRow, StateWriter
 from tidegate.spark.shipping import ship_tidegate
 from tidegate.spark.sql_types import python_value
-from tidegate.state.entries import StateRow, StateWriter
 from tidegate.state.refs import StateFile
 
 

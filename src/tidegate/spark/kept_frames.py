@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as sql
 
 from tidegate.common.typeinfo import TypeInformation
-from tidegate.connectors.for_each_checkpoint import kept_records
+from tidegate.connectors.frames.for_each_checkpoint import kept_records
 from tidegate.spark.session import spark_context
 from tidegate.spark.shipping import ship_tidegate
 from tidegate.spark.sql_types import spark_type

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from pyspark import SparkContext
 
-from tidegate.common.errors import DependencyError
+from tidegate.base.errors import DependencyError
 
 PACKAGES = {
     "cloudpickle": "cloudpickle",

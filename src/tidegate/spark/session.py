@@ -13,9 +13,9 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 
-from tidegate.common import this_user
+from tidegate.base import this_user
+from tidegate.base.errors import ConfigurationError, EngineUnavailableError
 from tidegate.common.dependencies import Dependencies
-from tidegate.common.errors import ConfigurationError, EngineUnavailableError
 from tidegate.common.options import CHECKPOINT_DIR, CHECKPOINT_STORAGE, PYTHON_EXECUTABLE, SPARK_LOG_LEVEL
 from tidegate.spark.bundle import make_bundle, staging, unpacked
 from tidegate.spark.launch import DEFAULT_OPTIONS, forget_ahead, log_settings, start_jvm, start_jvm_ahead

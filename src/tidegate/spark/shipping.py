@@ -15,10 +15,10 @@ from typing import Any
 from pyspark import SparkContext, SparkFiles
 
 import tidegate
+from tidegate.base.errors import DependencyError
+from tidegate.base.user_code import is_the_users
 from tidegate.common.dependencies import Dependencies
-from tidegate.common.errors import DependencyError
 from tidegate.common.options import WORKER_LOG_LEVEL
-from tidegate.common.user_code import is_the_users
 from tidegate.spark.bundle import make_bundle, staging
 from tidegate.spark.needs import check_executors
 from tidegate.spark.worker_setup import WorkerSetup

@@ -9,7 +9,6 @@ from typing import Any
 
 from pyspark.sql import types as sql
 
-from tidegate.checkpoint.columns import as_text
 from tidegate.common.time import Instant
 from tidegate.common.typeinfo import (
     ElementTypeInfo,
@@ -21,6 +20,7 @@ from tidegate.common.typeinfo import (
     is_bytes,
 )
 from tidegate.common.types import Row
+from tidegate.snapshots.columns import as_text
 
 Convert = Callable[[Any], Any]
 Typed = tuple[sql.DataType, Convert]

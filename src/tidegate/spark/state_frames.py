@@ -9,13 +9,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as sql
 
-from tidegate.checkpoint.columns import Column, state_columns, timer_columns
-from tidegate.checkpoint.reader import KEYED, SnapshotReader, keyed_parts, own_parts
-from tidegate.common.files import Files
+from tidegate.base.files import Files
 from tidegate.common.typeinfo import TypeInformation
+from tidegate.snapshots.columns import Column, state_columns, timer_columns
+from tidegate.snapshots.entries import StateEntries, own_rows, scan, timers_in
+from tidegate.snapshots.reader import KEYED, SnapshotReader, keyed_parts, own_parts
 from tidegate.spark.shipping import ship_tidegate
 from tidegate.spark.sql_types import spark_type
-from tidegate.state.entries import StateEntries, own_rows, scan, timers_in
 from tidegate.state.layout import STATE
 from tidegate.state.refs import KeyGroupRange
 from tidegate.state.snapshot import KeyedPart, StoredPart

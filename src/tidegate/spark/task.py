@@ -10,9 +10,9 @@ from typing import Any
 
 from pyspark import TaskContext
 
-from tidegate.operators.level import Job, JobSpec, close_job, job_in_this_worker
-from tidegate.operators.rows import FIRST_RUN, RoundContext, TaskPlan, TaskRun
-from tidegate.operators.settings import Settings
+from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.flow.level import Job, JobSpec, close_job, job_in_this_worker
+from tidegate.operators.flow.rows import FIRST_RUN, RoundContext, TaskPlan, TaskRun
 from tidegate.spark import garbage
 from tidegate.spark.worker_setup import WorkerSetup, at
 from tidegate.state.local_dir import remove_job

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from pyspark import SparkFiles
 
-from tidegate.common.errors import DependencyError
-from tidegate.common.library_logs import quiet_libraries
-from tidegate.common.plain_text import PlainFormatter
-from tidegate.operators import distributed_cache
+from tidegate.base.errors import DependencyError
+from tidegate.base.library_logs import quiet_libraries
+from tidegate.base.plain_text import PlainFormatter
+from tidegate.operators.contracts import distributed_cache
 from tidegate.spark.bundle import Unpacked, unpacked
 
 _OFF = logging.CRITICAL + 10

@@ -7,11 +7,11 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from tidegate.common import faults
-from tidegate.common.arguments import shown
-from tidegate.common.errors import InternalError, StateAccessError, TidegateError
-from tidegate.common.files import Files
-from tidegate.common.ids import new_token
+from tidegate.base import faults
+from tidegate.base.arguments import shown
+from tidegate.base.errors import InternalError, StateAccessError, TidegateError
+from tidegate.base.files import Files
+from tidegate.base.ids import new_token
 from tidegate.common.options import CACHE_SIZE
 from tidegate.state import keyed, ttl_states
 from tidegate.state.codecs import codec_for, expiry_of, list_codec_for

@@ -10,9 +10,9 @@ from typing import Any, Optional, Protocol
 import cloudpickle
 import msgspec
 
-from tidegate.common.arguments import shown
-from tidegate.common.errors import StateFormatError
-from tidegate.common.pickling import cure_of, stored_loader
+from tidegate.base.arguments import shown
+from tidegate.base.errors import StateFormatError
+from tidegate.base.pickling import cure_of, stored_loader
 from tidegate.common.typeinfo import INTEGER_BITS
 from tidegate.state.keys import unpack_all
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from tidegate.common.files import Files
+from tidegate.base.files import Files
 from tidegate.state.layout import STATE
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.segments import SegmentWriter, by_group

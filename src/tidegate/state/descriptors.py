@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from tidegate.common.arguments import expect_text, wrong
-from tidegate.common.errors import StateAccessError
-from tidegate.common.pickling import stored_allowed
+from tidegate.base.arguments import expect_text, wrong
+from tidegate.base.errors import StateAccessError
+from tidegate.base.pickling import stored_allowed
 from tidegate.state.codecs import PICKLE, TypeInfo, codec_for
 from tidegate.state.refs import StateSchema
 from tidegate.state.ttl import StateTtlConfig

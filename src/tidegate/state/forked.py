@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Final
 
-from tidegate.common.errors import StateAccessError
+from tidegate.base.errors import StateAccessError
 
 RULE: Final = "State and timers can be used only by the process that runs the operator."
 CURE: Final = (

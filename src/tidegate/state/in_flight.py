@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from tidegate.common.counts import count
-from tidegate.common.errors import NewerFormatError, RestoreError
-from tidegate.common.files import FileHandle, Files, corrupt
-from tidegate.common.watermarks import MIN_WATERMARK
+from tidegate.base.counts import count
+from tidegate.base.errors import NewerFormatError, RestoreError
+from tidegate.base.files import FileHandle, Files, corrupt
+from tidegate.base.watermarks import MIN_WATERMARK
 from tidegate.state.key_groups import range_for
 from tidegate.state.refs import KeyGroupRange, StateFile
 
@@ -28,7 +28,7 @@ _ALL = KeyGroupRange(0, 0)
 
 class KeptRow(msgspec.Struct, frozen=True, array_like=True):
     """A chunk. ``channel``: the name of the edge or the split it came by. ``watermark``: event time in front of it. ``values``,
-    ``keys``, ``times``: as they travel (``operators/rows.py``)."""
+    ``keys``, ``times``: as they travel (``operators/flow/rows.py``)."""
 
     channel: str
     watermark: int

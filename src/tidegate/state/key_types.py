@@ -10,10 +10,10 @@ import decimal
 from collections.abc import Callable, Collection
 from typing import Any
 
+from tidegate.base.arguments import shown
+from tidegate.base.errors import ArgumentTypeError
 from tidegate.common import scalar_conversion as scalars
-from tidegate.common.arguments import shown
 from tidegate.common.conversion import fields_of
-from tidegate.common.errors import ArgumentTypeError
 from tidegate.common.typeinfo import (
     INTEGER_BITS,
     ElementTypeInfo,

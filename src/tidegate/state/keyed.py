@@ -45,9 +45,9 @@ class ImmutableValueState(SingleState, ValueState[Any]):
     """For numbers, texts and bytes: what was read or written stays in memory over rounds.
 
     ``cells``: the younger generation of the cache; ``wrote``: what was written in this round. Generated loops
-    (operators/codegen.py) use the dicts themselves, and hold them for as long as the state lives, so the two are emptied and never
-    replaced. ``cells[slot]`` is ``value()``, ``cells[slot] = wrote[slot] = x`` is ``update(x)``. So is ``cells[slot] = x`` alone if
-    the slot is in a column given to ``note`` before; then the cache has the only copy, until ``age`` or the flush takes it over.
+    (operators/loop/codegen.py) hold the two dicts for as long as the state lives, so they are emptied and never replaced.
+    ``cells[slot]`` is ``value()``, ``cells[slot] = wrote[slot] = x`` is ``update(x)``. So is ``cells[slot] = x`` alone if the
+    slot is in a column given to ``note`` before; then the cache has the only copy, until ``age`` or the flush takes it over.
     """
 
     __slots__ = ("_noted", "cells", "note", "wrote")

@@ -26,9 +26,9 @@ from typing import Any
 
 import msgspec
 
-from tidegate.common.arguments import shown
-from tidegate.common.errors import ArgumentTypeError
-from tidegate.common.pickling import cure_of, load_stored, stored_allowed
+from tidegate.base.arguments import shown
+from tidegate.base.errors import ArgumentTypeError
+from tidegate.base.pickling import cure_of, load_stored, stored_allowed
 
 SIMPLE_TYPES: frozenset[type] = frozenset({int, str, bytes, float, bool, type(None)})
 """What msgpack gives back exactly as it was; exact types only, for a subclass would lose its class."""

@@ -8,7 +8,7 @@ seek finds the earliest of a subtask.
 
 from __future__ import annotations
 
-from tidegate.common.errors import ArgumentTypeError, InternalError, StateFormatError
+from tidegate.base.errors import ArgumentTypeError, InternalError, StateFormatError
 from tidegate.state.refs import KeyGroupRange
 
 STATE, TIMERS = 0, 1

@@ -12,7 +12,7 @@ from typing import Any
 import lmdb
 import xxhash
 
-from tidegate.common.errors import ConfigurationError, StorageError
+from tidegate.base.errors import ConfigurationError, StorageError
 from tidegate.common.options import MAP_SIZE
 from tidegate.state.forked import used_in_child
 from tidegate.state.layout import GROUP_BYTES, STATE, read_varint, timer_to_local, varint

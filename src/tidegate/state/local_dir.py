@@ -1,7 +1,7 @@
 """Where local stores live: a root with space, a directory of this user, host and boot, one path per subtask.
 
 ``<root>/tidegate-local-<uid>/<host>.<boot>.<pids>/stores/<job>/<operator>/<subtask>``, and beside ``stores`` what drivers have on
-their host (``common/held_dir.py``). ``common/private_dirs.py`` finds the directory of the user. ``job`` names a job and its
+their host (``base/held_dir.py``). ``base/private_dirs.py`` finds the directory of the user. ``job`` names a job and its
 directory on storage (``local_name``): jobs of the same id with other directories are other jobs.
 """
 
@@ -15,10 +15,10 @@ import tempfile
 import time
 from urllib.parse import quote
 
-from tidegate.common.errors import ConfigurationError, StorageError
-from tidegate.common.held_dir import is_any_held
-from tidegate.common.ids import stable_hash
-from tidegate.common.private_dirs import existing_homes, opened_directory, private_home, remove_below
+from tidegate.base.errors import ConfigurationError, StorageError
+from tidegate.base.held_dir import is_any_held
+from tidegate.base.ids import stable_hash
+from tidegate.base.private_dirs import existing_homes, opened_directory, private_home, remove_below
 
 SHARED_MEMORY = "/dev/shm"
 ENOUGH_FREE = 2 << 30

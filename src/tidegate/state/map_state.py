@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from tidegate.common.errors import ArgumentTypeError, StateFormatError
+from tidegate.base.errors import ArgumentTypeError, StateFormatError
 from tidegate.state.codecs import Codec
 from tidegate.state.descriptors import MapStateDescriptor
 from tidegate.state.interfaces import MapState

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator
 from itertools import groupby, islice, takewhile
 from operator import eq, itemgetter
 
-from tidegate.common import faults
-from tidegate.common.errors import StorageError
-from tidegate.common.files import Files
-from tidegate.common.ids import new_token
+from tidegate.base import faults
+from tidegate.base.errors import StorageError
+from tidegate.base.files import Files
+from tidegate.base.ids import new_token
 from tidegate.state.compaction import last_entries, sorted_flat
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.segments import read

@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from tidegate.common.errors import StateAccessError, StateFormatError
-from tidegate.common.files import Files
+from tidegate.base.errors import StateAccessError, StateFormatError
+from tidegate.base.files import Files
 from tidegate.state.codecs import codec_for
 from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor, expect_descriptor, stored_type
 from tidegate.state.interfaces import BroadcastState, ListState

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from tidegate.common.errors import RestoreError
+from tidegate.base.errors import RestoreError
 
 
 class KeyGroupRange(msgspec.Struct, frozen=True, order=True):

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from tidegate.base.errors import ConfigurationError
 from tidegate.common import options
-from tidegate.common.errors import ConfigurationError
 from tidegate.common.options import Option
 
 MOST_RUNS = 12

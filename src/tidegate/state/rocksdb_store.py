@@ -35,7 +35,7 @@ from typing import Any
 
 import rocksdict
 
-from tidegate.common.errors import InternalError, StateAccessError, StorageError
+from tidegate.base.errors import InternalError, StateAccessError, StorageError
 from tidegate.state.forked import CURE, RULE, keep_for_ever
 from tidegate.state.layout import GROUP_BYTES, STATE, timer_to_local
 from tidegate.state.rocksdb_options import MOST_RUNS, RocksdbOptions

@@ -25,9 +25,9 @@ from typing import Any, BinaryIO
 import msgspec
 import xxhash
 
-from tidegate.common.errors import NewerFormatError, StorageError
-from tidegate.common.files import FileHandle, Files, FileWriter, expected_content, read_verified
-from tidegate.common.hashing import hash_text, is_strong, shown_hash
+from tidegate.base.errors import NewerFormatError, StorageError
+from tidegate.base.files import FileHandle, Files, FileWriter, expected_content, read_verified
+from tidegate.base.hashing import hash_text, is_strong, shown_hash
 from tidegate.state.layout import GROUP_BYTES
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.store import Batch

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidegate.common.errors import StateFormatError, TidegateError
+from tidegate.base.errors import StateFormatError, TidegateError
 from tidegate.state.codecs import Codec
 from tidegate.state.context import Scoped, split
 from tidegate.state.descriptors import StateDescriptor

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from tidegate.common.errors import StateFormatError
+from tidegate.base.errors import StateFormatError
 from tidegate.state.codecs import Codec, TypeInfo
 from tidegate.state.descriptors import StateDescriptor
 from tidegate.state.key_groups import encode_and_group, group_of

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 from tidegate.common.options import MAP_SIZE, STATE_BACKEND
 from tidegate.state import lmdb_store
 from tidegate.state.rocksdb_options import RocksdbOptions

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
-from tidegate.common.arguments import wrong
+from tidegate.base.arguments import wrong
 from tidegate.state.context import slot_of, split
 from tidegate.state.key_groups import group_of
 from tidegate.state.keys import encode_key, form_of

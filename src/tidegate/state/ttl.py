@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from tidegate.common.arguments import expect_int
-from tidegate.common.errors import ProgramError
+from tidegate.base.arguments import expect_int
+from tidegate.base.errors import ProgramError
 from tidegate.common.time import Duration, Time, millis_of
 
 

@@ -1,6 +1,192 @@
-"""The types of columns, by PyFlink's module path."""
+"""Table types by name, for the formats whose columns are declared with them; each stands for a type of ``Types``.
 
-from tidegate.common.data_types import DataType, DataTypes, RowField, RowType
+A format takes ``DataTypes.ROW([DataTypes.FIELD("id", DataTypes.INT()), ...])`` as PyFlink's do, or ``Types.ROW_NAMED`` at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.base.arguments import wrong
+from tidegate.common.typeinfo import DecimalTypeInfo, LocalTimeTypeInfo, RowTypeInfo, TypeInformation, Types
 from tidegate.common.types import Row, RowKind
 
 __all__ = ["DataType", "DataTypes", "Row", "RowField", "RowKind", "RowType"]
+
+MOST_DIGITS = 38
+"""Of a decimal, as in Flink and Spark."""
+
+
+@dataclass(frozen=True)
+class DataType:
+    """``info``: the type of its values."""
+
+    name: str
+    info: TypeInformation
+    nullable: bool = True
+
+    def not_null(self) -> DataType:
+        return DataType(self.name, self.info, False)
+
+    def __repr__(self) -> str:
+        return self.name + ("" if self.nullable else " NOT NULL")
+
+
+@dataclass(frozen=True)
+class RowField:
+    name: str
+    data_type: DataType
+    description: str | None = None
+
+
+class RowType(DataType):
+    """Fields with names. ``RowType([...])``, ``RowType().add("id", DataTypes.INT())`` and ``DataTypes.ROW([...])`` are the same."""
+
+    fields: list[RowField]
+
+    def __init__(self, fields: list[RowField] | None = None, nullable: bool = True) -> None:
+        given = list(fields or [])
+        for field in given:
+            if not isinstance(field, RowField):
+                raise wrong("RowType", "a list of fields", field, 'DataTypes.FIELD("id", DataTypes.INT())')
+        info = RowTypeInfo([field.data_type.info for field in given], [field.name for field in given])
+        super().__init__(f"ROW<{', '.join(f'`{f.name}` {f.data_type}' for f in given)}>", info, nullable)
+        self.__dict__["fields"] = given
+
+    @property
+    def names(self) -> list[str]:
+        """Of the fields, in order."""
+        return [field.name for field in self.fields]
+
+    def add(self, field: RowField | str, data_type: DataType | None = None) -> RowType:
+        """This type with one more field: a ``RowField``, or a name and a type."""
+        if isinstance(field, str):
+            if not isinstance(data_type, DataType):
+                raise wrong("RowType.add", "a type for the name", data_type, 'add("id", DataTypes.INT())')
+            field = RowField(field, data_type)
+        self.__dict__.update(
+            RowType([*self.fields, field], self.nullable).__dict__
+        )  # as in PyFlink: the type itself grows
+        return self
+
+    def not_null(self) -> RowType:
+        return RowType(self.fields, False)
+
+    def __iter__(self) -> Iterator[RowField]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+
+class DataTypes:
+    """The table types that columns of files can have."""
+
+    @staticmethod
+    def STRING(nullable: bool = True) -> DataType:
+        return DataType("STRING", Types.STRING(), nullable)
+
+    @staticmethod
+    def CHAR(length: int, nullable: bool = True) -> DataType:
+        return DataType(f"CHAR({length})", Types.STRING(), nullable)
+
+    @staticmethod
+    def VARCHAR(length: int, nullable: bool = True) -> DataType:
+        return DataType(f"VARCHAR({length})", Types.STRING(), nullable)
+
+    @staticmethod
+    def BOOLEAN(nullable: bool = True) -> DataType:
+        return DataType("BOOLEAN", Types.BOOLEAN(), nullable)
+
+    @staticmethod
+    def TINYINT(nullable: bool = True) -> DataType:
+        return DataType("TINYINT", Types.BYTE(), nullable)
+
+    @staticmethod
+    def SMALLINT(nullable: bool = True) -> DataType:
+        return DataType("SMALLINT", Types.SHORT(), nullable)
+
+    @staticmethod
+    def INT(nullable: bool = True) -> DataType:
+        return DataType("INT", Types.INT(), nullable)
+
+    @staticmethod
+    def BIGINT(nullable: bool = True) -> DataType:
+        return DataType("BIGINT", Types.LONG(), nullable)
+
+    @staticmethod
+    def FLOAT(nullable: bool = True) -> DataType:
+        return DataType("FLOAT", Types.FLOAT(), nullable)
+
+    @staticmethod
+    def DOUBLE(nullable: bool = True) -> DataType:
+        return DataType("DOUBLE", Types.DOUBLE(), nullable)
+
+    @staticmethod
+    def DECIMAL(precision: int, scale: int, nullable: bool = True) -> DataType:
+        if not 1 <= precision <= MOST_DIGITS or not 0 <= scale <= precision:
+            wanted = f"a precision of 1 to {MOST_DIGITS} digits and a scale of 0 to that precision"
+            raise wrong("DataTypes.DECIMAL", wanted, (precision, scale), "DataTypes.DECIMAL(10, 2)")
+        return DataType(f"DECIMAL({precision}, {scale})", DecimalTypeInfo(precision, scale), nullable)
+
+    @staticmethod
+    def BINARY(length: int, nullable: bool = True) -> DataType:
+        return DataType(f"BINARY({length})", Types.PRIMITIVE_ARRAY(Types.BYTE()), nullable)
+
+    @staticmethod
+    def VARBINARY(length: int, nullable: bool = True) -> DataType:
+        return DataType(f"VARBINARY({length})", Types.PRIMITIVE_ARRAY(Types.BYTE()), nullable)
+
+    @staticmethod
+    def BYTES(nullable: bool = True) -> DataType:
+        return DataType("BYTES", Types.PRIMITIVE_ARRAY(Types.BYTE()), nullable)
+
+    @staticmethod
+    def DATE(nullable: bool = True) -> DataType:
+        return DataType("DATE", Types.SQL_DATE(), nullable)
+
+    @staticmethod
+    def TIME(precision: int = 0, nullable: bool = True) -> DataType:
+        return DataType(f"TIME({precision})", Types.SQL_TIME(), nullable)
+
+    @staticmethod
+    def TIMESTAMP(precision: int = 6, nullable: bool = True) -> DataType:
+        info = LocalTimeTypeInfo(LocalTimeTypeInfo.TimeType.LOCAL_DATE_TIME)
+        return DataType(f"TIMESTAMP({precision})", info, nullable)
+
+    @staticmethod
+    def ARRAY(element_type: DataType, nullable: bool = True) -> DataType:
+        return DataType(f"ARRAY<{element_type}>", Types.LIST(info_of("DataTypes.ARRAY", element_type)), nullable)
+
+    @staticmethod
+    def MAP(key_type: DataType, value_type: DataType, nullable: bool = True) -> DataType:
+        key, value = info_of("DataTypes.MAP", key_type), info_of("DataTypes.MAP", value_type)
+        return DataType(f"MAP<{key_type}, {value_type}>", Types.MAP(key, value), nullable)
+
+    @staticmethod
+    def FIELD(name: str, data_type: DataType, description: str | None = None) -> RowField:
+        return RowField(name, data_type, description)
+
+    @staticmethod
+    def ROW(row_fields: list[RowField] | None = None, nullable: bool = True) -> RowType:
+        return RowType(row_fields, nullable)
+
+
+def info_of(method: str, declared: Any) -> TypeInformation:
+    """The type of the values, of a table type or of a type of ``Types``."""
+    if isinstance(declared, DataType):
+        return declared.info
+    if isinstance(declared, TypeInformation):
+        return declared
+    raise wrong(method, "a type", declared, "use a type of DataTypes, for example DataTypes.STRING()")
+
+
+def row_of(method: str, declared: Any) -> RowTypeInfo:
+    """The columns of a file."""
+    info = info_of(method, declared)
+    if not isinstance(info, RowTypeInfo) or not info.get_field_types():
+        cure = 'DataTypes.ROW([DataTypes.FIELD("id", DataTypes.INT())]), or Types.ROW_NAMED(["id"], [Types.INT()])'
+        raise wrong(method, "a row type with at least one field", declared, cure)
+    return info

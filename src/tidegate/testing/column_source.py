@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.connectors.ranges import BATCH_SIZE, RangeEnumerator
-from tidegate.operators.column_batch import ColumnBatch
-from tidegate.operators.source import Batch, Source, SplitEnumerator, SplitInterval, SplitReader
+from tidegate.connectors.values.ranges import BATCH_SIZE, RangeEnumerator
+from tidegate.operators.contracts.source import Batch, Source, SplitEnumerator, SplitInterval, SplitReader
+from tidegate.operators.flow.column_batch import ColumnBatch
 
 Record = tuple[int, float, str, bool]
 

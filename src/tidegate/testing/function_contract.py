@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tidegate.connectors.function_sink import FunctionSink
+from tidegate.connectors.functions.function_sink import FunctionSink
 from tidegate.testing.sink_run import SinkRun
 
 

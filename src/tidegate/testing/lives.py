@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import RoundError
+from tidegate.base.spooled_files import SpooledFiles
 from tidegate.checkpoint.owner import Owner
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import RoundError
-from tidegate.common.spooled_files import SpooledFiles
-from tidegate.operators.level import JobSpec
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.level import JobSpec
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.inbox import Inbox
 from tidegate.runtime.master import JobMaster

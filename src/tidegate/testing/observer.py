@@ -10,12 +10,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.base.files import Files
+from tidegate.base.ids import new_token
 from tidegate.checkpoint.lineage import all_completed, read_lineage
 from tidegate.checkpoint.locate import Located, locate_own
 from tidegate.checkpoint.metadata import CheckpointMetadata
-from tidegate.common.files import Files
-from tidegate.common.ids import new_token
-from tidegate.connectors.two_phase_commit import TwoPhaseCommitSinkFunction
+from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSinkFunction
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.refs import KeyGroupRange
 from tidegate.state.stores import StoreOptions, opener

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from tidegate.common import faults
-from tidegate.common.errors import RoundError
-from tidegate.operators.level import Job, JobSpec
-from tidegate.operators.rows import Ack, Row, TaskPlan, TaskRun
+from tidegate.base import faults
+from tidegate.base.errors import RoundError
+from tidegate.operators.flow.level import Job, JobSpec
+from tidegate.operators.flow.rows import Ack, Row, TaskPlan, TaskRun
 from tidegate.runtime.engine import RoundPlan
 from tidegate.state.local_dir import remove_job
 

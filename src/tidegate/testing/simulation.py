@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.base import ids
+from tidegate.base.clock import ManualClock
+from tidegate.base.files import Files
 from tidegate.checkpoint.lease_records import RestoredRecord, read_record, restored_path
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate, locate_own
 from tidegate.checkpoint.metadata import read_metadata
-from tidegate.common import ids, options
-from tidegate.common.clock import ManualClock
-from tidegate.common.files import Files
+from tidegate.common import options
 from tidegate.testing.lives import Fault, Kind, Life, current, unobserved
 from tidegate.testing.observer import (
     Coverage,

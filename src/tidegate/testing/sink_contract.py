@@ -15,9 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tidegate.common import faults
-from tidegate.common.errors import FencedError
-from tidegate.operators.sink import Sink
+from tidegate.base import faults
+from tidegate.base.errors import FencedError
+from tidegate.operators.contracts.sink import Sink
 from tidegate.testing.sink_run import Crash, SinkRun, crash_at
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import cloudpickle
 
-from tidegate.common import faults
-from tidegate.common.errors import FencedError
-from tidegate.common.plain_data import find_other
-from tidegate.operators.committing import committer_of
-from tidegate.operators.sink import Committer, CommitterContext, Prepared, Sink, WriterContext
+from tidegate.base import faults
+from tidegate.base.errors import FencedError
+from tidegate.base.plain_data import find_other
+from tidegate.operators.contracts.committing import committer_of
+from tidegate.operators.contracts.sink import Committer, CommitterContext, Prepared, Sink, WriterContext
 
 START_MS = 1_700_000_000_000
 

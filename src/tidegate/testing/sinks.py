@@ -8,10 +8,10 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.common import faults
-from tidegate.common.errors import CommitError
-from tidegate.common.files import Files
-from tidegate.operators.sink import (
+from tidegate.base import faults
+from tidegate.base.errors import CommitError
+from tidegate.base.files import Files
+from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
     Prepared,

@@ -17,8 +17,8 @@ from typing import Any
 
 import cloudpickle
 
-from tidegate.common.plain_data import find_other
-from tidegate.operators.source import Boundedness, Source, SourcePlan, SplitEnumerator, SplitInterval
+from tidegate.base.plain_data import find_other
+from tidegate.operators.contracts.source import Boundedness, Source, SourcePlan, SplitEnumerator, SplitInterval
 
 START_MS = 1_700_000_000_000
 

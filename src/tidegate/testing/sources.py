@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.operators.source import (
+from tidegate.operators.contracts.source import (
     Batch,
     Boundedness,
     Source,

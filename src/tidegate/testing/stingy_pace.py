@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tidegate.operators import feeds
+from tidegate.operators.flow import feeds
 
 
 class StingyPace:

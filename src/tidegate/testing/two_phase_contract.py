@@ -12,8 +12,8 @@ from typing import Any
 
 import cloudpickle
 
-from tidegate.connectors.function_sink import SinkContext
-from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
+from tidegate.connectors.functions.function_sink import SinkContext
+from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import START_MS
 

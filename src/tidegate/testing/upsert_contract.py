@@ -18,7 +18,7 @@ from typing import Any
 
 import cloudpickle
 
-from tidegate.operators.sink import Sink, WriterContext
+from tidegate.operators.contracts.sink import Sink, WriterContext
 from tidegate.testing.sink_run import START_MS
 
 _KEYS = 4

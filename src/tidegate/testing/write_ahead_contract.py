@@ -11,9 +11,9 @@ from typing import Any
 
 import cloudpickle
 
-from tidegate.common import faults
-from tidegate.connectors.write_ahead import CheckpointCommitter, GenericWriteAheadSink
-from tidegate.operators.sink import CommitterContext
+from tidegate.base import faults
+from tidegate.connectors.functions.write_ahead import CheckpointCommitter, GenericWriteAheadSink
+from tidegate.operators.contracts.sink import CommitterContext
 from tidegate.testing.sink_contract import SinkContract, killed
 from tidegate.testing.sink_run import Crash
 

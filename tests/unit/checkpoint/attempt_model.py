@@ -11,6 +11,10 @@ from typing import Any
 
 import msgspec
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CheckpointError, FencedError, StorageError
+from tidegate.base.files import FileHandle, Files
 from tidegate.checkpoint.checkpoint import Checkpoint, CheckpointFailureReason, Committed, Failed, Stored, Subsumed
 from tidegate.checkpoint.completed import CompletedCheckpoint, CompletedCheckpoints, OutcomeUnknownError
 from tidegate.checkpoint.history import CheckpointHistory
@@ -23,10 +27,6 @@ from tidegate.checkpoint.owner import Owner
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import Recovery, decide
 from tidegate.checkpoint.savepoint import SavepointPlace
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CheckpointError, FencedError, StorageError
-from tidegate.common.files import FileHandle, Files
 from tidegate.runtime.checkpoints import Checkpoints
 from tidegate.runtime.commands import Stop
 from tidegate.runtime.steps import CheckpointSteps

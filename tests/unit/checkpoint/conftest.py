@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.common import faults
-from tidegate.common.files import Files
+from tidegate.base import faults
+from tidegate.base.files import Files
 
 
 @pytest.fixture

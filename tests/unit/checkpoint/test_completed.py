@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from attempt_model import GROUPS
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import FencedError, StorageError
+from tidegate.base.files import Files
 from tidegate.checkpoint.completed import CompletedCheckpoints, OutcomeUnknownError
 from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import AttemptStatus, RestorePoint
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import FencedError, StorageError
-from tidegate.common.files import Files
 from tidegate.state.refs import StateFile
 from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot
 

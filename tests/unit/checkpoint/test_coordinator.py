@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 from attempt_model import complete, end, new_checkpoints
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CheckpointError, ConfigurationError, CorruptFileError, FencedError, InternalError
+from tidegate.base.files import Files
 from tidegate.checkpoint.checkpoint import Checkpoint, CheckpointFailureReason, Failed, Subsumed
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.history import CheckpointHistory, CheckpointStatus, HistoryEntry, OperatorFigures, read_history
@@ -15,10 +19,6 @@ from tidegate.checkpoint.lease import acquire
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.policy import CheckpointPolicy, CheckpointTrigger, FailureCounter, Retention
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CheckpointError, ConfigurationError, CorruptFileError, FencedError, InternalError
-from tidegate.common.files import Files
 
 PREFIX = "execution.checkpointing."
 

@@ -15,6 +15,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CheckpointError
+from tidegate.base.files import Files
 from tidegate.checkpoint.checkpoint import Checkpoint, CheckpointFailureReason
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.history import CheckpointStatus
@@ -23,10 +27,6 @@ from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.metadata import OperatorState
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.recovery import decide
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CheckpointError
-from tidegate.common.files import Files
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot
 

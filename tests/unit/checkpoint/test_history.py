@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.files import Files
 from tidegate.checkpoint.checkpoint import Checkpoint
 from tidegate.checkpoint.history import (
     STEPS,
@@ -18,7 +19,6 @@ from tidegate.checkpoint.history import (
     sizes_of,
 )
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
-from tidegate.common.files import Files
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot
 

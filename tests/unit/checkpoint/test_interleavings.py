@@ -19,10 +19,10 @@ from attempt_model import (
     stepping,
 )
 
+from tidegate.base import faults
+from tidegate.base.errors import StorageError
+from tidegate.base.files import Files
 from tidegate.checkpoint.metadata import CheckpointMetadata, encode_metadata
-from tidegate.common import faults
-from tidegate.common.errors import StorageError
-from tidegate.common.files import Files
 
 NewFiles = Callable[[], Files]
 

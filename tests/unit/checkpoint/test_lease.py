@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CorruptFileError, FencedError, InternalError, LeaseError, StorageError
+from tidegate.base.files import Files
 from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import (
     AttemptStatus,
@@ -22,10 +26,6 @@ from tidegate.checkpoint.lease_records import (
 )
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.owner import Owner, is_alive, this_process
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CorruptFileError, FencedError, InternalError, LeaseError, StorageError
-from tidegate.common.files import Files
 
 FAR = Owner("far-away", 77)
 PATIENCE_S = 60

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import CorruptFileError, InternalError, RestoreError, StorageError
+from tidegate.base.files import Files
 from tidegate.checkpoint.envelope import seal
 from tidegate.checkpoint.metadata import (
     MAGIC,
@@ -17,8 +19,6 @@ from tidegate.checkpoint.metadata import (
     metadata_path,
     read_metadata,
 )
-from tidegate.common.errors import CorruptFileError, InternalError, RestoreError, StorageError
-from tidegate.common.files import Files
 from tidegate.state.refs import KeyGroupRange, StateFile, StateSchema
 from tidegate.state.snapshot import (
     GENERATOR,

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from attempt_model import Attempt, ModelSink, check_invariants, restored_state
 
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CorruptFileError, RestoreError
+from tidegate.base.files import Files
 from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import AttemptStatus, live_path
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate, locate_exactly
 from tidegate.checkpoint.metadata import read_metadata
 from tidegate.checkpoint.recovery import decide
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CorruptFileError, RestoreError
-from tidegate.common.files import Files
 
 
 @pytest.fixture

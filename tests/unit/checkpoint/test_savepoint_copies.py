@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import CorruptFileError
+from tidegate.base.files import Files
+from tidegate.base.hashing import content_hash
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.checkpoint.savepoint import Copied, NewSavepoint
-from tidegate.common.errors import CorruptFileError
-from tidegate.common.files import Files
-from tidegate.common.hashing import content_hash
 from tidegate.state.key_groups import range_for
 from tidegate.state.refs import StateFile
 from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot

@@ -12,17 +12,17 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from tidegate.checkpoint.columns import Column
+from tidegate.base.errors import TidegateError
+from tidegate.base.plain_text import PlainFormatter, plain, plain_line
 from tidegate.checkpoint.owner import this_process
 from tidegate.cli import state_rows
 from tidegate.cli.main import app
 from tidegate.cli.outcome import readable, say, table
 from tidegate.cli.screen import Terminal
 from tidegate.common import Types, global_configuration
-from tidegate.common.errors import TidegateError
-from tidegate.common.plain_text import PlainFormatter, plain, plain_line
 from tidegate.control import registry
 from tidegate.control.registry import JobRecord
+from tidegate.snapshots.columns import Column
 
 EVIL = "a\x1b]0;owned\x07\x1b[2J\x9b31m\u202eb\nFAKE  LINE"
 SHOWN = "a\\u001b]0;owned\\u0007\\u001b[2J\\u009b31m\\u202eb"

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 import tidegate
+from tidegate.base.errors import ConfigurationError
 from tidegate.cli.main import app, parse_definitions
 from tidegate.cli.outcome import ExitCode
 from tidegate.common import global_configuration
-from tidegate.common.errors import ConfigurationError
 
 runner = CliRunner()
 
@@ -70,7 +70,7 @@ def test_the_script_imports_its_neighbours(tmp_path: Path) -> None:
 
 
 FAILS = """
-from tidegate.common.errors import JobFailedError, UserCodeError
+from tidegate.base.errors import JobFailedError, UserCodeError
 raise JobFailedError("The job failed", found="a division") from UserCodeError("A user function raised", where="job.py:3")
 """
 
@@ -85,7 +85,7 @@ def test_a_failure_is_a_message_without_a_stack(tmp_path: Path) -> None:
 
 
 FAILS_AS_JOBS_DO = """
-from tidegate.common.errors import JobFailedError, UserCodeError
+from tidegate.base.errors import JobFailedError, UserCodeError
 cause = UserCodeError("A user function raised", where="job.py:3")
 cause.__cause__ = KeyError("x")
 raise JobFailedError("The job failed", found=str(cause)) from cause

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from tidegate.common import clock as clock_module
-from tidegate.common.clock import FOREVER, Clock, ManualClock, SystemClock
+from tidegate.base import clock as clock_module
+from tidegate.base.clock import FOREVER, Clock, ManualClock, SystemClock
 
 PATIENCE_S = 60
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError
 from tidegate.common import ConfigOptions, Configuration, Duration, Time, configuration, global_configuration
 from tidegate.common.configuration import effective, meaning
-from tidegate.common.errors import ArgumentTypeError, ConfigurationError
 from tidegate.common.option_types import parse_duration, parse_list, parse_map, parse_memory
 from tidegate.common.options import CHECKPOINT_DIR, CHECKPOINT_INTERVAL, PARALLELISM, REGISTRY, SPELLINGS
 

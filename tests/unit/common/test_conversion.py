@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.base.errors import ArgumentTypeError
 from tidegate.common import Instant, Row, Types
 from tidegate.common.conversion import Boundary, Conversion, boundary, collection_converter, converter
-from tidegate.common.errors import ArgumentTypeError
 from tidegate.common.typeinfo import ExternalTypeInfo, LocalTimeTypeInfo
 
 PAIR = Types.TUPLE([Types.STRING(), Types.INT()])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.common import Configuration
 from tidegate.common.configuration import effective
 from tidegate.common.dependencies import CachedFile, Dependencies
-from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.datastream import StreamExecutionEnvironment
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.errors import ConfigurationError, StateAccessError, TidegateError, UserCodeError
-from tidegate.common.faults import Killed
-from tidegate.common.portable_errors import RemoteTraceback, StandIn
-from tidegate.common.user_code import CHAIN_FILE, user_line
-from tidegate.operators.blame import user_error
+from tidegate.base.errors import ConfigurationError, StateAccessError, TidegateError, UserCodeError
+from tidegate.base.faults import Killed
+from tidegate.base.portable_errors import RemoteTraceback, StandIn
+from tidegate.base.user_code import CHAIN_FILE, user_line
+from tidegate.operators.loop.blame import user_error
 
 
 def line_of(text: str) -> int:

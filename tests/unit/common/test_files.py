@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from tidegate.common import faults
-from tidegate.common.errors import ConfigurationError, CorruptFileError, InternalError, StorageError, TidegateError
-from tidegate.common.files import FileHandle, Files
-from tidegate.common.hashing import content_hash
+from tidegate.base import faults
+from tidegate.base.errors import ConfigurationError, CorruptFileError, InternalError, StorageError, TidegateError
+from tidegate.base.files import FileHandle, Files
+from tidegate.base.hashing import content_hash
 
 
 class Crash(BaseException):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.common import held_dir
-from tidegate.common.errors import StorageError
-from tidegate.common.held_dir import HeldDirectory, is_any_held, mark_kept, sweep
+from tidegate.base import held_dir
+from tidegate.base.errors import StorageError
+from tidegate.base.held_dir import HeldDirectory, is_any_held, mark_kept, sweep
 
 _HOLD_AND_WAIT = """
 import sys
-from tidegate.common.held_dir import HeldDirectory, is_any_held, mark_kept
+from tidegate.base.held_dir import HeldDirectory, is_any_held, mark_kept
 held = HeldDirectory(sys.argv[1])
 print(held.path, flush=True)
 sys.stdin.read()

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError
 from tidegate.common import Configuration, configuration
-from tidegate.common.errors import ArgumentTypeError
 from tidegate.common.jars import counterpart
 from tidegate.datastream import StreamExecutionEnvironment
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidegate.common import library_logs
-from tidegate.common.library_logs import LIBRARIES, quiet_libraries
+from tidegate.base import library_logs
+from tidegate.base.library_logs import LIBRARIES, quiet_libraries
 
 
 @pytest.fixture

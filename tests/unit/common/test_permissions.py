@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.base.files import FILE_SINK, FileHandle, Files
+from tidegate.base.hashing import content_hash
 from tidegate.common import Configuration
-from tidegate.common.files import FILE_SINK, FileHandle, Files
-from tidegate.common.hashing import content_hash
 from tidegate.common.serialization import Encoder
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.file_system import FileSink

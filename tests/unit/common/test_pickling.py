@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.pickling import dumps, why_not
+from tidegate.base.pickling import dumps, why_not
 from tidegate.graph.transformation import MapSpec
 
 GUARD = threading.Lock()
@@ -51,7 +51,7 @@ def test_the_variable_that_cannot_be_pickled_is_named(function: Any, name: str) 
 def test_a_global_variable_and_a_default_of_the_main_program(tmp_path: Path) -> None:
     script = tmp_path / "main.py"
     script.write_text(
-        "import threading\nfrom tidegate.common.pickling import why_not\nguard = threading.Lock()\n"
+        "import threading\nfrom tidegate.base.pickling import why_not\nguard = threading.Lock()\n"
         "def fold(v):\n    return [guard for _ in v]\ndef kept(v, lock=guard): return v\n"
         "print(why_not(fold, TypeError('x')))\nprint(why_not(kept, TypeError('x')))\n"
     )

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.common import private_dirs
-from tidegate.common.errors import ConfigurationError, DependencyError, StorageError
-from tidegate.common.private_dirs import existing_homes, private_home, remove_below
+from tidegate.base import private_dirs
+from tidegate.base.errors import ConfigurationError, DependencyError, StorageError
+from tidegate.base.private_dirs import existing_homes, private_home, remove_below
 from tidegate.datastream import cached_stream
 from tidegate.spark import bundle
 from tidegate.state import local_dir

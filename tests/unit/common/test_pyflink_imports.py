@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.common import pyflink_imports
-from tidegate.common.data_types import DataTypes, RowType
-from tidegate.common.errors import NotInTidegateError, ProgramError
+from tidegate.base import pyflink_imports
+from tidegate.base.errors import NotInTidegateError, ProgramError
 from tidegate.common.types import Row
 from tidegate.datastream.former import TimeCharacteristic
+from tidegate.table.types import DataTypes, RowType
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from tidegate.common import secrets
+from tidegate.base import secrets
 
 
 def test_what_was_told_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tidegate.common import faults
-from tidegate.common.errors import CorruptFileError, StorageError
-from tidegate.common.files import Files, verify_content
-from tidegate.common.held_dir import HeldDirectory
-from tidegate.common.spooled_files import KEPT_SIZE, SpooledFiles
+from tidegate.base import faults
+from tidegate.base.errors import CorruptFileError, StorageError
+from tidegate.base.files import Files, verify_content
+from tidegate.base.held_dir import HeldDirectory
+from tidegate.base.spooled_files import KEPT_SIZE, SpooledFiles
 
 PATIENCE_S = 60
 

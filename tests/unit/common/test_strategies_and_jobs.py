@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError, JobFailedError, ProgramError
 from tidegate.common import (
     ByteArraySchema,
     CompletableFuture,
@@ -29,7 +30,6 @@ from tidegate.common import (
     WatermarkStrategy,
 )
 from tidegate.common.configuration import effective
-from tidegate.common.errors import ArgumentTypeError, ConfigurationError, JobFailedError, ProgramError
 
 
 class SecondField(TimestampAssigner):

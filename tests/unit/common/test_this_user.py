@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.common import this_user
-from tidegate.common.errors import ConfigurationError
-from tidegate.common.files import Files
+from tidegate.base import this_user
+from tidegate.base.errors import ConfigurationError
+from tidegate.base.files import Files
 from tidegate.control.home import home
 
 

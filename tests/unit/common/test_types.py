@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.base.errors import ArgumentTypeError, ProgramError
 from tidegate.common import Duration, Instant, Row, RowKind, Time, TypeInformation, Types
 from tidegate.common.conversion import converter
-from tidegate.common.data_types import DataTypes, RowType
-from tidegate.common.errors import ArgumentTypeError, ProgramError
 from tidegate.common.time import millis_of
 from tidegate.common.typeinfo import RowTypeInfo
+from tidegate.table.types import DataTypes, RowType
 
 
 def test_row_by_position_name_and_attribute() -> None:

@@ -17,22 +17,21 @@ from typing import Any
 
 from senders import Sender
 
+from tidegate.base.errors import RoundError
 from tidegate.common import Encoder
-from tidegate.common.errors import RoundError
-from tidegate.connectors import for_each_checkpoint
-from tidegate.connectors.collection import CollectionSource
-from tidegate.connectors.data_generator import DataGeneratorSource
-from tidegate.connectors.file_sink import FileSink
-from tidegate.connectors.file_source import FileSource
-from tidegate.connectors.for_each_checkpoint import ForEachCheckpointSink
-from tidegate.connectors.function_sink import FunctionSink
-from tidegate.connectors.number_sequence import NumberSequenceSource
-from tidegate.connectors.socket_source import SocketSource
-from tidegate.connectors.text_lines import StreamFormat
-from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
+from tidegate.connectors.files.sink import FileSink
+from tidegate.connectors.files.source import FileSource
+from tidegate.connectors.files.text_lines import StreamFormat
+from tidegate.connectors.frames import for_each_checkpoint
+from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink
+from tidegate.connectors.functions.function_sink import FunctionSink
+from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
+from tidegate.connectors.sockets.source import SocketSource
+from tidegate.connectors.values.collection import CollectionSource
+from tidegate.connectors.values.data_generator import DataGeneratorSource
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
-from tidegate.operators.rows import Ack
-from tidegate.operators.sink import (
+from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
     Prepared,
@@ -42,7 +41,8 @@ from tidegate.operators.sink import (
     SinkWriter,
     WriterContext,
 )
-from tidegate.operators.source import Source
+from tidegate.operators.contracts.source import Source
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.guarantee import Guarantee

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.common.errors import ConfigurationError
-from tidegate.connectors.bucket_assigners import BucketAssigner
+from tidegate.base.errors import ConfigurationError
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
 
 NOW = 1_700_000_123_456  # 2023-11-14 22:15:23.456 UTC
 

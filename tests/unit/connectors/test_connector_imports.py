@@ -7,9 +7,9 @@ import sys
 import pytest
 
 import tidegate.datastream.connectors as connectors
-from tidegate.common.errors import ArgumentTypeError, ConfigurationError
-from tidegate.operators.sink import Sink
-from tidegate.operators.source import Source
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError
+from tidegate.operators.contracts.sink import Sink
+from tidegate.operators.contracts.source import Source
 
 SOURCES = [
     *("DataFrameSource", "DataGeneratorSource", "FileSource", "HybridSource", "KafkaSource", "NumberSequenceSource"),

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pyarrow import table
 
-from tidegate.common import Row, Types, faults
-from tidegate.common.errors import ConfigurationError, OutputLostError, RetryableCommitError
-from tidegate.connectors.delta_sink import DeltaSink
+from tidegate.base import faults
+from tidegate.base.errors import ConfigurationError, OutputLostError, RetryableCommitError
+from tidegate.common import Row, Types
+from tidegate.connectors.tables.delta import DeltaSink
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 

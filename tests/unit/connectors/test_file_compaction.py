@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from test_format_sinks import BulkContract, TestParquetSink
 
+from tidegate.base.errors import ArgumentTypeError, ProgramError
 from tidegate.common import Encoder
-from tidegate.common.errors import ArgumentTypeError, ProgramError
-from tidegate.connectors.bucket_assigners import BucketAssigner
-from tidegate.connectors.file_sink import FileSink
-from tidegate.connectors.rolling import RollingPolicy
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
+from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.sink import FileSink
 from tidegate.datastream.connectors.file_system import FileCompactor, FileCompactStrategy
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun

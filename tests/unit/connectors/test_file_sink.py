@@ -9,8 +9,8 @@ from typing import Any
 import fsspec
 import pytest
 
-from tidegate.common import configuration, faults
-from tidegate.common.errors import (
+from tidegate.base import faults
+from tidegate.base.errors import (
     ArgumentTypeError,
     CommitError,
     ConfigurationError,
@@ -18,11 +18,12 @@ from tidegate.common.errors import (
     ProgramError,
     RetryableCommitError,
 )
-from tidegate.connectors.bucket_assigners import BucketAssigner, BucketContext
-from tidegate.connectors.file_parts import MERGE_WIDTH, Fragment, full_levels
-from tidegate.connectors.file_sink import FileSink, OutputFileConfig
-from tidegate.connectors.rolling import PartInfo, RollingPolicy
-from tidegate.operators.sink import Sink
+from tidegate.common import configuration
+from tidegate.connectors.files.bucket_assigners import BucketAssigner, BucketContext
+from tidegate.connectors.files.parts import MERGE_WIDTH, Fragment, full_levels
+from tidegate.connectors.files.rolling import PartInfo, RollingPolicy
+from tidegate.connectors.files.sink import FileSink, OutputFileConfig
+from tidegate.operators.contracts.sink import Sink
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import Crash, SinkRun, crash_at
 

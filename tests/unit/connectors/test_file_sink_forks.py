@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import JobCancelledError
 from tidegate.checkpoint.locate import locate
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import JobCancelledError
-from tidegate.connectors.bucket_assigners import BucketAssigner
-from tidegate.connectors.file_sink import FileSink
-from tidegate.connectors.rolling import RollingPolicy
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
+from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.sink import FileSink
 from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine

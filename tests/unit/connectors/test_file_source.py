@@ -15,20 +15,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.common.data_types import DataTypes
-from tidegate.common.errors import ArgumentTypeError, ConfigurationError, CorruptFileError, ProgramError
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError, CorruptFileError, ProgramError
 from tidegate.common.time import Duration
-from tidegate.connectors.file_format import FileFormat
-from tidegate.connectors.file_source import FileEnumeratorProvider, FileSource
+from tidegate.connectors.files.file_format import FileFormat
+from tidegate.connectors.files.source import FileEnumeratorProvider, FileSource
+from tidegate.connectors.files.text_lines import StreamFormat, line_start
 from tidegate.connectors.formats.avro_files import AvroFormat
 from tidegate.connectors.formats.avro_schemas import AvroSchema
 from tidegate.connectors.formats.csv_files import CsvReaderFormat, CsvSchema
 from tidegate.connectors.formats.parquet_files import ParquetColumnarRowInputFormat
-from tidegate.connectors.text_lines import StreamFormat, line_start
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import SourceSpec
-from tidegate.operators.source import Boundedness, Source, SplitInterval
+from tidegate.operators.contracts.source import Boundedness, Source, SplitInterval
 from tidegate.runtime.planner import SourcePlanner
+from tidegate.table.types import DataTypes
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval
 
 TEXT = StreamFormat.text_line_format()

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.errors import ArgumentTypeError, CommitError, OutputLostError, ProgramError
-from tidegate.connectors import for_each_checkpoint
-from tidegate.connectors.for_each_checkpoint import ForEachCheckpointSink, kept_records
+from tidegate.base.errors import ArgumentTypeError, CommitError, OutputLostError, ProgramError
+from tidegate.connectors.frames import for_each_checkpoint
+from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink, kept_records
 from tidegate.datastream import StreamExecutionEnvironment
-from tidegate.operators.sink import SinkGuarantee
+from tidegate.operators.contracts.sink import SinkGuarantee
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 

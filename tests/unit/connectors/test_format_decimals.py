@@ -13,8 +13,8 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError, CorruptFileError, TidegateError, UserCodeError
 from tidegate.common import Row, Types
-from tidegate.common.errors import ArgumentTypeError, CorruptFileError, TidegateError, UserCodeError
 from tidegate.datastream.formats.avro import (
     AvroBulkWriters,
     AvroFormat,

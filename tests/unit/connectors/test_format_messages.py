@@ -11,6 +11,7 @@ import cloudpickle
 import pytest
 from format_examples import ITEM, item
 
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError, UserCodeError
 from tidegate.common import (
     DeserializationSchema,
     Row,
@@ -19,7 +20,6 @@ from tidegate.common import (
     SimpleStringSchema,
     Types,
 )
-from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError, UserCodeError
 from tidegate.connectors.formats import libraries
 from tidegate.datastream.formats.avro import AvroRowDeserializationSchema, AvroRowSerializationSchema, AvroSchema
 from tidegate.datastream.formats.csv import CsvRowDeserializationSchema, CsvRowSerializationSchema

@@ -14,16 +14,16 @@ import pyarrow.parquet
 import pytest
 from format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 
+from tidegate.base.errors import ArgumentTypeError, UserCodeError
 from tidegate.common import Row
-from tidegate.common.errors import ArgumentTypeError, UserCodeError
-from tidegate.connectors.file_sink import FileSink
-from tidegate.connectors.rolling import RollingPolicy
+from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.sink import FileSink
 from tidegate.datastream.formats.avro import AvroBulkWriters
 from tidegate.datastream.formats.csv import CsvBulkWriters
 from tidegate.datastream.formats.json import JsonBulkWriters
 from tidegate.datastream.formats.orc import OrcBulkWriters
 from tidegate.datastream.formats.parquet import AvroParquetWriters, ParquetBulkWriters
-from tidegate.operators.sink import WriterContext
+from tidegate.operators.contracts.sink import WriterContext
 from tidegate.table import DataTypes
 from tidegate.testing.sink_contract import SinkContract
 

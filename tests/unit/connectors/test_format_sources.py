@@ -13,15 +13,15 @@ import pyarrow.parquet
 import pytest
 from format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 
+from tidegate.base.errors import CorruptFileError, UserCodeError
 from tidegate.common import Row, Types
-from tidegate.common.errors import CorruptFileError, UserCodeError
-from tidegate.connectors.file_source import FileSource
+from tidegate.connectors.files.source import FileSource
 from tidegate.datastream.formats.avro import AvroFormat, AvroInputFormat, AvroSchema
 from tidegate.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, CsvSchema
 from tidegate.datastream.formats.json import JsonLinesFormat
 from tidegate.datastream.formats.parquet import AvroParquetReaders, AvroParquetWriters, ParquetColumnarRowInputFormat
-from tidegate.operators.column_batch import ColumnBatch
-from tidegate.operators.source import Batch, SplitInterval, SplitReader
+from tidegate.operators.contracts.source import Batch, SplitInterval, SplitReader
+from tidegate.operators.flow.column_batch import ColumnBatch
 from tidegate.table import DataTypes
 from tidegate.testing.source_contract import SourceContract, read_all
 

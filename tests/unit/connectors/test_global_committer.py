@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.errors import CommitError, RetryableCommitError
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.base.errors import CommitError, RetryableCommitError
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
-from tidegate.operators.sink import (
+from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
     GlobalCommitter,

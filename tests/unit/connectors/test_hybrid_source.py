@@ -10,20 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.base.errors import ArgumentTypeError, ProgramError, RestoreError
 from tidegate.common import Types
-from tidegate.common.errors import ArgumentTypeError, ProgramError, RestoreError
 from tidegate.common.time import Time
 from tidegate.common.watermark_strategy import WatermarkStrategy
-from tidegate.connectors.collection import CollectionSource
-from tidegate.connectors.data_generator import DataGeneratorSource
-from tidegate.connectors.file_source import FileSource
-from tidegate.connectors.hybrid_source import HybridSource
-from tidegate.connectors.number_sequence import NumberSequenceSource
-from tidegate.connectors.socket_source import SocketSource
+from tidegate.connectors.files.source import FileSource
+from tidegate.connectors.sockets.source import SocketSource
+from tidegate.connectors.values.collection import CollectionSource
+from tidegate.connectors.values.data_generator import DataGeneratorSource
+from tidegate.connectors.values.hybrid_source import HybridSource
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream import ReduceFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import StreamFormat
 from tidegate.datastream.window import TumblingEventTimeWindows
-from tidegate.operators.source import Boundedness, Source, SplitEnumerator
+from tidegate.operators.contracts.source import Boundedness, Source, SplitEnumerator
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all
 from tidegate.testing.sources import At, ScriptedSource
 

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.common import Row, Types, faults, secrets
-from tidegate.common.errors import ConfigurationError, OutputLostError, RetryableCommitError, ServiceError
-from tidegate.connectors.iceberg_sink import IcebergSink
+from tidegate.base import faults, secrets
+from tidegate.base.errors import ConfigurationError, OutputLostError, RetryableCommitError, ServiceError
+from tidegate.common import Row, Types
+from tidegate.connectors.tables.iceberg import IcebergSink
 from tidegate.datastream import executor
 from tidegate.testing.simulated_executor import SimulatedExecutor
 from tidegate.testing.sink_contract import SinkContract

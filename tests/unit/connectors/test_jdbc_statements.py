@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError, RowError
 from tidegate.common import Types
-from tidegate.common.errors import ArgumentTypeError, ConfigurationError, ProgramError, RowError
 from tidegate.connectors.jdbc.sink import JdbcSink as OurSink
 from tidegate.connectors.jdbc.statement import Statement
 from tidegate.connectors.mysql.database import MySqlDatabase
 from tidegate.connectors.postgresql.database import PostgreSqlDatabase
 from tidegate.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcExecutionOptions, JdbcSink
-from tidegate.operators.sink import SinkGuarantee, WriterContext
+from tidegate.operators.contracts.sink import SinkGuarantee, WriterContext
 
 SECRET = "hunter2-planted"
 ROW = Types.ROW([Types.INT(), Types.STRING()])

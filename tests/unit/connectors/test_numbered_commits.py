@@ -15,18 +15,18 @@ import pytest
 from test_for_each_checkpoint import written_by_id
 from test_own_sinks import Journal, lines
 
+from tidegate.base.errors import JobCancelledError, RoundError, StorageError
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
-from tidegate.common.errors import JobCancelledError, RoundError, StorageError
-from tidegate.common.files import Files
-from tidegate.connectors import for_each_checkpoint
 from tidegate.connectors.directory_mark import mark_for, mark_of
-from tidegate.connectors.for_each_checkpoint import ForEachCheckpointSink, kept_records
-from tidegate.connectors.number_sequence import NumberSequenceSource
-from tidegate.connectors.numbered import behind, with_numbers
-from tidegate.connectors.write_ahead import DatabaseCheckpointCommitter
+from tidegate.connectors.frames import for_each_checkpoint
+from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink, kept_records
+from tidegate.connectors.functions.numbered import behind, with_numbers
+from tidegate.connectors.functions.write_ahead import DatabaseCheckpointCommitter
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.graph.transformation import FilterSpec, Input, Program, SinkSpec, SourceSpec, Transformation
-from tidegate.operators.rows import Ack
-from tidegate.operators.sink import CommitterContext, Sink, WriterContext
+from tidegate.operators.contracts.sink import CommitterContext, Sink, WriterContext
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
@@ -142,7 +142,7 @@ def check_a_job_that_begins_anew(
 def test_the_same_of_delta_tables_and_of_a_job_that_begins_anew(tmp_path: Path, mode: str) -> None:
     from test_delta_sink import ROW, delta
 
-    from tidegate.connectors.delta_sink import DeltaSink
+    from tidegate.connectors.tables.delta import DeltaSink
 
     class Rows(_ToRows, DeltaSink):
         pass
@@ -157,7 +157,7 @@ def test_the_same_of_delta_tables_and_of_a_job_that_begins_anew(tmp_path: Path, 
 def test_the_same_of_iceberg_tables_and_of_a_job_that_begins_anew(tmp_path: Path, mode: str) -> None:
     from test_iceberg_sink import NAME, ROW, numbers_in, properties
 
-    from tidegate.connectors.iceberg_sink import IcebergSink
+    from tidegate.connectors.tables.iceberg import IcebergSink
 
     class Rows(_ToRows, IcebergSink):
         pass

@@ -9,17 +9,21 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.errors import ArgumentTypeError, CommitError, OutputLostError, RetryableCommitError
-from tidegate.common.ids import new_token
-from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction, _TransactionCommitter
-from tidegate.connectors.upsert import UpsertSink
-from tidegate.connectors.write_ahead import (
+from tidegate.base.errors import ArgumentTypeError, CommitError, OutputLostError, RetryableCommitError
+from tidegate.base.ids import new_token
+from tidegate.connectors.functions.two_phase_commit import (
+    TwoPhaseCommitSink,
+    TwoPhaseCommitSinkFunction,
+    _TransactionCommitter,
+)
+from tidegate.connectors.functions.upsert import UpsertSink
+from tidegate.connectors.functions.write_ahead import (
     CheckpointCommitter,
     DatabaseCheckpointCommitter,
     FileCheckpointCommitter,
     GenericWriteAheadSink,
 )
-from tidegate.operators.sink import CommitterContext, WriterContext
+from tidegate.operators.contracts.sink import CommitterContext, WriterContext
 from tidegate.testing.sink_run import SinkRun
 from tidegate.testing.write_ahead_contract import CheckpointCommitterContract, WriteAheadContract
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.common.errors import ArgumentTypeError, ProgramError, RestoreError, UserCodeError
-from tidegate.connectors.collection import CollectionSource
-from tidegate.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
-from tidegate.connectors.number_sequence import NumberSequenceSource
-from tidegate.connectors.ranges import cut, shares
-from tidegate.operators.source import Boundedness, Source
+from tidegate.base.errors import ArgumentTypeError, ProgramError, RestoreError, UserCodeError
+from tidegate.connectors.values.collection import CollectionSource
+from tidegate.connectors.values.data_generator import DataGeneratorSource, RateLimiterStrategy
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import cut, shares
+from tidegate.operators.contracts.source import Boundedness, Source
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval
 
 STEPS = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 40)), min_size=1, max_size=12)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.errors import ArgumentTypeError
-from tidegate.connectors.collect import CollectSink, collected
-from tidegate.connectors.discard import DiscardingSink
-from tidegate.connectors.function_sink import FunctionSink, SinkContext, SinkRuntimeContext
-from tidegate.connectors.once import Once
-from tidegate.connectors.print import PrintSink, prefix
-from tidegate.operators.sink import CommitterContext, Prepared, Publication, Sink, WriterContext
+from tidegate.base.errors import ArgumentTypeError
+from tidegate.connectors.functions.function_sink import FunctionSink, SinkContext, SinkRuntimeContext
+from tidegate.connectors.functions.once import Once
+from tidegate.connectors.values.collect import CollectSink, collected
+from tidegate.connectors.values.discard import DiscardingSink
+from tidegate.connectors.values.print import PrintSink, prefix
+from tidegate.operators.contracts.sink import CommitterContext, Prepared, Publication, Sink, WriterContext
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 

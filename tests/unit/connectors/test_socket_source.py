@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from senders import Sender
 
-from tidegate.common.errors import ArgumentTypeError, ProgramError, RestoreError, ServiceError
-from tidegate.connectors import received_lines
-from tidegate.connectors.received_lines import LinesInMemory, LinesOnStorage
-from tidegate.connectors.socket_source import SocketSource
-from tidegate.operators.source import SourceContext, SplitEnumerator
+from tidegate.base.errors import ArgumentTypeError, ProgramError, RestoreError, ServiceError
+from tidegate.connectors.sockets import received_lines
+from tidegate.connectors.sockets.received_lines import LinesInMemory, LinesOnStorage
+from tidegate.connectors.sockets.source import SocketSource
+from tidegate.operators.contracts.source import SourceContext, SplitEnumerator
 from tidegate.testing.source_contract import read_interval
 from waiting import eventually
 

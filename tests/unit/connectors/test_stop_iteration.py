@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import UserCodeError
 from tidegate.common import Encoder, Types
-from tidegate.common.errors import UserCodeError
 from tidegate.common.types import Row
-from tidegate.connectors.data_generator import DataGeneratorSource
+from tidegate.connectors.values.data_generator import DataGeneratorSource
 from tidegate.datastream.printing import java_text, row_text
-from tidegate.operators.source import SplitInterval
+from tidegate.operators.contracts.source import SplitInterval
 from tidegate.state.keys import encode_keys
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError
 from tidegate.common import Configuration, Encoder, Row, Types, configuration
-from tidegate.common.errors import ArgumentTypeError
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.file_system import (
     BucketAssigner,

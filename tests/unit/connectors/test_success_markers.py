@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from test_file_sink import BASE_PATH, ON_CHECKPOINT, BatchLines, FileSinkContract
 
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import RetryableCommitError
-from tidegate.connectors.bucket_assigners import CLOCK_TOLERANCE_MS, BucketAssigner, BucketContext
-from tidegate.connectors.file_sink import FileSink
-from tidegate.connectors.rolling import RollingPolicy
-from tidegate.connectors.success_markers import NAME
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import RetryableCommitError
+from tidegate.connectors.files.bucket_assigners import CLOCK_TOLERANCE_MS, BucketAssigner, BucketContext
+from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.sink import FileSink
+from tidegate.connectors.files.success_markers import NAME
 from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
-from tidegate.operators.rows import Ack
-from tidegate.operators.sink import Prepared
+from tidegate.operators.contracts.sink import Prepared
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine

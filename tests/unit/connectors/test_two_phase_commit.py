@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from tidegate.common import faults
-from tidegate.common.errors import CommitError, ProgramError, RetryableCommitError
-from tidegate.common.ids import new_token
-from tidegate.connectors.function_sink import SinkContext
-from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
-from tidegate.operators.sink import Sink
+from tidegate.base import faults
+from tidegate.base.errors import CommitError, ProgramError, RetryableCommitError
+from tidegate.base.ids import new_token
+from tidegate.connectors.functions.function_sink import SinkContext
+from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
+from tidegate.operators.contracts.sink import Sink
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import Crash, SinkRun, crash_at
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.errors import CommitError
-from tidegate.common.plain_data import find_other
-from tidegate.operators.sink import CommitterContext, Prepared, Sink, SinkWriter, WriterContext
-from tidegate.operators.source import Boundedness, Source, SplitInterval
+from tidegate.base.errors import CommitError
+from tidegate.base.plain_data import find_other
+from tidegate.operators.contracts.sink import CommitterContext, Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.source import Boundedness, Source, SplitInterval
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 from tidegate.testing.sinks import LedgerObserver, LedgerSink, audit

@@ -14,12 +14,12 @@ import pytest
 from drivers import PROGRAM
 from typer.testing import CliRunner
 
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
 from tidegate.checkpoint.owner import this_process
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
 from tidegate.cli.supervising import Supervisor
-from tidegate.common.files import Files
 from tidegate.control import registry
 from tidegate.control.registry import JobRecord, Life
 from waiting import eventually
@@ -104,7 +104,7 @@ def test_a_home_that_cannot_be_written(place: Path, home: Path) -> None:
 
 def test_verbose_adds_the_traceback(place: Path) -> None:
     (place / "bad.py").write_text(
-        "from tidegate.common.errors import ProgramError\nraise ProgramError('no', found='x')\n"
+        "from tidegate.base.errors import ProgramError\nraise ProgramError('no', found='x')\n"
     )
     assert run(file="bad.py").stderr == "ProgramError: no\n  found: x\n"
     shown = run("-v", file="bad.py")
@@ -155,7 +155,7 @@ SCRIPTS = {
 import os, signal
 if os.path.getsize('starts') == 1:
     os.kill(os.getpid(), signal.SIGKILL)
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 raise ConfigurationError('a key is missing')
 """,
         10,

@@ -22,9 +22,9 @@ import pytest
 from drivers import Driver
 from typer.testing import CliRunner
 
+from tidegate.base.errors import UnreachableError
 from tidegate.checkpoint.owner import this_process
 from tidegate.cli.main import app
-from tidegate.common.errors import UnreachableError
 from tidegate.common.job_status import JobStatus
 from tidegate.control import connections, registry
 from tidegate.control.client import DriverClient

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tidegate.base.errors import AmbiguousJobError, ConfigurationError, UnknownJobError
 from tidegate.checkpoint.owner import this_process
 from tidegate.common import Configuration
-from tidegate.common.errors import AmbiguousJobError, ConfigurationError, UnknownJobError
 from tidegate.control import registry
 from tidegate.control.client import find
 from tidegate.control.home import folder

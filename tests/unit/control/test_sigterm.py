@@ -24,7 +24,7 @@ HANGS = """
 import threading
 from tidegate.datastream import interruption
 from tidegate.testing import simulated_engine
-from tidegate.operators.sink import Sink
+from tidegate.operators.contracts.sink import Sink
 
 interruption.START_S = interruption.END_S = 0.5
 

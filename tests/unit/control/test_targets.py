@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 from tidegate.control.targets import checked_target
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError
 from tidegate.common import Row, Types
-from tidegate.common.errors import ArgumentTypeError
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.graph.transformation import ReduceSpec
 

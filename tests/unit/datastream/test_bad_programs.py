@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import JobFailedError, TidegateError
 from tidegate.common import Configuration, Row, Time, Types
-from tidegate.common.errors import JobFailedError, TidegateError
 from tidegate.datastream import (
     AsyncDataStream,
     AsyncFunction,

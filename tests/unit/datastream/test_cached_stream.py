@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import JobFailedError, ProgramError
 from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.common.errors import JobFailedError, ProgramError
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream import KeyedProcessFunction, RuntimeExecutionMode, StreamExecutionEnvironment, executor
 from tidegate.datastream.functions import MapFunction
 from tidegate.testing.simulated_executor import SimulatedExecutor

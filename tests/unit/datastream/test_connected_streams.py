@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError, StateAccessError, UserCodeError
 from tidegate.common import Configuration, Row, Types
-from tidegate.common.errors import ArgumentTypeError, JobFailedError, ProgramError, StateAccessError, UserCodeError
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.datastream import (
     CoFlatMapFunction,

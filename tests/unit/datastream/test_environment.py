@@ -12,6 +12,13 @@ import numpy as np
 import pyarrow
 import pytest
 
+from tidegate.base.errors import (
+    ArgumentTypeError,
+    ConfigurationError,
+    JobCancelledError,
+    JobFailedError,
+    ProgramError,
+)
 from tidegate.common import (
     Configuration,
     Duration,
@@ -22,15 +29,8 @@ from tidegate.common import (
     WatermarkStrategy,
     global_configuration,
 )
-from tidegate.common.errors import (
-    ArgumentTypeError,
-    ConfigurationError,
-    JobCancelledError,
-    JobFailedError,
-    ProgramError,
-)
-from tidegate.connectors.collect import CollectSink
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.collect import CollectSink
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream import (
     CheckpointingMode,
     ExternalizedCheckpointRetention,
@@ -45,7 +45,7 @@ from tidegate.datastream import (
 from tidegate.datastream.batch import LastReduction
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.graph.transformation import ProcessSpec, Program, ReduceSpec, SinkSpec, SourceSpec
-from tidegate.operators.source import Boundedness
+from tidegate.operators.contracts.source import Boundedness
 from waiting import eventually
 
 # -- configuration

@@ -9,8 +9,8 @@ import fastavro
 import pyarrow.parquet
 import pytest
 
+from tidegate.base.errors import TidegateError
 from tidegate.common import Configuration, Row, Types, WatermarkStrategy
-from tidegate.common.errors import TidegateError
 from tidegate.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.file_system import FileSink, FileSource
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource

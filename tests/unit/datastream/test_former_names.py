@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError
 from tidegate.common import Configuration, Time, Types
 from tidegate.common import configuration as notices
-from tidegate.common.errors import ArgumentTypeError
 from tidegate.common.options import AUTO_WATERMARK_INTERVAL, CHECKPOINT_RETENTION
 from tidegate.datastream import (
     CheckpointConfig,

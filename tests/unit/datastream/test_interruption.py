@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import JobFailedError, JobSuspendedError
 from tidegate.common import Configuration, JobExecutionResult, JobID, JobStatus
-from tidegate.common.errors import JobFailedError, JobSuspendedError
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.interruption import Interruption
 from tidegate.graph.transformation import Program
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common import Configuration, Types
-from tidegate.common.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common.time import Duration, Time
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.datastream import (

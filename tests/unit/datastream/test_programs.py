@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import JobFailedError, UserCodeError
 from tidegate.common import Configuration, Row, Types
-from tidegate.common.errors import JobFailedError, UserCodeError
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError, JobFailedError
 from tidegate.common import Configuration, Row, Types, WatermarkStrategy
-from tidegate.common.errors import ArgumentTypeError, JobFailedError
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.connectors.collection import CollectionSource
+from tidegate.connectors.values.collection import CollectionSource
 from tidegate.datastream import ProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.file_system import FileSource, StreamFormat
 from tidegate.datastream.formats.parquet import ParquetColumnarRowInputFormat
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode, Operator
 from tidegate.graph.transformation import SourceSpec
-from tidegate.operators.column_batch import ColumnBatch
+from tidegate.operators.contracts.source import Source
+from tidegate.operators.flow.column_batch import ColumnBatch
 from tidegate.operators.kinds.source import _Declared
-from tidegate.operators.source import Source
 from tidegate.testing.simulated_executor import SimulatedExecutor
 
 PERSON = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.LONG()])

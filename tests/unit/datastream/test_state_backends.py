@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError, ConfigurationError
 from tidegate.common import Configuration
 from tidegate.common.configuration import meaning
-from tidegate.common.errors import ArgumentTypeError, ConfigurationError
 from tidegate.common.options import ROCKSDB_DIR, TRANSFER_THREADS
 from tidegate.datastream import (
     EmbeddedRocksDBStateBackend,
@@ -17,7 +17,7 @@ from tidegate.datastream import (
     StreamExecutionEnvironment,
     executor,
 )
-from tidegate.operators import state_by_key
+from tidegate.operators.kinds import state_by_key
 from tidegate.state.local_dir import store_path
 from tidegate.state.rocksdb_options import RocksdbOptions
 from tidegate.testing.simulated_executor import SimulatedExecutor

@@ -7,11 +7,11 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError, ProgramError, StateAccessError
 from tidegate.common import Row, RowKind, Types, WatermarkStrategy
-from tidegate.common.errors import ArgumentTypeError, ProgramError, StateAccessError
-from tidegate.connectors.function_sink import FunctionSink
-from tidegate.connectors.print import PrintSink
-from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink
+from tidegate.connectors.functions.function_sink import FunctionSink
+from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink
+from tidegate.connectors.values.print import PrintSink
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.errors import ProgramError
+from tidegate.base.errors import ProgramError
 from tidegate.graph.plan import JobGraph, build
 from tidegate.graph.transformation import (
     ChainingStrategy,

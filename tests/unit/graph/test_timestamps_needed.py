@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import ProgramError
 from tidegate.common import Configuration, Time, Types, WatermarkStrategy
-from tidegate.common.errors import ProgramError
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.window import (

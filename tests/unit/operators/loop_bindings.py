@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tidegate.connectors.discard import DiscardingSink
+from tidegate.connectors.values.discard import DiscardingSink
 from tidegate.graph.plan import ChainNode, Operator
-from tidegate.operators import registry
-from tidegate.operators.collecting import CollectingOperator
-from tidegate.operators.function_operator import FunctionOperator
-from tidegate.operators.functions import callable_of
-from tidegate.operators.operator import Site, StreamOperator
-from tidegate.operators.rewrites import prepare
-from tidegate.operators.rewrites.rewrite import Rewrites
-from tidegate.operators.settings import Settings
-from tidegate.operators.watermarks import Domain
+from tidegate.operators.contracts.functions import callable_of
+from tidegate.operators.contracts.operator import Site, StreamOperator
+from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.watermarks import Domain
+from tidegate.operators.kinds import registry
+from tidegate.operators.kinds.collecting import CollectingOperator
+from tidegate.operators.kinds.function_operator import FunctionOperator
+from tidegate.operators.loop.rewrites import prepare
+from tidegate.operators.loop.rewrites.rewrite import Rewrites
 
 SINK = DiscardingSink()
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from written_functions import exact, is_inlined, written
 
-from tidegate.operators.column_batch import checked_column, int_column
-from tidegate.operators.rewrites.arithmetic import check_arithmetic, evaluate, mask_of
-from tidegate.operators.rewrites.bodies import body_of
-from tidegate.operators.rewrites.fields import Field, Inexact, Ints, field_of
+from tidegate.operators.flow.column_batch import checked_column, int_column
+from tidegate.operators.loop.rewrites.arithmetic import check_arithmetic, evaluate, mask_of
+from tidegate.operators.loop.rewrites.bodies import body_of
+from tidegate.operators.loop.rewrites.fields import Field, Inexact, Ints, field_of
 
 LOW, HIGH = -(1 << 63), (1 << 63) - 1
 EDGES = [LOW, LOW + 1, -(1 << 62), -(1 << 32), -(1 << 31), -7, -2, -1, 0, 1, 2, 3, 7, 1 << 31, 1 << 32, 1 << 62, HIGH]

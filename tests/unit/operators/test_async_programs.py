@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tidegate.base.errors import JobFailedError
 from tidegate.common import Configuration, Duration, Row, Time, Types, WatermarkStrategy
-from tidegate.common.errors import JobFailedError
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream import (
     AsyncDataStream,
     AsyncFunction,
@@ -29,7 +29,7 @@ from tidegate.datastream.async_retry_strategies import (
     FixedDelayRetryStrategy,
     NoRetryStrategy,
 )
-from tidegate.operators.async_calls import AsyncCalls, Call, event_loop, in_event_loop
+from tidegate.operators.kinds.async_calls import AsyncCalls, Call, event_loop, in_event_loop
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import Chances, SimulatedEngine

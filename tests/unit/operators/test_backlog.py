@@ -9,16 +9,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from tidegate.common.errors import CorruptFileError, NewerFormatError, RestoreError, StorageError, UserCodeError
-from tidegate.common.files import Files
+from tidegate.base.errors import CorruptFileError, NewerFormatError, RestoreError, StorageError, UserCodeError
+from tidegate.base.files import Files
 from tidegate.common.watermark_strategy import WatermarkStrategy
-from tidegate.operators import backlog
-from tidegate.operators.backlog import ChannelBacklog, SplitBacklog, chosen
-from tidegate.operators.column_batch import ColumnBatch
-from tidegate.operators.pace import GRACE_MS, Pace
-from tidegate.operators.packing import KEYS, PLAIN, length_of
-from tidegate.operators.rows import Payload, Status
-from tidegate.operators.watermarks import SplitWatermarks, Strategy
+from tidegate.operators.contracts.watermarks import SplitWatermarks, Strategy
+from tidegate.operators.flow import backlog
+from tidegate.operators.flow.backlog import ChannelBacklog, SplitBacklog, chosen
+from tidegate.operators.flow.column_batch import ColumnBatch
+from tidegate.operators.flow.pace import GRACE_MS, Pace
+from tidegate.operators.flow.packing import KEYS, PLAIN, length_of
+from tidegate.operators.flow.rows import Payload, Status
 from tidegate.state import in_flight
 from tidegate.state.in_flight import InFlightLog, InFlightPart, KeptRow, redistribute
 from tidegate.state.key_groups import group_of, range_for

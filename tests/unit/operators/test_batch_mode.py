@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tidegate.base.errors import ProgramError
 from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.common.errors import ProgramError
-from tidegate.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.data_generator import DataGeneratorSource, RateLimiterStrategy
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,
@@ -20,7 +20,7 @@ from tidegate.datastream import (
     executor,
 )
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.operators import sorted_feed
+from tidegate.operators.flow import sorted_feed
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import Chances, SimulatedEngine

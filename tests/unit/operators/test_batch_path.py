@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from loop_bindings import SINK, Bindings, node
 from written_functions import exact, written
 
+from tidegate.base.errors import UserCodeError
 from tidegate.common import Types
-from tidegate.common.errors import UserCodeError
 from tidegate.graph.plan import ChainNode, Edge
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, Partitioning, Ship, SinkSpec, SourceSpec
-from tidegate.operators.codegen import Loop
-from tidegate.operators.column_batch import MARK, ColumnBatch, packed_field
-from tidegate.operators.outputs import EdgeOutput, Target
-from tidegate.operators.packing import KEYS, PLAIN, Packer
-from tidegate.operators.rewrites.columns import _PATIENCE, LEAST
+from tidegate.operators.flow.column_batch import MARK, ColumnBatch, packed_field
+from tidegate.operators.flow.outputs import EdgeOutput, Target
+from tidegate.operators.flow.packing import KEYS, PLAIN, Packer
+from tidegate.operators.loop.codegen import Loop
+from tidegate.operators.loop.rewrites.columns import _PATIENCE, LEAST
 from tidegate.state.key_groups import group_of, subtask_for
 from tidegate.state.keys import visible
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from written_functions import exact, written
 
 from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.state import ValueStateDescriptor

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import JobFailedError, UserCodeError
 from tidegate.common import Configuration
-from tidegate.common.errors import JobFailedError, UserCodeError
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.testing.simulated_executor import SimulatedExecutor
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from loop_bindings import SINK, Bindings, node
 
-from tidegate.common.errors import StateAccessError, UserCodeError
+from tidegate.base.errors import StateAccessError, UserCodeError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
-from tidegate.operators.codegen import Loop
+from tidegate.operators.loop.codegen import Loop
 
 LATE = OutputTag("late")
 

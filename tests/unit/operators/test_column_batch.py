@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from test_batch_programs import CountsAndTimers, alone, run, simulated
 from written_functions import exact
 
+from tidegate.base.errors import StateFormatError, UserCodeError
 from tidegate.common import Types, WatermarkStrategy
-from tidegate.common.errors import StateFormatError, UserCodeError
 from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.operators import outputs
-from tidegate.operators.column_batch import ColumnBatch, checked_column, unpack
-from tidegate.operators.packing import Packer
+from tidegate.operators.flow import outputs
+from tidegate.operators.flow.column_batch import ColumnBatch, checked_column, unpack
+from tidegate.operators.flow.packing import Packer
 from tidegate.testing.column_source import ColumnSource, record
 
 __all__ = ["simulated"]

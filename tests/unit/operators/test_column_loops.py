@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from written_functions import exact, written
 
+from tidegate.base.files import Files
 from tidegate.common import Types
-from tidegate.common.files import Files
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import Chain, ChainNode, Edge, Operator
 from tidegate.graph.transformation import (
@@ -23,14 +23,14 @@ from tidegate.graph.transformation import (
     ReduceSpec,
     Ship,
 )
-from tidegate.operators.column_batch import ColumnBatch, pack_field
-from tidegate.operators.functions import callable_of
-from tidegate.operators.outputs import Target
-from tidegate.operators.packing import PLAIN
-from tidegate.operators.rewrites import prepare
-from tidegate.operators.rows import ACK, BARRIER, DATA, Ack, Barrier, Payload, RoundContext, Row, TaskPlan
-from tidegate.operators.settings import Settings
-from tidegate.operators.subtask import Subtask
+from tidegate.operators.contracts.functions import callable_of
+from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.flow.column_batch import ColumnBatch, pack_field
+from tidegate.operators.flow.outputs import Target
+from tidegate.operators.flow.packing import PLAIN
+from tidegate.operators.flow.rows import ACK, BARRIER, DATA, Ack, Barrier, Payload, RoundContext, Row, TaskPlan
+from tidegate.operators.flow.subtask import Subtask
+from tidegate.operators.loop.rewrites import prepare
 from tidegate.state import segments
 from tidegate.state.descriptors import (
     ListStateDescriptor,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import TidegateError
 from tidegate.common import Configuration, Types
-from tidegate.common.errors import TidegateError
 from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.testing.simulated_executor import SimulatedExecutor

@@ -12,14 +12,14 @@ import pytest
 from written_functions import written
 
 from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.connectors.discard import DiscardingSink
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.discard import DiscardingSink
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream import CoMapFunction, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.graph.plan import JobGraph, build
-from tidegate.operators.rewrites.explain import Explained, explain_functions
-from tidegate.operators.rewrites.inline import Inline
-from tidegate.operators.rewrites.rewrite import Refused
+from tidegate.operators.loop.rewrites.explain import Explained, explain_functions
+from tidegate.operators.loop.rewrites.inline import Inline
+from tidegate.operators.loop.rewrites.rewrite import Refused
 
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
 LOG = logging.getLogger("user")
@@ -108,10 +108,10 @@ def test_functions_of_two_inputs_are_looked_at_one_by_one() -> None:
 
 
 def test_it_is_logged_when_a_job_starts(caplog: pytest.LogCaptureFixture) -> None:
-    from tidegate.operators.level import job_spec
-    from tidegate.operators.settings import Settings
+    from tidegate.operators.contracts.settings import Settings
+    from tidegate.operators.flow.level import job_spec
 
-    with caplog.at_level(logging.DEBUG, logger="tidegate.operators.rewrites.explain"):
+    with caplog.at_level(logging.DEBUG, logger="tidegate.operators.loop.rewrites.explain"):
         job_spec(graph_of(keyed_count), "attempt", Settings("job", "root", "local"))
     assert "operator 'KEYED PROCESS', function Count.process_element: inlined" in caplog.text
 

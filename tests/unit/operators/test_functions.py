@@ -10,7 +10,7 @@ from tidegate.datastream.batch import LastReduction
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.typed_functions import TypedMap, TypedReduce
 from tidegate.graph.transformation import MapSpec, OperatorSpec, ProcessSpec, ReduceSpec
-from tidegate.operators.functions import Hooks, callable_of, is_notified
+from tidegate.operators.contracts.functions import Hooks, callable_of, is_notified
 
 
 class Callable:

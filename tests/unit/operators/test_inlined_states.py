@@ -10,8 +10,8 @@ import pytest
 from tidegate.common import Configuration, Types
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.operators.rewrites.bodies import body_of
-from tidegate.operators.rewrites.inline import state_attributes
+from tidegate.operators.loop.rewrites.bodies import body_of
+from tidegate.operators.loop.rewrites.inline import state_attributes
 from tidegate.testing.simulated_executor import SimulatedExecutor
 
 RECORDS = [(n % 7, n) for n in range(500)]

@@ -13,10 +13,10 @@ import pytest
 from loop_bindings import SINK, Bindings, node
 from written_functions import is_inlined
 
-from tidegate.common.errors import UserCodeError
+from tidegate.base.errors import UserCodeError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
-from tidegate.operators.codegen import Loop
+from tidegate.operators.loop.codegen import Loop
 
 FACTOR = 3
 counted = 0

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate.common.errors import RoundError, UserCodeError
-from tidegate.operators.inputs import ChannelInput
-from tidegate.operators.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Generator, Row, Status
-from tidegate.operators.watermarks import ChannelWatermarks, SplitWatermarks, Strategy
+from tidegate.base.errors import RoundError, UserCodeError
+from tidegate.operators.contracts.watermarks import ChannelWatermarks, SplitWatermarks, Strategy
+from tidegate.operators.flow.inputs import ChannelInput
+from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Generator, Row, Status
 
 
 def data(number: int, sender: int = 0, watermark: int = 0) -> Row:
@@ -62,7 +62,7 @@ def test_without_watermarks_nothing_waits() -> None:
 
 
 def test_what_waits_for_its_turn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.operators.inputs._MOST_HELD", 100)
+    monkeypatch.setattr("tidegate.operators.flow.inputs._MOST_HELD", 100)
     channel = channels(2)
     chunk = (b"x" * 60, None, None)
     rows = [(1, 0, DATA, 7, 0, number, number, chunk) for number in range(10)]

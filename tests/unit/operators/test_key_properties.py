@@ -17,12 +17,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tidegate.base.errors import JobSuspendedError
 from tidegate.common import Configuration, Row, Types
-from tidegate.common.errors import JobSuspendedError
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from tidegate.graph.transformation import Program
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster

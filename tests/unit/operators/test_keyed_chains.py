@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tidegate.base.clock import ManualClock
 from tidegate.common import Types
-from tidegate.common.clock import ManualClock
 from tidegate.graph.plan import build
 from tidegate.graph.transformation import (
     FlatMapSpec,
@@ -25,10 +25,10 @@ from tidegate.graph.transformation import (
     SourceSpec,
     Transformation,
 )
-from tidegate.operators import registry
-from tidegate.operators.codegen import LoopSource
-from tidegate.operators.function_operator import FunctionOperator
-from tidegate.operators.rows import MAX_WATERMARK
+from tidegate.operators.flow.rows import MAX_WATERMARK
+from tidegate.operators.kinds import registry
+from tidegate.operators.kinds.function_operator import FunctionOperator
+from tidegate.operators.loop.codegen import LoopSource
 from tidegate.runtime.master import JobMaster
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ListStateDescriptor, ValueStateDescriptor

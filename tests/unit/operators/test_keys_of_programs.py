@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import JobFailedError
 from tidegate.common import Configuration, Row, Types
-from tidegate.common.errors import JobFailedError
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import ValueStateDescriptor

@@ -17,13 +17,13 @@ import pytest
 from loop_bindings import SINK, Bindings, node
 from written_functions import is_inlined, written
 
-from tidegate.common.errors import UserCodeError
+from tidegate.base.errors import UserCodeError
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import FlatMapSpec, MapSpec, SinkSpec, SourceSpec
-from tidegate.operators.codegen import Loop
-from tidegate.operators.rewrites.bodies import body_of
-from tidegate.operators.rewrites.release import lingering
-from tidegate.operators.rewrites.rewrite import is_watched
+from tidegate.operators.loop.codegen import Loop
+from tidegate.operators.loop.rewrites.bodies import body_of
+from tidegate.operators.loop.rewrites.release import lingering
+from tidegate.operators.loop.rewrites.rewrite import is_watched
 
 events: list[Any] = []
 
@@ -247,7 +247,7 @@ import cloudpickle
 sys.path[:0] = {path!r}
 import functions
 cloudpickle.register_pickle_by_value(functions)
-from tidegate.operators.rewrites import prepare
+from tidegate.operators.loop.rewrites import prepare
 sys.stdout.buffer.write(cloudpickle.dumps((functions.checked, prepare([functions.checked]))))
 """
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.errors import UserCodeError
+from tidegate.base.errors import UserCodeError
 from tidegate.graph.plan import Edge
 from tidegate.graph.transformation import Partitioning, Ship
-from tidegate.operators.outputs import EdgeOutput, Target
-from tidegate.operators.packing import PLAIN
-from tidegate.operators.rows import BARRIER, Barrier
+from tidegate.operators.flow.outputs import EdgeOutput, Target
+from tidegate.operators.flow.packing import PLAIN
+from tidegate.operators.flow.rows import BARRIER, Barrier
 from tidegate.state.key_groups import group_of, subtask_for
 
 TARGET = Target(level=1, offset=10, parallelism=3, max_parallelism=128, place="operator 'below'")

@@ -13,7 +13,7 @@ import pytest
 
 from tidegate.common import Row, RowKind, Types
 from tidegate.graph.output_tag import OutputTag
-from tidegate.operators.ownership import is_immutable, own
+from tidegate.operators.loop.ownership import is_immutable, own
 
 Point = namedtuple("Point", "x y")
 

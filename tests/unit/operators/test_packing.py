@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.base.errors import UserCodeError
 from tidegate.common import Types
-from tidegate.common.errors import UserCodeError
-from tidegate.operators.packing import PLAIN, Packer
+from tidegate.operators.flow.packing import PLAIN, Packer
 
 PAIR = Types.TUPLE([Types.LONG(), Types.STRING()])
 NESTED = Types.TUPLE([PAIR, Types.DOUBLE(), Types.BOOLEAN()])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from test_batch_programs import PROGRAMS, check, simulated
 
-from tidegate.operators import rewrites
-from tidegate.operators.rewrites.rewrite import Rewrite
+from tidegate.operators.loop import rewrites
+from tidegate.operators.loop.rewrites.rewrite import Rewrite
 
 OPERATORS = Path(rewrites.__file__).parents[1]
 __all__ = ["simulated"]
@@ -41,7 +41,7 @@ def imported(path: Path) -> set[str]:
 @pytest.mark.parametrize("file", OWN)
 def test_nobody_knows_a_rewrite_but_the_list(file: str) -> None:
     mine = {file, *OWN[file]}
-    names = {f"tidegate.operators.rewrites.{name.removesuffix('.py')}" for name in mine}
+    names = {f"tidegate.operators.loop.rewrites.{name.removesuffix('.py')}" for name in mine}
     others = [
         path for path in OPERATORS.parent.rglob("*.py") if path.parent.name != "rewrites" or path.name not in mine
     ]

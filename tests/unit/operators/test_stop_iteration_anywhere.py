@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import JobFailedError
 from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
-from tidegate.common.errors import JobFailedError
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.connectors.bucket_assigners import BucketAssigner
-from tidegate.connectors.data_generator import DataGeneratorSource
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
+from tidegate.connectors.values.data_generator import DataGeneratorSource
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,
@@ -23,7 +23,7 @@ from tidegate.datastream import (
 )
 from tidegate.datastream.connectors.file_system import FileSink
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.operators.source import Batch, Source, SourcePlan, SplitEnumerator, SplitInterval, SplitReader
+from tidegate.operators.contracts.source import Batch, Source, SourcePlan, SplitEnumerator, SplitInterval, SplitReader
 from tidegate.testing.simulated_executor import SimulatedExecutor
 
 NONE = WatermarkStrategy.no_watermarks()

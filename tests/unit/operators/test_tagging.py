@@ -12,13 +12,13 @@ import pytest
 from loop_bindings import SINK, Bindings, node
 
 from tidegate.common import Types
-from tidegate.connectors.collection import CollectionSource
+from tidegate.connectors.values.collection import CollectionSource
 from tidegate.datastream.typed_functions import TypedProcess
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import Chain, ChainNode, JobGraph
 from tidegate.graph.transformation import MapSpec, ProcessSpec, SinkSpec, SourceSpec
-from tidegate.operators.codegen import Loop
-from tidegate.operators.tagging import can_tag, tagging_operators
+from tidegate.operators.loop.codegen import Loop
+from tidegate.operators.loop.tagging import can_tag, tagging_operators
 
 HEAD = "import tidegate.datastream as ds\nfrom tidegate.datastream import OutputTag, KeyedProcessFunction\n"
 

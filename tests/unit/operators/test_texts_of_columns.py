@@ -17,12 +17,12 @@ from tidegate.common import Configuration, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
-from tidegate.operators import rewrites
-from tidegate.operators.column_batch import ColumnBatch
-from tidegate.operators.rewrites import texts
-from tidegate.operators.rewrites.arithmetic import check_arithmetic
-from tidegate.operators.rewrites.bodies import body_of
-from tidegate.operators.rewrites.rewrite import Refused
+from tidegate.operators.flow.column_batch import ColumnBatch
+from tidegate.operators.loop import rewrites
+from tidegate.operators.loop.rewrites import texts
+from tidegate.operators.loop.rewrites.arithmetic import check_arithmetic
+from tidegate.operators.loop.rewrites.bodies import body_of
+from tidegate.operators.loop.rewrites.rewrite import Refused
 from tidegate.testing.simulated_executor import SimulatedExecutor
 
 PIECES = st.sampled_from(

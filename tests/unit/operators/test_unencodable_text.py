@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import ConfigurationError, JobFailedError
 from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
-from tidegate.common.errors import ConfigurationError, JobFailedError
-from tidegate.connectors.bucket_assigners import BucketAssigner
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
 from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from tidegate.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor

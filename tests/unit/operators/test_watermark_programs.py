@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common import Configuration, Duration, Time, Types, WatermarkStrategy
-from tidegate.common.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,
@@ -355,7 +355,7 @@ class Leads(KeyedProcessFunction):
 def test_aligned_sources_stay_together(
     tmp_path: Path, parallelism: int, holds: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidegate.connectors.ranges import RangeEnumerator
+    from tidegate.connectors.values.ranges import RangeEnumerator
 
     monkeypatch.setattr(RangeEnumerator, "can_hold", holds)
 

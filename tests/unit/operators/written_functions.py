@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
-from tidegate.operators.rewrites.inline import Inline
-from tidegate.operators.rewrites.rewrite import Refused
+from tidegate.operators.loop.rewrites.inline import Inline
+from tidegate.operators.loop.rewrites.rewrite import Refused
 
 _NUMBERS = count()
 

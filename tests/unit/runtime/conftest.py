@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidegate.common import faults
+from tidegate.base import faults
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import JobCancelledError, RoundError
+from tidegate.base.files import Files
 from tidegate.checkpoint.lineage import Lineage, read_lineage
 from tidegate.common import Configuration, Time, Types, WatermarkStrategy
-from tidegate.common.errors import JobCancelledError, RoundError
-from tidegate.common.files import Files
 from tidegate.datastream import (
     BroadcastProcessFunction,
     CheckpointedFunction,
@@ -29,7 +29,7 @@ from tidegate.datastream.state import (
     ValueStateDescriptor,
 )
 from tidegate.graph.transformation import Program as Submitted
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster

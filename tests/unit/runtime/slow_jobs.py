@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tidegate.base.clock import ManualClock
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import HistoryEntry, read_history
-from tidegate.common.clock import ManualClock
 from tidegate.common.configuration import Configuration
-from tidegate.common.files import Files
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.datastream import DataStream, MapFunction, StreamExecutionEnvironment
 from tidegate.runtime.inbox import Inbox

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
-from tidegate.operators.sink import Sink
+from tidegate.operators.contracts.sink import Sink
 from tidegate.testing.observer import ledger_pages
 from tidegate.testing.sinks import LedgerSink
 from tidegate.testing.sources import ScriptedSource, Step

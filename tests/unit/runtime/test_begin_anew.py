@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from small_jobs import SmallJob
 
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import ConfigurationError, JobCancelledError, JobSuspendedError, RestoreError
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import ConfigurationError, JobCancelledError, JobSuspendedError, RestoreError
 from tidegate.common.job_status import JobStatus
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import JobCancelledError, RestoreError
 from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.common.errors import JobCancelledError, RestoreError
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.graph.transformation import Program

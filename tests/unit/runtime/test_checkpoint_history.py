@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from small_jobs import SETTINGS, SmallJob
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CheckpointError, RestoreError, StorageError
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import STEPS, CheckpointStatus, HistoryEntry, read_history
 from tidegate.cli.checkpoint_list import show
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CheckpointError, RestoreError, StorageError
-from tidegate.common.files import Files
-from tidegate.connectors.collection import CollectionSource
-from tidegate.connectors.data_generator import DataGeneratorSource
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.collection import CollectionSource
+from tidegate.connectors.values.data_generator import DataGeneratorSource
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, Transformation
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.prometheus import prometheus_text

@@ -9,11 +9,11 @@ import pytest
 from small_jobs import SmallJob
 from test_begin_anew import run, savepoint_of, start_from
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import LeaseError, RestoreError, SnapshotInUseError
 from tidegate.checkpoint.disposal import dispose
 from tidegate.checkpoint.locate import locate_exactly
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import LeaseError, RestoreError, SnapshotInUseError
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.lives import SimulatedCrash

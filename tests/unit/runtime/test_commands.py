@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from small_jobs import SmallJob
 
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CheckpointError, JobCancelledError, JobFailedError
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CheckpointError, JobCancelledError, JobFailedError
 from tidegate.common.job_status import JobStatus
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import Cancel, TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CommitError, FencedError, RetryableCommitError
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CommitError, FencedError, RetryableCommitError
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import SinkSpec
-from tidegate.operators.sink import Committer, CommitterContext, Publication, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import Committer, CommitterContext, Publication, Sink, SinkWriter, WriterContext
 from tidegate.runtime.commits import SinkCommitters
 
 

@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import pytest
 from small_jobs import SmallJob
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import FencedError, UserCodeError
+from tidegate.base.files import Files
 from tidegate.checkpoint.lease import acquire
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import FencedError, UserCodeError
-from tidegate.common.files import Files
-from tidegate.operators.sink import Committer, CommitterContext, Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import Committer, CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.observer import staged_pages
 from tidegate.testing.simulated_engine import SimulatedEngine

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.watermarks import MAX_WATERMARK
 from tidegate.checkpoint.locate import locate
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.common.time import Duration, Time
-from tidegate.common.watermarks import MAX_WATERMARK
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.window import TumblingEventTimeWindows
 from tidegate.testing.observer import ledger_pages

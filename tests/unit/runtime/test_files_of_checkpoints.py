@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.files import Files
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.files import Files
 from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, SinkSpec, SourceSpec
 from tidegate.graph.transformation import Transformation as Step
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.state.compaction import FAN_IN

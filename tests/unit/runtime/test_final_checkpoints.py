@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from small_jobs import SETTINGS
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CheckpointError, ProgramError, RefusedError
+from tidegate.base.faults import Killed
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import CheckpointStatus, read_history
 from tidegate.checkpoint.policy import CheckpointPolicy
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CheckpointError, ProgramError, RefusedError
-from tidegate.common.faults import Killed
-from tidegate.common.files import Files
 from tidegate.graph.transformation import (
     Input,
     Partitioning,
@@ -26,7 +26,7 @@ from tidegate.graph.transformation import (
     SourceSpec,
     Transformation,
 )
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import Command, StopWithSavepoint, TriggerCheckpoint, TriggerSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.guarantee import guarantee_of

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import pytest
 from small_jobs import SmallJob
 
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import UserCodeError
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import UserCodeError
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import ProgramError
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import Encoder, WatermarkStrategy
-from tidegate.common.errors import ProgramError
 from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.kafka.sink import _GUARANTEES
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink
 from tidegate.graph.plan import JobGraph, build
-from tidegate.operators.sink import Publication, Sink, SinkGuarantee, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import Publication, Sink, SinkGuarantee, SinkWriter, WriterContext
 from tidegate.runtime.guarantee import JobGuarantee, Promise, check_required, guarantee_of
 
 

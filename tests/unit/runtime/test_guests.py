@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import pytest
 from small_jobs import SmallJob, unchanged
 
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import ArgumentTypeError
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import ArgumentTypeError
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.typed_functions import TypedMap
 from tidegate.graph.transformation import MapSpec
-from tidegate.operators.sink import Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import Prepared, Sink, SinkWriter, WriterContext
 from tidegate.runtime.attempt import is_notified
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import Listener

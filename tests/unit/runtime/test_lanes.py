@@ -10,14 +10,22 @@ from typing import Any
 import pytest
 from small_jobs import SmallJob
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import FencedError, JobCancelledError, RoundError
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
 from tidegate.checkpoint.lease import acquire
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import FencedError, JobCancelledError, RoundError
-from tidegate.common.files import Files
-from tidegate.operators.rows import Ack
-from tidegate.operators.sink import Committer, CommitterContext, Prepared, Publication, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import (
+    Committer,
+    CommitterContext,
+    Prepared,
+    Publication,
+    Sink,
+    SinkWriter,
+    WriterContext,
+)
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.view import Outcome

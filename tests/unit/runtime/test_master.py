@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 from small_jobs import SmallJob
 
-from tidegate.checkpoint.history import read_history
-from tidegate.checkpoint.lease import acquire
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock, SystemClock
-from tidegate.common.errors import (
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock, SystemClock
+from tidegate.base.errors import (
     CheckpointError,
     ConfigurationError,
     FencedError,
@@ -28,10 +26,12 @@ from tidegate.common.errors import (
     ServiceError,
     TidegateError,
 )
-from tidegate.common.files import Files
+from tidegate.base.files import Files
+from tidegate.checkpoint.history import read_history
+from tidegate.checkpoint.lease import acquire
 from tidegate.common.job_status import JobStatus
-from tidegate.operators.rows import Ack
-from tidegate.operators.sink import Committer, CommitterContext, Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import Committer, CommitterContext, Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster

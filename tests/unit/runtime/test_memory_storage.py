@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from small_jobs import SETTINGS, SmallJob
 
-from tidegate.checkpoint.history import read_history
-from tidegate.common import faults
-from tidegate.common.errors import (
+from tidegate.base import faults
+from tidegate.base.errors import (
     CheckpointError,
     ConfigurationError,
     JobCancelledError,
@@ -22,7 +21,8 @@ from tidegate.common.errors import (
     TidegateError,
     UserCodeError,
 )
-from tidegate.common.files import Files
+from tidegate.base.files import Files
+from tidegate.checkpoint.history import read_history
 from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, Transformation
 from tidegate.runtime import job_files
 from tidegate.runtime.master import JobMaster

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tidegate.base.errors import ConfigurationError, JobFailedError
 from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.common.errors import ConfigurationError, JobFailedError
 from tidegate.common.time import Time
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream import (
     AsyncDataStream,
     AsyncFunction,
@@ -24,7 +24,7 @@ from tidegate.datastream import (
     executor,
 )
 from tidegate.datastream.functions import MapFunction
-from tidegate.operators.metrics import SubtaskMetricGroup, SubtaskMetrics
+from tidegate.operators.contracts.metrics import SubtaskMetricGroup, SubtaskMetrics
 from tidegate.runtime import prometheus
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
@@ -338,8 +338,8 @@ def test_timers_and_asynchronous_calls_count_too(tmp_path: Path) -> None:
 
 
 def test_the_rate_of_a_meter_forgets() -> None:
-    from tidegate.operators.metrics import METER, Change
-    from tidegate.operators.rows import Ack
+    from tidegate.operators.contracts.metrics import METER, Change
+    from tidegate.operators.flow.rows import Ack
     from tidegate.runtime.metrics import JobMetrics
 
     metrics = JobMetrics()

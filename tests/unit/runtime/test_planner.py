@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import SourceSpec
-from tidegate.operators.source import SourcePlan, SplitEnumerator, SplitInterval
+from tidegate.operators.contracts.source import SourcePlan, SplitEnumerator, SplitInterval
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.testing.sources import ScriptedSource
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from small_jobs import SETTINGS, SmallJob
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import CorruptFileError, RestoreError
+from tidegate.base.faults import Killed
+from tidegate.base.files import Files
 from tidegate.checkpoint.locate import locate_exactly
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import CorruptFileError, RestoreError
-from tidegate.common.faults import Killed
-from tidegate.common.files import Files
 from tidegate.graph.transformation import (
     FilterSpec,
     Input,
@@ -25,7 +25,7 @@ from tidegate.graph.transformation import (
     SourceSpec,
     Transformation,
 )
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster

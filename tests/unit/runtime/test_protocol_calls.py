@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from small_jobs import SmallJob
 
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.files import Files
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine

@@ -19,9 +19,9 @@ from misfit_jobs import (
     torn,
 )
 
+from tidegate.base.errors import JobFailedError, RestoreError
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.misfits import CURE_OF_KEYS, CURE_OF_MAXIMUM, CURE_OF_REMOVED, CURE_OF_STATES
-from tidegate.common.errors import JobFailedError, RestoreError
 from tidegate.state_reader import SavepointReader
 
 

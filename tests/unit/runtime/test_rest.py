@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from small_jobs import SmallJob
 
-from tidegate.common.clock import ManualClock
-from tidegate.connectors.data_generator import DataGeneratorSource
-from tidegate.connectors.discard import DiscardingSink
+from tidegate.base.clock import ManualClock
+from tidegate.connectors.values.data_generator import DataGeneratorSource
+from tidegate.connectors.values.discard import DiscardingSink
 from tidegate.graph.transformation import SourceSpec
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.view import JobView

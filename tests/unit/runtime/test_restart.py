@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.errors import ConfigurationError, CorruptFileError, RoundError
+from tidegate.base.errors import ConfigurationError, CorruptFileError, RoundError
 from tidegate.runtime.restart import (
     ExponentialDelayRestart,
     FailureRateRestart,

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from small_jobs import SmallJob
 
-from tidegate.common import Encoder, faults
-from tidegate.common.errors import ConfigurationError
-from tidegate.connectors.file_compaction import FileCompactor, FileCompactStrategy
-from tidegate.connectors.file_sink import FileSink
+from tidegate.base import faults
+from tidegate.base.errors import ConfigurationError
+from tidegate.common import Encoder
+from tidegate.connectors.files.compaction import FileCompactor, FileCompactStrategy
+from tidegate.connectors.files.sink import FileSink
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.simulated_engine import SimulatedEngine
 

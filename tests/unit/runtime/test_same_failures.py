@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import pytest
 from small_jobs import SmallJob
 
-from tidegate.common.errors import ConfigurationError, RoundError, ServiceError, UserCodeError
-from tidegate.common.portable_errors import StandIn
-from tidegate.operators.rows import Ack
+from tidegate.base.errors import ConfigurationError, RoundError, ServiceError, UserCodeError
+from tidegate.base.portable_errors import StandIn
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.restart import (

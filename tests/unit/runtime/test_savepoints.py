@@ -12,11 +12,11 @@ import pytest
 from small_jobs import SmallJob
 from test_commands import INTERVAL, PATIENCE_S, RARELY, endless, started, stop
 
+from tidegate.base import faults
+from tidegate.base.errors import CheckpointError, ConfigurationError, JobCancelledError, StorageError
+from tidegate.base.files import Files
 from tidegate.checkpoint.history import CheckpointStatus, read_history
 from tidegate.checkpoint.locate import locate
-from tidegate.common import faults
-from tidegate.common.errors import CheckpointError, ConfigurationError, JobCancelledError, StorageError
-from tidegate.common.files import Files
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.commands import (
     CancelWithSavepoint,

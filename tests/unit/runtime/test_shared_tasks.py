@@ -17,8 +17,8 @@ from tidegate.common import Configuration, Types
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.graph.transformation import Program
-from tidegate.operators.level import JobSpec, close_job
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.level import JobSpec, close_job
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from tidegate.base import faults, spooled_files
+from tidegate.base.errors import ConfigurationError, FencedError, TidegateError
+from tidegate.base.files import Files
+from tidegate.base.spooled_files import SpooledFiles
 from tidegate.checkpoint.history import CheckpointStatus, read_history
 from tidegate.checkpoint.locate import locate
-from tidegate.common import faults, spooled_files
-from tidegate.common.errors import ConfigurationError, FencedError, TidegateError
-from tidegate.common.files import Files
-from tidegate.common.spooled_files import SpooledFiles
 from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, SinkSpec, SourceSpec
 from tidegate.graph.transformation import Transformation as Step
 from tidegate.runtime.commands import StopWithSavepoint

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from small_jobs import SmallJob
 
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.operators.sink import Publication
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.operators.contracts.sink import Publication
 from tidegate.runtime.master import JobMaster
 from tidegate.testing.observer import ledger_pages, staged_pages
 from tidegate.testing.simulated_engine import Chances, SimulatedEngine

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from slow_jobs import UNALIGNED, Slow, SlowJob, Time, numbers
 
+from tidegate.base import faults
+from tidegate.base.errors import RestoreError
 from tidegate.checkpoint.history import HistoryEntry
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate_own
 from tidegate.checkpoint.metadata import CheckpointMetadata
-from tidegate.common import faults
-from tidegate.common.errors import RestoreError
-from tidegate.operators.packing import PLAIN
+from tidegate.operators.flow.packing import PLAIN
 from tidegate.state import in_flight
 
 IGNORED = "execution.checkpointing.recover-without-channel-state.checkpoint-id"

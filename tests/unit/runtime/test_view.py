@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from small_jobs import SmallJob
 
-from tidegate.common import faults
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import UserCodeError
+from tidegate.base import faults
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import UserCodeError
 from tidegate.common.job_status import JobStatus
-from tidegate.operators.rows import Ack
+from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.view import Outcome

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.clock import FOREVER, ManualClock
+from tidegate.base.files import Files
 from tidegate.checkpoint.checkpoint import Checkpoint, CheckpointFailureReason, Committed, Cut, Failed, Stored, Subsumed
 from tidegate.checkpoint.completed import CompletedCheckpoints
 from tidegate.checkpoint.history import CheckpointHistory, Sizes
 from tidegate.checkpoint.lease import acquire
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.savepoint import SavepointPlace
-from tidegate.common.clock import FOREVER, ManualClock
-from tidegate.common.files import Files
 from tidegate.runtime.checkpoints import Checkpoints
 from tidegate.runtime.commands import Stop
 from tidegate.runtime.steps import CheckpointSteps

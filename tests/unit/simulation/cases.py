@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from simulated_programs import SCENARIOS
 
-from tidegate.common.errors import FencedError, TidegateError
+from tidegate.base.errors import FencedError, TidegateError
 from tidegate.state import compaction, rocksdb_store
 from tidegate.state.stores import close_removed_stores
 from tidegate.testing.lives import Fault, Kind

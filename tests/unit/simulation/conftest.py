@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.common import faults
+from tidegate.base import faults
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from typing import Any
 
 from simulated_programs import SCENARIOS
 
+from tidegate.base.errors import JobCancelledError, RestoreError
+from tidegate.base.files import Files
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate
-from tidegate.common.errors import JobCancelledError, RestoreError
-from tidegate.common.files import Files
 from tidegate.runtime.commands import CancelWithSavepoint, SavepointCommand, StopWithSavepoint, TriggerSavepoint
 from tidegate.state.stores import close_removed_stores
 from tidegate.testing.lives import Fault, Kind, Life

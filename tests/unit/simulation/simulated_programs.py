@@ -11,10 +11,10 @@ from typing import Any
 from tidegate.common.time import Duration
 from tidegate.common.typeinfo import Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
-from tidegate.connectors.bucket_assigners import BucketAssigner
-from tidegate.connectors.file_sink import FileSink
-from tidegate.connectors.rolling import RollingPolicy
-from tidegate.connectors.two_phase_commit import TwoPhaseCommitSink
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
+from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.sink import FileSink
+from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.transformation import (
     FilterSpec,
@@ -29,7 +29,7 @@ from tidegate.graph.transformation import (
     TimestampsSpec,
     Transformation,
 )
-from tidegate.operators.sink import Sink
+from tidegate.operators.contracts.sink import Sink
 from tidegate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,

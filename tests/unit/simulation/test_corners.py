@@ -10,10 +10,10 @@ import pytest
 from simulated_programs import SCENARIOS, inputs_of, source_of
 from test_faults import second_life
 
+from tidegate.base.errors import CorruptFileError
+from tidegate.base.files import Files
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate_own
-from tidegate.common.errors import CorruptFileError
-from tidegate.common.files import Files
 from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.observer import Outside
 from tidegate.testing.simulation import Simulation, seeded_tokens, simulate

@@ -9,7 +9,7 @@ import pytest
 from simulated_programs import DISORDER_MS, HASH, TIME, CountAndWindow, KeyedCount, file_sink, record, source_of
 
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
-from tidegate.connectors.rolling import RollingPolicy
+from tidegate.connectors.files.rolling import RollingPolicy
 from tidegate.datastream import AsyncFunction
 from tidegate.graph.transformation import AsyncSpec, Input, ProcessSpec, SinkSpec, SourceSpec, Transformation
 from tidegate.testing.lives import Fault, Kind

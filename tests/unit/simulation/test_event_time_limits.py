@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tidegate.common import Configuration, Duration, Time, Types, WatermarkStrategy
-from tidegate.connectors import ranges, text_lines
-from tidegate.connectors.file_source import FileSource
-from tidegate.connectors.hybrid_source import HybridSource
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.files import text_lines
+from tidegate.connectors.files.source import FileSource
+from tidegate.connectors.values import ranges
+from tidegate.connectors.values.hybrid_source import HybridSource
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 from tidegate.datastream import (
     AggregateFunction,
     DataStream,
@@ -23,7 +24,7 @@ from tidegate.datastream import (
 )
 from tidegate.datastream.connectors.file_system import StreamFormat
 from tidegate.datastream.window import TumblingEventTimeWindows
-from tidegate.operators.source import Source
+from tidegate.operators.contracts.source import Source
 from tidegate.testing.simulated_executor import SimulatedExecutor
 from tidegate.testing.sources import At, ScriptedSource
 

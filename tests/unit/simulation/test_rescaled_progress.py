@@ -9,8 +9,8 @@ from simulated_programs import KeyedCount, ProcessingTimers, source_of
 
 from tidegate.graph.plan import build
 from tidegate.graph.transformation import Program
-from tidegate.operators.rows import Ack, Generator, RoundContext, TaskPlan
-from tidegate.operators.source import SourcePlan
+from tidegate.operators.contracts.source import SourcePlan
+from tidegate.operators.flow.rows import Ack, Generator, RoundContext, TaskPlan
 from tidegate.runtime import progress as progress_module
 from tidegate.runtime.progress import Progress
 from tidegate.state.refs import KeyGroupRange, StateFile

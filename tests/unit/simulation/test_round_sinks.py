@@ -7,7 +7,7 @@ from cases import FIRST_CRASH
 from simulated_programs import TIME, TwoSources
 
 from tidegate.graph.transformation import Input, MapSpec, SinkSpec, Transformation
-from tidegate.operators.sink import Publication
+from tidegate.operators.contracts.sink import Publication
 from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.observer import ledger_pages
 from tidegate.testing.scenario import Place

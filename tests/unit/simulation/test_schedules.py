@@ -10,7 +10,7 @@ from cases import INTERVAL, Case, run_all
 from simulated_programs import SCENARIOS
 from test_faults import second_life
 
-from tidegate.common.files import Files
+from tidegate.base.files import Files
 from tidegate.state import compaction
 from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.simulated_engine import Chances

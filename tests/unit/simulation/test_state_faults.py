@@ -11,9 +11,9 @@ from cases import STATES, Case, run_all
 from simulated_programs import SCENARIOS
 from test_faults import cases_of
 
+from tidegate.base.files import Files
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate_own
-from tidegate.common.files import Files
 from tidegate.testing.lives import Fault, Kind
 from tidegate.testing.observer import Outside
 from tidegate.testing.simulation import Simulation, seeded_tokens

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import JobFailedError
 from tidegate.common import Configuration, Time, Types, WatermarkStrategy
-from tidegate.common.errors import JobFailedError
 from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.datastream import (
     AggregateFunction,

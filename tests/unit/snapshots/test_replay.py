@@ -11,10 +11,10 @@ import pytest
 from replay_jobs import BAD, build, environment
 from typer.testing import CliRunner
 
+from tidegate.base.errors import CorruptFileError, JobFailedError, NewerFormatError, SnapshotError
+from tidegate.base.files import Files
 from tidegate.cli.main import app
 from tidegate.common import global_configuration
-from tidegate.common.errors import CorruptFileError, JobFailedError, NewerFormatError, SnapshotError
-from tidegate.common.files import Files
 from tidegate.datastream import executor
 from tidegate.runtime.failed_round import FILES, PATH, FailedRound
 from tidegate.runtime.replay import Failure, LocalRounds, replay

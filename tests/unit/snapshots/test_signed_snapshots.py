@@ -15,22 +15,23 @@ import pytest
 from snapshot_jobs import RECORDS, every_kind, kept, own_states, read_so_far, run, windows
 from typer.testing import CliRunner
 
-from tidegate.checkpoint.envelope import seal
-from tidegate.checkpoint.locate import locate
-from tidegate.checkpoint.metadata import MAGIC, SIGNED, VERSION, decode_metadata, encode_metadata
-from tidegate.cli.main import app
-from tidegate.common import Types, faults
-from tidegate.common.errors import (
+from tidegate.base import faults
+from tidegate.base.errors import (
     ConfigurationError,
     CorruptFileError,
     JobFailedError,
     PickleRefusedError,
     RestoreError,
 )
-from tidegate.common.files import Files
-from tidegate.common.hashing import is_strong
-from tidegate.common.pickling import allow_stored
-from tidegate.common.signing import SigningKey
+from tidegate.base.files import Files
+from tidegate.base.hashing import is_strong
+from tidegate.base.pickling import allow_stored
+from tidegate.base.signing import SigningKey
+from tidegate.checkpoint.envelope import seal
+from tidegate.checkpoint.locate import locate
+from tidegate.checkpoint.metadata import MAGIC, SIGNED, VERSION, decode_metadata, encode_metadata
+from tidegate.cli.main import app
+from tidegate.common import Types
 from tidegate.datastream import KeyedProcessFunction
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.state import operator_state, segments

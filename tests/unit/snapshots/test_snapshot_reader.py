@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from snapshot_jobs import every_kind, kept, own_states, read_so_far, windows
 
+from tidegate.base.errors import CorruptFileError, NewerFormatError, RestoreError, SnapshotError
 from tidegate.checkpoint import envelope
-from tidegate.common.errors import CorruptFileError, NewerFormatError, RestoreError, SnapshotError
 from tidegate.state_reader import SavepointReader, StateRow, TimerRow, Unreadable, Window
 
 GOLDEN = Path(__file__).parents[2] / "compat" / "golden" / "job-2"

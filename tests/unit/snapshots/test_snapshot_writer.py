@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from snapshot_jobs import RECORDS, RULES, every_kind, kept, own_states, read_so_far, run, windows
 
-from tidegate.checkpoint.difference import difference
+from tidegate.base.errors import RestoreError, SnapshotError, StateFormatError
 from tidegate.common import Time, Types
-from tidegate.common.errors import RestoreError, SnapshotError, StateFormatError
 from tidegate.datastream import KeyedProcessFunction
 from tidegate.datastream.state import (
     ListStateDescriptor,
@@ -18,7 +17,8 @@ from tidegate.datastream.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from tidegate.state import entries
+from tidegate.snapshots import entries
+from tidegate.snapshots.difference import difference
 from tidegate.state_reader import SavepointReader, StateRow, TimerRow, Window
 from tidegate.state_writer import SavepointWriter
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.common.errors import DependencyError
+from tidegate.base.errors import DependencyError
 from tidegate.spark import archives
 from tidegate.spark.archives import unpack_zip
 

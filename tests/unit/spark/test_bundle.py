@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.base.errors import DependencyError
 from tidegate.common.dependencies import CachedFile, Dependencies
-from tidegate.common.errors import DependencyError
 from tidegate.spark import bundle as bundles
 from tidegate.spark.bundle import make_bundle, unpacked
 

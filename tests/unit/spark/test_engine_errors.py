@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.common.errors import ConfigurationError, DependencyError, StorageError
+from tidegate.base.errors import ConfigurationError, DependencyError, StorageError
 from tidegate.spark.engine import _cause, _cure, raised_in_task
 
 STAGE_FAILED = """An error occurred while calling o55.collect.
@@ -39,19 +39,19 @@ def test_a_first_round_that_cannot_succeed_names_its_cure(found: str, cure: str)
 
 def test_an_error_of_a_task_keeps_its_class_and_parts() -> None:
     raised = ConfigurationError("a key is missing\nin the worker", where="hdfs:///", found="none\nof it", cure="set it")
-    text = STAGE_FAILED.format(f"tidegate.common.errors.ConfigurationError: {raised}")
+    text = STAGE_FAILED.format(f"tidegate.base.errors.ConfigurationError: {raised}")
     told = raised_in_task(_cause(Exception(text)))
     assert type(told) is ConfigurationError and str(told) == str(raised)
     assert (told.where, told.found, told.cure) == ("hdfs:///", "none\nof it", "set it")
-    assert type(raised_in_task("tidegate.common.errors.DependencyError: it is missing")) is DependencyError
+    assert type(raised_in_task("tidegate.base.errors.DependencyError: it is missing")) is DependencyError
 
 
 @pytest.mark.parametrize(
     "cause",
     [
-        f"tidegate.common.errors.{StorageError.__name__}: away for now",
+        f"tidegate.base.errors.{StorageError.__name__}: away for now",
         "ValueError: no number",
-        "tidegate.common.errors.Nothing: of this name",
+        "tidegate.base.errors.Nothing: of this name",
         "TidegateError: as such",
         "PortableError: no error of its own",
         "annotations: no class",

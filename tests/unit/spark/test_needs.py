@@ -11,7 +11,7 @@ from tidegate.spark.needs import PACKAGES, looking
 
 IMPORTED = """
 import sys
-import tidegate.operators.registry, tidegate.spark.task, tidegate.state.stores
+import tidegate.operators.kinds.registry, tidegate.spark.task, tidegate.state.stores
 print(*{name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names))
 """
 

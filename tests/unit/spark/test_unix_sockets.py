@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 from tidegate.spark.session import _conf, check_settings
 
 ENABLED, DIRECTORY = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tidegate.common.files import Files
-from tidegate.common.ids import new_token
+from tidegate.base.files import Files
+from tidegate.base.ids import new_token
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.key_groups import group_of
 from tidegate.state.refs import KeyGroupRange, StateFile

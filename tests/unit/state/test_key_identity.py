@@ -22,11 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_subtask import MAX_PARALLELISM, Subtask
 
-from tidegate.common.errors import ArgumentTypeError
+from tidegate.base.errors import ArgumentTypeError
 from tidegate.common.time import Instant
 from tidegate.common.typeinfo import Types
 from tidegate.common.types import Row, RowKind
-from tidegate.operators.packing import KEYS
+from tidegate.operators.flow.packing import KEYS
 from tidegate.state.descriptors import MapStateDescriptor, ValueStateDescriptor
 from tidegate.state.key_groups import KeyRouter, encode_and_group, group_of, range_for
 from tidegate.state.key_types import UNDECLARED, key_identity

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from state_subtask import Subtask
 
-from tidegate.common.errors import InternalError, StateAccessError, StateFormatError
+from tidegate.base.errors import InternalError, StateAccessError, StateFormatError
 from tidegate.common.typeinfo import Types
 from tidegate.common.types import Row
 from tidegate.state.backend import KeyedBackend

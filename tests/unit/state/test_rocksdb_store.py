@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.base.errors import ConfigurationError, InternalError, StorageError
 from tidegate.common import options
-from tidegate.common.errors import ConfigurationError, InternalError, StorageError
 from tidegate.state import rocksdb_store, stores
 from tidegate.state.rocksdb_options import MOST_RUNS, OPTIONS, RocksdbOptions
 from tidegate.state.rocksdb_store import RocksdbStore
@@ -188,7 +188,7 @@ def test_a_directory_that_cannot_be_written_is_told_with_the_option(tmp_path: Pa
 
 LIMITED = """
 import resource, sys
-from tidegate.common.errors import StorageError
+from tidegate.base.errors import StorageError
 from tidegate.state.rocksdb_options import RocksdbOptions
 from tidegate.state.rocksdb_store import RocksdbStore
 from tidegate.testing.store_contract import state_batch

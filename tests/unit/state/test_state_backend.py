@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from state_subtask import Subtask
 
-from tidegate.common import faults
-from tidegate.common.errors import CorruptFileError, InternalError, StorageError
-from tidegate.common.ids import new_token
+from tidegate.base import faults
+from tidegate.base.errors import CorruptFileError, InternalError, StorageError
+from tidegate.base.ids import new_token
 from tidegate.common.typeinfo import Types
 from tidegate.state import materialize
 from tidegate.state.backend import CATCH_UP, KeyedBackend

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.common.errors import ArgumentTypeError, StateFormatError
+from tidegate.base.errors import ArgumentTypeError, StateFormatError
 from tidegate.common.typeinfo import Types
 from tidegate.common.types import Row
 from tidegate.state.codecs import Codec, codec_for, expiring, expiry_of, list_codec_for

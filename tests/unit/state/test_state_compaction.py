@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.common.files import Files
+from tidegate.base.files import Files
 from tidegate.state import compaction
 from tidegate.state.compaction import FAN_IN, LONGEST_LIST, merge_files, plan
 from tidegate.state.layout import GROUP_BYTES, STATE, TIMERS

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.common.errors import ArgumentTypeError
+from tidegate.base.errors import ArgumentTypeError
 from tidegate.common.typeinfo import Types
 from tidegate.state import descriptors, interfaces, ttl
 from tidegate.state.descriptors import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.common.errors import ArgumentTypeError, InternalError, StateFormatError
+from tidegate.base.errors import ArgumentTypeError, InternalError, StateFormatError
 from tidegate.state import layout
 from tidegate.state.refs import KeyGroupRange
 

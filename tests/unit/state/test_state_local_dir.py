@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.common.errors import ConfigurationError, StorageError
+from tidegate.base.errors import ConfigurationError, StorageError
 from tidegate.state import local_dir
 
 Usage = namedtuple("Usage", "total used free")

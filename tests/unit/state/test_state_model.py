@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from state_subtask import MAX_PARALLELISM, Subtask
 
-from tidegate.common.ids import new_token
+from tidegate.base.ids import new_token
 from tidegate.common.typeinfo import Types
 from tidegate.state import backend
 from tidegate.state.compaction import plan

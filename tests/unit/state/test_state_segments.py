@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.common.errors import CorruptFileError, StateFormatError, StorageError
-from tidegate.common.files import Files
-from tidegate.common.hashing import content_hash
-from tidegate.common.ids import new_token
+from tidegate.base.errors import CorruptFileError, StateFormatError, StorageError
+from tidegate.base.files import Files
+from tidegate.base.hashing import content_hash
+from tidegate.base.ids import new_token
 from tidegate.state import segments
 from tidegate.state.layout import GROUP_BYTES, STATE, TIMERS
 from tidegate.state.refs import KeyGroupRange, StateFile

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.common.errors import ConfigurationError, StateAccessError, StorageError
+from tidegate.base.errors import ConfigurationError, StateAccessError, StorageError
 from tidegate.common.options import STATE_BACKEND
 from tidegate.state.lmdb_store import LmdbStore, close_removed_stores, open_lmdb
 from tidegate.state.store import LocalStore
@@ -95,7 +95,7 @@ def test_a_forked_child_does_not_open_it_and_leaves_its_readers_alone(tmp_path: 
 
 LIMITED = """
 import resource, sys
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 from tidegate.state.lmdb_store import LmdbStore
 resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 LmdbStore(sys.argv[1] + "/small", 1 << 20)

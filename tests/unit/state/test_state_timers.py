@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from state_subtask import MAX_PARALLELISM, Subtask
 
-from tidegate.common.errors import ArgumentTypeError, StateAccessError
+from tidegate.base.errors import ArgumentTypeError, StateAccessError
 from tidegate.state import timers as timers_module
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.key_groups import range_for

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from state_subtask import Subtask
 
-from tidegate.common.errors import ArgumentTypeError, ProgramError
+from tidegate.base.errors import ArgumentTypeError, ProgramError
 from tidegate.common.time import Duration, Time
 from tidegate.common.typeinfo import Types
 from tidegate.state.backend import KeyedBackend

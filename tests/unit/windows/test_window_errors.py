@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from window_jobs import WindowJob, timed
 
+from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError, TidegateError
 from tidegate.common import Configuration, Time, Types
-from tidegate.common.errors import ArgumentTypeError, JobFailedError, ProgramError, TidegateError
 from tidegate.datastream import AggregateFunction, ProcessWindowFunction, StreamExecutionEnvironment
 from tidegate.datastream.window import (
     CountTrigger,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from window_jobs import WindowJob, cut, lives, timed
 
+from tidegate.base.errors import ArgumentTypeError, ProgramError
 from tidegate.common import Time, Types
-from tidegate.common.errors import ArgumentTypeError, ProgramError
 from tidegate.datastream import DataStream
 from tidegate.datastream.functions import CoGroupFunction, FlatJoinFunction, JoinFunction
 from tidegate.datastream.window import TumblingEventTimeWindows

@@ -12,7 +12,7 @@ from test_window_state import BUILDS
 from window_jobs import WindowJob, timed
 
 import tidegate
-from tidegate.common.user_code import CHAIN_FILE
+from tidegate.base.user_code import CHAIN_FILE
 from tidegate.datastream import MapFunction
 from tidegate.testing.simulated_engine import Chances
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from window_jobs import WindowJob, cut, timed
 
+from tidegate.base.errors import TidegateError
+from tidegate.base.files import Files
 from tidegate.checkpoint.metadata import read_metadata
 from tidegate.common import Time, Types
-from tidegate.common.errors import TidegateError
-from tidegate.common.files import Files
 from tidegate.datastream import DataStream
 from tidegate.datastream.window import (
     CountTrigger,

@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tidegate.base.clock import ManualClock
+from tidegate.base.errors import TidegateError
 from tidegate.common import Configuration, Duration, WatermarkStrategy
-from tidegate.common.clock import ManualClock
-from tidegate.common.errors import TidegateError
 from tidegate.datastream import DataStream, StreamExecutionEnvironment
 from tidegate.graph.transformation import Program
 from tidegate.runtime.master import JobMaster

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 from tidegate.common.typeinfo import (
     DecimalTypeInfo,
     ElementTypeInfo,

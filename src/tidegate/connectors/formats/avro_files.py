@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, BinaryIO
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import CorruptFileError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import CorruptFileError
 from tidegate.common.serialization import BulkWriterFactory
 from tidegate.common.typeinfo import TypeInformation
-from tidegate.connectors.file_format import BulkFormat, unchanged
-from tidegate.connectors.file_source import FileSource
+from tidegate.connectors.files.file_format import BulkFormat, unchanged
+from tidegate.connectors.files.paths import full_path
+from tidegate.connectors.files.source import FileSource
 from tidegate.connectors.formats.avro_schemas import AvroSchema, GenericRecordAvroTypeInfo, avro_encoder
 from tidegate.connectors.formats.columns import ROWS
 from tidegate.connectors.formats.libraries import library
-from tidegate.connectors.paths import full_path
-from tidegate.operators.column_batch import Values
+from tidegate.operators.flow.column_batch import Values
 
 _SYNC = 16
 _SCAN = 1 << 16

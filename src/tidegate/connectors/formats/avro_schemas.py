@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.common.arguments import expect_text, wrong
+from tidegate.base.arguments import expect_text, wrong
+from tidegate.base.errors import ConfigurationError, UserCodeError
+from tidegate.base.user_code import calling_line
 from tidegate.common.conversion import Conversion
-from tidegate.common.errors import ConfigurationError, UserCodeError
 from tidegate.common.serialization import DeserializationSchema, SerializationSchema
 from tidegate.common.typeinfo import DecimalTypeInfo, RowTypeInfo, TypeInformation, Types
 from tidegate.common.types import Row
-from tidegate.common.user_code import calling_line
 from tidegate.connectors.formats.libraries import library
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tidegate.base.errors import ArgumentTypeError, UserCodeError
 from tidegate.common.conversion import Conversion
-from tidegate.common.errors import ArgumentTypeError, UserCodeError
 from tidegate.common.typeinfo import RowTypeInfo
 from tidegate.common.types import Row, RowKind
 

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from tidegate.common.arguments import wrong
-from tidegate.common.data_types import DataType, info_of
-from tidegate.common.errors import CorruptFileError, ProgramError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import CorruptFileError, ProgramError
 from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
 from tidegate.common.typeinfo import DecimalTypeInfo, ListTypeInfo, RowTypeInfo, TypeInformation, Types
-from tidegate.connectors.file_format import unchanged
+from tidegate.connectors.files.file_format import unchanged
+from tidegate.connectors.files.text_lines import StreamFormat, decompressed
 from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
 from tidegate.connectors.formats.csv_rows import BadCell, CsvCells, CsvDialect, CsvLines
-from tidegate.connectors.text_lines import StreamFormat, decompressed
+from tidegate.table.types import DataType, info_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import ConfigurationError, UserCodeError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import ConfigurationError, UserCodeError
 from tidegate.common.serialization import DeserializationSchema, SerializationSchema
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation
 from tidegate.connectors.formats.columns import RowColumns, rows_of

@@ -10,9 +10,9 @@ from typing import Any, Optional
 
 import msgspec
 
+from tidegate.base.errors import UserCodeError
 from tidegate.common import scalar_conversion as scalars
 from tidegate.common.conversion import Conversion
-from tidegate.common.errors import UserCodeError
 from tidegate.common.time import Instant
 from tidegate.common.typeinfo import (
     INTEGER_BITS,

@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate.common.arguments import wrong
-from tidegate.common.data_types import DataType, row_of
-from tidegate.common.errors import ConfigurationError, CorruptFileError, TidegateError, UserCodeError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import ConfigurationError, CorruptFileError, TidegateError, UserCodeError
 from tidegate.common.serialization import (
     BulkWriterFactory,
     DeserializationSchema,
@@ -16,8 +15,9 @@ from tidegate.common.serialization import (
     SerializationSchema,
 )
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from tidegate.connectors.files.text_lines import StreamFormat, text_lines
 from tidegate.connectors.formats.json_rows import JsonObjects, JsonRows
-from tidegate.connectors.text_lines import StreamFormat, text_lines
+from tidegate.table.types import DataType, row_of
 
 
 class JsonRowDeserializationSchema(DeserializationSchema):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 
 
 def library(name: str, wanted_by: str, extra: str = "formats") -> Any:

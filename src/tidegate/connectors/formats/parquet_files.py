@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate.common.data_types import row_of
-from tidegate.common.errors import CorruptFileError, UserCodeError
+from tidegate.base.errors import CorruptFileError, UserCodeError
 from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
-from tidegate.connectors.file_format import BulkFormat, unchanged
+from tidegate.connectors.files.file_format import BulkFormat, unchanged
 from tidegate.connectors.formats.arrow_types import arrow_schema, converters, row_values, schema_of_avro
 from tidegate.connectors.formats.avro_columns import from_columns, to_columns
 from tidegate.connectors.formats.avro_schemas import AvroSchema, GenericRecordAvroTypeInfo, misfit
 from tidegate.connectors.formats.columns import ROWS, RowColumns, rows_of
 from tidegate.connectors.formats.libraries import library
-from tidegate.connectors.ranges import BATCH_SIZE
-from tidegate.operators.column_batch import ColumnBatch, Values
+from tidegate.connectors.values.ranges import BATCH_SIZE
+from tidegate.operators.flow.column_batch import ColumnBatch, Values
+from tidegate.table.types import row_of
 
 ROW_GROUP = 1 << 17
 """Records of a row group that is written."""

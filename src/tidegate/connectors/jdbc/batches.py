@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from tidegate.common.errors import RowError, TidegateError
-from tidegate.operators.blame import reprlib_repr
+from tidegate.base.errors import RowError, TidegateError
+from tidegate.operators.loop.blame import reprlib_repr
 
 Rows = Sequence[tuple[Any, ...]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 
 
 def driver(kind: str) -> ModuleType:

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import pymysql
 from pymysql.cursors import RE_INSERT_VALUES
 
-from tidegate.common.errors import ConfigurationError, TidegateError
+from tidegate.base.errors import ConfigurationError, TidegateError
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.connectors.jdbc.batches import Batches, Rows
 from tidegate.connectors.jdbc.statement import Statement

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tidegate.common import secrets
-from tidegate.common.arguments import expect_int, expect_text
-from tidegate.common.errors import ConfigurationError, ProgramError
+from tidegate.base import secrets
+from tidegate.base.arguments import expect_int, expect_text
+from tidegate.base.errors import ConfigurationError, ProgramError
 
 _BATCH_SIZE, _MAX_RETRIES = 5000, 3
 

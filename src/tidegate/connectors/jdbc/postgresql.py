@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import errors
 
-from tidegate.common.errors import TidegateError
+from tidegate.base.errors import TidegateError
 from tidegate.common.typeinfo import ElementTypeInfo, TypeInformation, is_bytes
 from tidegate.connectors.jdbc.batches import Batches, Rows
 from tidegate.connectors.jdbc.statement import Statement

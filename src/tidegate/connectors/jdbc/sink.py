@@ -8,10 +8,10 @@ import time
 from typing import Any
 from urllib.parse import parse_qsl
 
-from tidegate.common import faults, secrets
-from tidegate.common.arguments import expect_text, wrong
+from tidegate.base import faults, secrets
+from tidegate.base.arguments import expect_text, wrong
+from tidegate.base.errors import ConfigurationError, ProgramError, RowError, ServiceError, TidegateError
 from tidegate.common.conversion import Conversion
-from tidegate.common.errors import ConfigurationError, ProgramError, RowError, ServiceError, TidegateError
 from tidegate.common.typeinfo import (
     BasicArrayTypeInfo,
     BasicTypeInfo,
@@ -27,14 +27,14 @@ from tidegate.common.typeinfo import (
     is_bytes,
 )
 from tidegate.common.types import Row
-from tidegate.connectors.former import AddedSink
+from tidegate.connectors.functions.former import AddedSink
 from tidegate.connectors.jdbc.batches import Batches
 from tidegate.connectors.jdbc.drivers import driver
 from tidegate.connectors.jdbc.options import JdbcConnectionOptions, JdbcExecutionOptions
 from tidegate.connectors.jdbc.statement import Statement
 from tidegate.connectors.sql.database import Database
-from tidegate.operators.blame import reprlib_repr
-from tidegate.operators.sink import Prepared, Publication, SinkGuarantee, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import Prepared, Publication, SinkGuarantee, SinkWriter, WriterContext
+from tidegate.operators.loop.blame import reprlib_repr
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tidegate.common.errors import ProgramError
+from tidegate.base.errors import ProgramError
 
 _POSTGRESQL = re.compile(
     r"""(?P<mark>\?\??)

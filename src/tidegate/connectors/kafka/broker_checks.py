@@ -5,7 +5,7 @@ from __future__ import annotations
 import kafka.errors as errors
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 from tidegate.connectors.kafka.cluster import Cluster
 
 _LEAST_VERSION = (3, 0)

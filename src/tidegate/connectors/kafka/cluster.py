@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from tidegate.common.errors import AccessError, ConfigurationError, ServiceError
+from tidegate.base.errors import AccessError, ConfigurationError, ServiceError
 from tidegate.connectors.kafka.access import is_refused, why_untrusted
 from tidegate.connectors.kafka.properties import ClientProperties
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.common.counts import count
+from tidegate.base.counts import count
 from tidegate.connectors.kafka.cluster import TopicPartition
 from tidegate.connectors.kafka.transactions import Producer
 

@@ -28,8 +28,8 @@ from typing import Any
 
 import kafka.errors as errors
 
-from tidegate.common import faults
-from tidegate.common.errors import (
+from tidegate.base import faults
+from tidegate.base.errors import (
     AccessError,
     CommitError,
     CorruptFileError,
@@ -38,8 +38,8 @@ from tidegate.common.errors import (
     ServiceError,
     StorageError,
 )
-from tidegate.common.files import Files
-from tidegate.common.ids import new_token
+from tidegate.base.files import Files
+from tidegate.base.ids import new_token
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committable import KafkaCommittable
 from tidegate.connectors.kafka.kept_output import delete_kept, lingering_output, read_kept
@@ -54,7 +54,7 @@ from tidegate.connectors.kafka.transactions import (
     ended,
     init_producer,
 )
-from tidegate.operators.sink import Committer, CommitterContext
+from tidegate.operators.contracts.sink import Committer, CommitterContext
 
 log = logging.getLogger(__name__)
 

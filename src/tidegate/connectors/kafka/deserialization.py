@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from tidegate.common.arguments import wrong
+from tidegate.base.arguments import wrong
 from tidegate.common.serialization import DeserializationSchema, for_many, produced_type
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.connectors.kafka.cluster import TopicPartition
 from tidegate.connectors.kafka.records import ConsumerRecord
-from tidegate.operators.source import Batch
+from tidegate.operators.contracts.source import Batch
 
 
 class KafkaRecordDeserializationSchema(ABC):

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tidegate.common import this_user
-from tidegate.common.errors import ConfigurationError, ServiceError
+from tidegate.base import this_user
+from tidegate.base.errors import ConfigurationError, ServiceError
 
 VERSION = "4.3.1"
 DEFAULT_PORT = 19092

@@ -9,12 +9,12 @@ from typing import Any
 
 from kafka.protocol.metadata import CoordinatorType
 
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.errors import ConfigurationError
 from tidegate.connectors.kafka.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from tidegate.connectors.kafka.offsets import KafkaOffsetsInitializer
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.reader import offsets_gone
-from tidegate.operators.source import SourcePlan, SplitEnumerator, SplitInterval
+from tidegate.operators.contracts.source import SourcePlan, SplitEnumerator, SplitInterval
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Self
 
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import ProgramError
 from tidegate.common import WatermarkStrategy
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import ProgramError
 from tidegate.common.serialization import DeserializationSchema, SerializationSchema
 from tidegate.connectors.delivery import DeliveryGuarantee
-from tidegate.connectors.former import AddedSink, AddedSource, deprecated
+from tidegate.connectors.functions.former import AddedSink, AddedSource, deprecated
 from tidegate.connectors.kafka import sink, source
 from tidegate.connectors.kafka.deserialization import KafkaRecordDeserializationSchema
 from tidegate.connectors.kafka.enumerator import Subscription

@@ -10,6 +10,9 @@ from typing import Any
 import kafka.errors as errors
 import msgspec
 
+from tidegate.base.clock import Clock
+from tidegate.base.errors import CorruptFileError, RestoreError
+from tidegate.base.files import Files
 from tidegate.checkpoint.completed import TASK_OWNED
 from tidegate.checkpoint.lease import Lease, acquire
 from tidegate.checkpoint.lease_records import (
@@ -24,9 +27,6 @@ from tidegate.checkpoint.lease_records import (
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate_own
 from tidegate.checkpoint.metadata import metadata_path, read_metadata
-from tidegate.common.clock import Clock
-from tidegate.common.errors import CorruptFileError, RestoreError
-from tidegate.common.files import Files
 from tidegate.connectors.kafka import sink_record
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committable import KafkaCommittable
@@ -34,7 +34,7 @@ from tidegate.connectors.kafka.committer import KafkaCommitter, open_transaction
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.sink_record import SinkRecord, legal_name
 from tidegate.connectors.kafka.transactions import Producer, ended, init_producer
-from tidegate.operators.sink import CommitterContext
+from tidegate.operators.contracts.sink import CommitterContext
 
 Committables = dict[str, dict[int, list[Any]]]
 """By sink and checkpoint."""

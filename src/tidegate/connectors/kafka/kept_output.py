@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 
-from tidegate.common.files import FileHandle, Files
+from tidegate.base.files import FileHandle, Files
 from tidegate.connectors.kafka.cluster import TopicPartition
 from tidegate.connectors.staged_file import StagedFile
 

@@ -9,8 +9,8 @@ from enum import Enum
 
 from kafka.protocol.metadata import CoordinatorType
 
-from tidegate.common.arguments import expect_int, wrong
-from tidegate.common.errors import ConfigurationError
+from tidegate.base.arguments import expect_int, wrong
+from tidegate.base.errors import ConfigurationError
 from tidegate.connectors.kafka.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from kafka.protocol.admin.groups import DescribeGroupsRequest
 from kafka.protocol.consumer.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
 from kafka.protocol.metadata import CoordinatorType
 
-from tidegate.common.errors import AccessError, ConfigurationError, ServiceError
+from tidegate.base.errors import AccessError, ConfigurationError, ServiceError
 from tidegate.connectors.kafka.cluster import Cluster, raise_code
 
 log = logging.getLogger(__name__)

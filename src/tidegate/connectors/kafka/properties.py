@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tidegate.common import secrets
-from tidegate.common.errors import ConfigurationError
+from tidegate.base import secrets
+from tidegate.base.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 

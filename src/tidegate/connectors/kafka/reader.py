@@ -7,13 +7,13 @@ from typing import Any
 
 import kafka.errors as errors
 
-from tidegate.common.errors import ServiceError, UserCodeError
+from tidegate.base.errors import ServiceError, UserCodeError
 from tidegate.connectors.kafka.cluster import LATEST, Cluster, TopicPartition, fetch_request, raise_code
 from tidegate.connectors.kafka.deserialization import KafkaRecordDeserializationSchema
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.records import Aborted, BadRecord, batches, end_of
 from tidegate.graph.output_tag import OutputTag
-from tidegate.operators.source import Batch, SplitInterval, SplitReader
+from tidegate.operators.contracts.source import Batch, SplitInterval, SplitReader
 
 _FETCH_BYTES = 4 << 20
 _WAIT_MS = 500

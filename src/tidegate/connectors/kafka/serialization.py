@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import ProgramError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import ProgramError
 from tidegate.common.serialization import SerializationSchema, for_many
 
 Bytes = bytes | None

@@ -6,9 +6,9 @@ import logging
 import re
 from typing import Any
 
-from tidegate.common.arguments import made_by, wrong
-from tidegate.common.errors import ConfigurationError, ProgramError
-from tidegate.common.files import Files
+from tidegate.base.arguments import made_by, wrong
+from tidegate.base.errors import ConfigurationError, ProgramError
+from tidegate.base.files import Files
 from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.kafka import sink_record
 from tidegate.connectors.kafka.broker_checks import check_transactions, no_topic
@@ -20,7 +20,7 @@ from tidegate.connectors.kafka.records import CODECS
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
 from tidegate.connectors.kafka.sink_record import SinkRecord, base_of, legal_name
 from tidegate.connectors.kafka.writer import KafkaWriter
-from tidegate.operators.sink import (
+from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
     Publication,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.common.arguments import made_by, wrong
-from tidegate.common.errors import ConfigurationError, ProgramError
+from tidegate.base.arguments import made_by, wrong
+from tidegate.base.errors import ConfigurationError, ProgramError
 from tidegate.common.serialization import DeserializationSchema
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.connectors.kafka.cluster import READ_COMMITTED, READ_UNCOMMITTED
@@ -17,7 +17,7 @@ from tidegate.connectors.kafka.offsets import KafkaOffsetsInitializer, KafkaTopi
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.reader import KafkaReader
 from tidegate.graph.output_tag import OutputTag
-from tidegate.operators.source import Boundedness, Source, SplitEnumerator, SplitReader
+from tidegate.operators.contracts.source import Boundedness, Source, SplitEnumerator, SplitReader
 
 _DISCOVERY_MS = 300_000
 USED = {

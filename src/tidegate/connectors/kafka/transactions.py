@@ -29,8 +29,8 @@ from kafka.protocol.producer import (
 )
 
 from kafka import TopicPartition as ClientPartition
-from tidegate.common.counts import count
-from tidegate.common.errors import ProgramError
+from tidegate.base.counts import count
+from tidegate.base.errors import ProgramError
 from tidegate.connectors.kafka.cluster import (
     EARLIEST,
     READ_UNCOMMITTED,

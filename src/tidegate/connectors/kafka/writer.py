@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import kafka.errors as errors
 
-from tidegate.common import faults
-from tidegate.common.errors import ConfigurationError, TidegateError, UserCodeError
-from tidegate.common.ids import new_token
+from tidegate.base import faults
+from tidegate.base.errors import ConfigurationError, TidegateError, UserCodeError
+from tidegate.base.ids import new_token
 from tidegate.connectors.kafka.broker_checks import no_topic
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.committable import KafkaCommittable
@@ -23,7 +23,7 @@ from tidegate.connectors.kafka.records import BatchBuilder
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema, partitions_of
 from tidegate.connectors.kafka.transactions import NotOursError, Producer, TransactionWriter, end, init_producer
 from tidegate.connectors.staged_file import StagedFile
-from tidegate.operators.sink import Prepared, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import Prepared, SinkWriter, WriterContext
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 import pymysql
 
-from tidegate.common import secrets
-from tidegate.common.errors import ConfigurationError
+from tidegate.base import secrets
+from tidegate.base.errors import ConfigurationError
 from tidegate.connectors.mysql.encoding import Column, MySqlEncoder
 from tidegate.connectors.mysql.failures import translated
 from tidegate.connectors.mysql.session import MySqlSession, quoted_path

@@ -13,11 +13,11 @@ from typing import Any
 
 from pymysql.converters import escape_string
 
-from tidegate.common.errors import RowError
+from tidegate.base.errors import RowError
 from tidegate.connectors.sql.database import Encoder
 from tidegate.connectors.sql.frames import Frame
 from tidegate.connectors.sql.table import Table
-from tidegate.operators.blame import reprlib_repr
+from tidegate.operators.loop.blame import reprlib_repr
 
 BETWEEN_ROWS = b",\n"
 """No literal has a raw line feed: it is escaped."""

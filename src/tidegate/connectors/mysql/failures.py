@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pymysql
 
-from tidegate.common.errors import AccessError, ConfigurationError, RowError, ServiceError, TidegateError
+from tidegate.base.errors import AccessError, ConfigurationError, RowError, ServiceError, TidegateError
 
 UNKNOWN_XID = 1397
 BUSY_XID = (1399, 1440)

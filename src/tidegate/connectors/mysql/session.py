@@ -10,8 +10,8 @@ from typing import Any
 
 import pymysql
 
-from tidegate.common.errors import ServiceError
-from tidegate.common.ids import new_token
+from tidegate.base.errors import ServiceError
+from tidegate.base.ids import new_token
 from tidegate.connectors.mysql.encoding import BETWEEN_ROWS
 from tidegate.connectors.mysql.failures import BUSY_XID, OF_A_ROW, ROLLED_BACK, UNKNOWN_XID, code_of, translated
 from tidegate.connectors.sql.database import Session

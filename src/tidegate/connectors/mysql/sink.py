@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.common.arguments import expect_int, expect_text
+from tidegate.base.arguments import expect_int, expect_text
 from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.mysql.database import MySqlDatabase
 from tidegate.connectors.sql.database import BOOKKEEPING

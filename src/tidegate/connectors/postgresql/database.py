@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import psycopg
 from psycopg import conninfo, errors
 
-from tidegate.common import secrets
-from tidegate.common.errors import AccessError, ConfigurationError, TidegateError
+from tidegate.base import secrets
+from tidegate.base.errors import AccessError, ConfigurationError, TidegateError
 from tidegate.connectors.postgresql.encoding import Column, PostgreSqlEncoder
 from tidegate.connectors.postgresql.failures import translated
 from tidegate.connectors.postgresql.session import PostgreSqlSession, quoted_path

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from tidegate.common.errors import RowError
+from tidegate.base.errors import RowError
 from tidegate.connectors.sql.database import Encoder
 from tidegate.connectors.sql.frames import Frame
 from tidegate.connectors.sql.table import Table
-from tidegate.operators.blame import reprlib_repr
+from tidegate.operators.loop.blame import reprlib_repr
 
 Texts = list[str | None]
 _ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})

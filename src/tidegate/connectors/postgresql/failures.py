@@ -8,7 +8,7 @@ from collections.abc import Callable
 import psycopg
 from psycopg import errors
 
-from tidegate.common.errors import AccessError, ConfigurationError, RowError, ServiceError, TidegateError
+from tidegate.base.errors import AccessError, ConfigurationError, RowError, ServiceError, TidegateError
 
 _ACCESS = (errors.InvalidAuthorizationSpecification, errors.InvalidPassword, errors.InsufficientPrivilege)
 _NOT_LET_IN = re.compile(r"authentication failed|no password supplied|pg_hba\.conf|role .* does not exist")

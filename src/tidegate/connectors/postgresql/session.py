@@ -13,7 +13,7 @@ import msgspec
 import psycopg
 from psycopg import errors, sql
 
-from tidegate.common.errors import ServiceError
+from tidegate.base.errors import ServiceError
 from tidegate.connectors.postgresql.encoding import Column, elements
 from tidegate.connectors.postgresql.failures import translated
 from tidegate.connectors.sql.database import Session

@@ -20,8 +20,8 @@ from typing import Any
 
 import msgspec
 
-from tidegate.common import faults
-from tidegate.common.errors import (
+from tidegate.base import faults
+from tidegate.base.errors import (
     CommitError,
     FencedError,
     OutputLostError,
@@ -29,12 +29,12 @@ from tidegate.common.errors import (
     ServiceError,
     StorageError,
 )
-from tidegate.common.files import Files
+from tidegate.base.files import Files
 from tidegate.connectors.sql.database import Database, Session
 from tidegate.connectors.sql.frames import delete_frames, staged_files
 from tidegate.connectors.sql.names import Transaction
 from tidegate.connectors.sql.table import Table
-from tidegate.operators.sink import Committer, CommitterContext
+from tidegate.operators.contracts.sink import Committer, CommitterContext
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.common.files import FileHandle, Files
+from tidegate.base.files import FileHandle, Files
 from tidegate.connectors.staged_file import StagedFile
-from tidegate.operators.sink import WriterContext
+from tidegate.operators.contracts.sink import WriterContext
 
 _DIRECTORY = "rows"
 _HEAD = struct.Struct(">HIQ")

@@ -12,12 +12,12 @@ from functools import lru_cache
 
 import msgspec
 
+from tidegate.base.counts import count
+from tidegate.base.errors import StorageError
+from tidegate.base.files import Files
+from tidegate.base.ids import new_token
 from tidegate.checkpoint.lease_records import Claim, claim_path, read_undamaged
-from tidegate.common.counts import count
-from tidegate.common.errors import StorageError
-from tidegate.common.files import Files
-from tidegate.common.ids import new_token
-from tidegate.operators.sink import CommitterContext, WriterContext
+from tidegate.operators.contracts.sink import CommitterContext, WriterContext
 
 PREFIX = "tidegate-"
 _RECORD = "sql-sink.json"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import ConfigurationError, ProgramError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import ConfigurationError, ProgramError
 from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.sql.committer import SqlCommitter
 from tidegate.connectors.sql.database import Database
 from tidegate.connectors.sql.names import base_for
 from tidegate.connectors.sql.table import RecordRows, Table, ToRows
 from tidegate.connectors.sql.writer import PreparingWriter, StraightWriter
-from tidegate.operators.sink import (
+from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
     Publication,

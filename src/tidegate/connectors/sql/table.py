@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import ProgramError, RowError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import ProgramError, RowError
 from tidegate.common.types import Row
-from tidegate.operators.blame import reprlib_repr, user_error
+from tidegate.operators.loop.blame import reprlib_repr, user_error
 
 Rows = list[Sequence[Any]]
 ToRows = Callable[[Any], Iterable[tuple[str, Any]]]

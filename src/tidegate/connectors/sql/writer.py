@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from tidegate.common import faults
-from tidegate.common.errors import FencedError
+from tidegate.base import faults
+from tidegate.base.errors import FencedError
 from tidegate.connectors.sql.database import Database, Session
 from tidegate.connectors.sql.frames import Frame, FrameFile, read_frames
 from tidegate.connectors.sql.names import Transaction, base_of, new_name
 from tidegate.connectors.sql.table import RecordRows, Table
-from tidegate.operators.sink import Prepared, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import Prepared, SinkWriter, WriterContext
 
 
 class SqlWriter(SinkWriter):

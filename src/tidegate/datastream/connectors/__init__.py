@@ -7,12 +7,12 @@ name raises an error that names the extra; the other connectors are not affected
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tidegate.connectors.dataframe_source import DataFrameSource
-from tidegate.connectors.for_each_checkpoint import ForEachCheckpointSink
 from tidegate.connectors.formats.libraries import library
-from tidegate.connectors.socket_source import SocketSource
+from tidegate.connectors.frames.dataframe_source import DataFrameSource
+from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink
+from tidegate.connectors.frames.stream_reader_source import StreamReaderSource
+from tidegate.connectors.sockets.source import SocketSource
 from tidegate.connectors.sql.table import Table
-from tidegate.connectors.stream_reader_source import StreamReaderSource
 from tidegate.datastream.connectors.base import (
     DatabaseCheckpointCommitter,
     DeliveryGuarantee,
@@ -41,9 +41,9 @@ from tidegate.datastream.connectors.hybrid_source import HybridSource
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 
 if TYPE_CHECKING:
-    from tidegate.connectors.delta_sink import DeltaSink as DeltaSink
-    from tidegate.connectors.iceberg_sink import IcebergSink as IcebergSink
-    from tidegate.connectors.redis_sink import RedisSink as RedisSink
+    from tidegate.connectors.redis.sink import RedisSink as RedisSink
+    from tidegate.connectors.tables.delta import DeltaSink as DeltaSink
+    from tidegate.connectors.tables.iceberg import IcebergSink as IcebergSink
     from tidegate.datastream.connectors.kafka import KafkaOffsetsInitializer as KafkaOffsetsInitializer
     from tidegate.datastream.connectors.kafka import (
         KafkaRecordDeserializationSchema as KafkaRecordDeserializationSchema,
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 _KAFKA = ("tidegate.datastream.connectors.kafka", "kafka", ("kafka", "aiokafka"))
 _LATER = {
-    "DeltaSink": ("tidegate.connectors.delta_sink", "delta", ("deltalake", "pyarrow")),
-    "IcebergSink": ("tidegate.connectors.iceberg_sink", "iceberg", ("pyiceberg", "pyarrow")),
+    "DeltaSink": ("tidegate.connectors.tables.delta", "delta", ("deltalake", "pyarrow")),
+    "IcebergSink": ("tidegate.connectors.tables.iceberg", "iceberg", ("pyiceberg", "pyarrow")),
     "KafkaOffsetsInitializer": _KAFKA,
     "KafkaRecordDeserializationSchema": _KAFKA,
     "KafkaRecordSerializationSchema": _KAFKA,
@@ -65,7 +65,7 @@ _LATER = {
     "KafkaSource": _KAFKA,
     "MySqlSink": ("tidegate.datastream.connectors.mysql", "mysql", ("pymysql",)),
     "PostgreSqlSink": ("tidegate.datastream.connectors.postgresql", "postgresql", ("psycopg",)),
-    "RedisSink": ("tidegate.connectors.redis_sink", "redis", ("redis",)),
+    "RedisSink": ("tidegate.connectors.redis.sink", "redis", ("redis",)),
 }
 """Name -> its module, the extra it needs, and the libraries that the extra brings."""
 

@@ -4,15 +4,15 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from tidegate.connectors.delivery import DeliveryGuarantee
-from tidegate.connectors.upsert import UpsertSink
-from tidegate.connectors.write_ahead import (
+from tidegate.connectors.functions.upsert import UpsertSink
+from tidegate.connectors.functions.write_ahead import (
     CheckpointCommitter,
     DatabaseCheckpointCommitter,
     FileCheckpointCommitter,
     GenericWriteAheadSink,
 )
-from tidegate.operators.sink import Sink
-from tidegate.operators.source import Source
+from tidegate.operators.contracts.sink import Sink
+from tidegate.operators.contracts.source import Source
 
 __all__ = [
     "CheckpointCommitter",

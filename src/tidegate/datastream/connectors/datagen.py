@@ -1,5 +1,5 @@
 """The data generator source; PyFlink has it in Java only."""
 
-from tidegate.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+from tidegate.connectors.values.data_generator import DataGeneratorSource, RateLimiterStrategy
 
 __all__ = ["DataGeneratorSource", "RateLimiterStrategy"]

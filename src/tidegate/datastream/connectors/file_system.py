@@ -1,18 +1,18 @@
 """File source and file sink."""
 
-from tidegate.connectors.bucket_assigners import BucketAssigner
-from tidegate.connectors.file_compaction import FileCompactor, FileCompactStrategy
-from tidegate.connectors.file_format import BulkFormat
-from tidegate.connectors.file_sink import FileSink, OutputFileConfig
-from tidegate.connectors.file_source import (
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
+from tidegate.connectors.files.compaction import FileCompactor, FileCompactStrategy
+from tidegate.connectors.files.file_format import BulkFormat
+from tidegate.connectors.files.rolling import DefaultRollingPolicy, OnCheckpointRollingPolicy, RollingPolicy
+from tidegate.connectors.files.sink import FileSink, OutputFileConfig
+from tidegate.connectors.files.source import (
     FileEnumeratorProvider,
     FileSource,
     FileSourceBuilder,
     FileSplitAssignerProvider,
 )
-from tidegate.connectors.rolling import DefaultRollingPolicy, OnCheckpointRollingPolicy, RollingPolicy
-from tidegate.connectors.streaming_file_sink import StreamingFileSink
-from tidegate.connectors.text_lines import StreamFormat
+from tidegate.connectors.files.streaming_file_sink import StreamingFileSink
+from tidegate.connectors.files.text_lines import StreamFormat
 
 __all__ = [
     "BucketAssigner",

@@ -1,5 +1,5 @@
 """One source after the other."""
 
-from tidegate.connectors.hybrid_source import HybridSource, HybridSourceBuilder
+from tidegate.connectors.values.hybrid_source import HybridSource, HybridSourceBuilder
 
 __all__ = ["HybridSource", "HybridSourceBuilder"]

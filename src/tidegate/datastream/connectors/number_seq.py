@@ -1,5 +1,5 @@
 """The number sequence source."""
 
-from tidegate.connectors.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.number_sequence import NumberSequenceSource
 
 __all__ = ["NumberSequenceSource"]

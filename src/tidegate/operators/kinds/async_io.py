@@ -13,12 +13,12 @@ from collections import deque
 from typing import Any
 
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.async_calls import AsyncCalls, Call, in_event_loop
-from tidegate.operators.blame import reprlib_repr, user_error
-from tidegate.operators.collecting import CollectingOperator
-from tidegate.operators.functions import Hooks
-from tidegate.operators.operator import OperatorRound, Site
-from tidegate.operators.watermarks import Domain
+from tidegate.operators.contracts.functions import Hooks
+from tidegate.operators.contracts.operator import OperatorRound, Site
+from tidegate.operators.contracts.watermarks import Domain
+from tidegate.operators.kinds.async_calls import AsyncCalls, Call, in_event_loop
+from tidegate.operators.kinds.collecting import CollectingOperator
+from tidegate.operators.loop.blame import reprlib_repr, user_error
 from tidegate.state.snapshot import OperatorSnapshot
 
 

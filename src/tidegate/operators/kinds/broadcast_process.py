@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.broadcast_contexts import BroadcastContext, ReadOnlyContext
-from tidegate.operators.codegen import LoopSource
-from tidegate.operators.function_operator import FunctionOperator
-from tidegate.operators.operator import OperatorRound, Site
+from tidegate.operators.contracts.operator import OperatorRound, Site
+from tidegate.operators.kinds.broadcast_contexts import BroadcastContext, ReadOnlyContext
+from tidegate.operators.kinds.function_operator import FunctionOperator
+from tidegate.operators.loop.codegen import LoopSource
 from tidegate.state.snapshot import OperatorSnapshot, Redistribution
 
 

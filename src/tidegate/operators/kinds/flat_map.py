@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.operators.codegen import LoopSource
-from tidegate.operators.function_operator import FunctionOperator
+from tidegate.operators.kinds.function_operator import FunctionOperator
+from tidegate.operators.loop.codegen import LoopSource
 
 
 class FlatMapOperator(FunctionOperator):

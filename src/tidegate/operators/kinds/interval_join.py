@@ -14,14 +14,14 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from tidegate.common.errors import ProgramError
+from tidegate.base.errors import ProgramError
+from tidegate.base.watermarks import MIN_WATERMARK
 from tidegate.common.typeinfo import Types
-from tidegate.common.watermarks import MIN_WATERMARK
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.codegen import LoopSource
-from tidegate.operators.function_operator import FunctionOperator
-from tidegate.operators.operator import OperatorRound, Site
-from tidegate.operators.ownership import ATOMS, own
+from tidegate.operators.contracts.operator import OperatorRound, Site
+from tidegate.operators.kinds.function_operator import FunctionOperator
+from tidegate.operators.loop.codegen import LoopSource
+from tidegate.operators.loop.ownership import ATOMS, own
 from tidegate.state.descriptors import MapStateDescriptor
 from tidegate.state.snapshot import OperatorSnapshot, Part
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.operators.codegen import LoopSource
-from tidegate.operators.function_operator import FunctionOperator
-from tidegate.operators.operator import OperatorRound
+from tidegate.operators.contracts.operator import OperatorRound
+from tidegate.operators.kinds.function_operator import FunctionOperator
+from tidegate.operators.loop.codegen import LoopSource
 from tidegate.state.descriptors import ValueStateDescriptor
 from tidegate.state.snapshot import OperatorSnapshot
 

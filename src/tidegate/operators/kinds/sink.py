@@ -7,18 +7,18 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.common import faults
+from tidegate.base import faults
+from tidegate.base.errors import ArgumentTypeError, UserCodeError
+from tidegate.base.plain_data import find_other
+from tidegate.base.user_code import user_line
 from tidegate.common.conversion import boundary
-from tidegate.common.errors import ArgumentTypeError, UserCodeError
-from tidegate.common.plain_data import find_other
-from tidegate.common.user_code import user_line
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.blame import is_for_good, not_encodable, user_error
-from tidegate.operators.collecting import CollectingOperator
-from tidegate.operators.functions import checkpointed
-from tidegate.operators.operator import EndOfInput, OperatorRound, Site
-from tidegate.operators.own_state import OwnState
-from tidegate.operators.sink import Prepared, Sink, SinkWriter, UnwrittenSink, WriterContext
+from tidegate.operators.contracts.functions import checkpointed
+from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site
+from tidegate.operators.contracts.sink import Prepared, Sink, SinkWriter, UnwrittenSink, WriterContext
+from tidegate.operators.kinds.collecting import CollectingOperator
+from tidegate.operators.kinds.own_state import OwnState
+from tidegate.operators.loop.blame import is_for_good, not_encodable, user_error
 from tidegate.state.snapshot import WRITER, ListPart, OperatorSnapshot, Part, Redistribution
 
 log = logging.getLogger(__name__)

@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Any, ClassVar, NoReturn
 
-from tidegate.common.watermarks import MAX_WATERMARK, MIN_WATERMARK
+from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.blame import user_error
-from tidegate.operators.codegen import LoopSource
-from tidegate.operators.contexts import SubtaskRuntimeContext
-from tidegate.operators.function_operator import FunctionOperator
-from tidegate.operators.operator import EndOfInput, OperatorRound, Site
-from tidegate.operators.ownership import ATOMS, own
+from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
+from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site
+from tidegate.operators.kinds.function_operator import FunctionOperator
+from tidegate.operators.loop.blame import user_error
+from tidegate.operators.loop.codegen import LoopSource
+from tidegate.operators.loop.ownership import ATOMS, own
 from tidegate.operators.windows.adding import adding_to
 from tidegate.operators.windows.assigner import no_timestamp
 from tidegate.operators.windows.contexts import WindowContext

@@ -6,20 +6,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
+from tidegate.base.errors import ArgumentTypeError, CorruptFileError
 from tidegate.common.conversion import Boundary, Converter
-from tidegate.common.errors import ArgumentTypeError, CorruptFileError
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
-from tidegate.operators import watermarks
-from tidegate.operators.blame import record_in, reprlib_repr, user_error
-from tidegate.operators.column_batch import ColumnBatch, Values
-from tidegate.operators.generators import strategy_of
-from tidegate.operators.operator import EndOfInput, OperatorRound, Site, StreamOperator
-from tidegate.operators.packing import Packer
-from tidegate.operators.rows import MIN_WATERMARK
-from tidegate.operators.source import Batch, SplitInterval, SplitReader, TimedBatch
-from tidegate.operators.watermarks import SplitWatermarks
+from tidegate.operators.contracts import watermarks
+from tidegate.operators.contracts.generators import strategy_of
+from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site, StreamOperator
+from tidegate.operators.contracts.source import Batch, SplitInterval, SplitReader, TimedBatch
+from tidegate.operators.contracts.watermarks import SplitWatermarks
+from tidegate.operators.flow.column_batch import ColumnBatch, Values
+from tidegate.operators.flow.packing import Packer
+from tidegate.operators.flow.rows import MIN_WATERMARK
+from tidegate.operators.loop.blame import record_in, reprlib_repr, user_error
 from tidegate.state.snapshot import SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
 
 

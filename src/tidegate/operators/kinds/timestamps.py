@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tidegate.graph.plan import ChainNode
-from tidegate.operators import watermarks
-from tidegate.operators.blame import record_in, user_error
-from tidegate.operators.collecting import CollectingOperator
-from tidegate.operators.generators import strategy_of
-from tidegate.operators.operator import EndOfInput, OperatorRound, Site
-from tidegate.operators.rows import MAX_WATERMARK
-from tidegate.operators.watermarks import Domain
+from tidegate.operators.contracts import watermarks
+from tidegate.operators.contracts.generators import strategy_of
+from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site
+from tidegate.operators.contracts.watermarks import Domain
+from tidegate.operators.flow.rows import MAX_WATERMARK
+from tidegate.operators.kinds.collecting import CollectingOperator
+from tidegate.operators.loop.blame import record_in, user_error
 from tidegate.state.snapshot import GENERATOR, ListPart, OperatorSnapshot, Part, Redistribution
 
 

@@ -10,16 +10,16 @@ from collections.abc import Iterable
 from io import BytesIO
 from typing import Any, ClassVar
 
-from tidegate.common.errors import UserCodeError
-from tidegate.common.watermarks import MAX_WATERMARK, MIN_WATERMARK
+from tidegate.base.errors import UserCodeError
+from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.graph.plan import ChainNode
-from tidegate.operators.blame import user_error
-from tidegate.operators.codegen import LoopSource
-from tidegate.operators.contexts import SubtaskRuntimeContext
-from tidegate.operators.function_operator import FunctionOperator
-from tidegate.operators.operator import OperatorRound, Site
-from tidegate.operators.ownership import own
-from tidegate.operators.time_domain import TimeDomain
+from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
+from tidegate.operators.contracts.operator import OperatorRound, Site
+from tidegate.operators.contracts.time_domain import TimeDomain
+from tidegate.operators.kinds.function_operator import FunctionOperator
+from tidegate.operators.loop.blame import user_error
+from tidegate.operators.loop.codegen import LoopSource
+from tidegate.operators.loop.ownership import own
 from tidegate.operators.windows.assigner import MergingWindowAssigner
 from tidegate.operators.windows.contexts import (
     OperatorAssignerContext,

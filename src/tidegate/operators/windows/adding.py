@@ -7,12 +7,12 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tidegate.common.typeinfo import Types
-from tidegate.operators.ownership import is_immutable, own
-from tidegate.operators.rewrites.rewrite import Owner
+from tidegate.operators.loop.ownership import is_immutable, own
+from tidegate.operators.loop.rewrites.rewrite import Owner
 from tidegate.operators.windows.operation import Aggregated, Buffered, Contents, Reduced
 
 if TYPE_CHECKING:
-    from tidegate.operators.codegen import LoopSource
+    from tidegate.operators.loop.codegen import LoopSource
     from tidegate.state.slices import SliceCells
 
 

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, TypeVar
 
-from tidegate.common.errors import ProgramError, UserCodeError
+from tidegate.base.errors import ProgramError, UserCodeError
+from tidegate.base.watermarks import MIN_WATERMARK
 from tidegate.common.serializer import TypeSerializer
-from tidegate.common.watermarks import MIN_WATERMARK
 from tidegate.operators.windows.trigger import Trigger
 
 T = TypeVar("T")

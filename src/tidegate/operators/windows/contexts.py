@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from tidegate.common.arguments import shown
-from tidegate.common.errors import StateAccessError
-from tidegate.operators.contexts import SubtaskRuntimeContext
+from tidegate.base.arguments import shown
+from tidegate.base.errors import StateAccessError
+from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
 from tidegate.operators.windows.assigner import WindowAssigner
 from tidegate.operators.windows.evictors import Evictor
 from tidegate.operators.windows.trigger import Trigger

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from tidegate.common.arguments import expect_int
-from tidegate.common.errors import ProgramError
+from tidegate.base.arguments import expect_int
+from tidegate.base.errors import ProgramError
 from tidegate.common.serializer import TypeSerializer
 from tidegate.common.typeinfo import Types
 from tidegate.operators.windows.assigner import WindowAssigner

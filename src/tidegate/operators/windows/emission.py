@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidegate.graph.output_tag import OutputTag
-from tidegate.operators.ownership import own
+from tidegate.operators.loop.ownership import own
 
 LATE_RECORDS_DROPPED = "numLateRecordsDropped"
 """The metric, by Flink's name: records too late for all their windows, and no side output asks for them."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tidegate.common.arguments import expect_int
-from tidegate.common.errors import ProgramError
+from tidegate.base.arguments import expect_int
+from tidegate.base.errors import ProgramError
 from tidegate.common.time import millis_of
 from tidegate.operators.windows.triggers import delta_callable
 

@@ -8,7 +8,7 @@ from enum import Enum
 from types import FunctionType, MethodType
 from typing import Any
 
-from tidegate.operators.functions import FunctionWrapper, hook_of, method_of
+from tidegate.operators.contracts.functions import FunctionWrapper, hook_of, method_of
 from tidegate.operators.windows.time_assigners import aligned_event_time
 from tidegate.operators.windows.triggers import EventTimeTrigger
 from tidegate.state.descriptors import (

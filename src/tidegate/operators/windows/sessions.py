@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from tidegate.common.arguments import wrong
-from tidegate.common.errors import UserCodeError
+from tidegate.base.arguments import wrong
+from tidegate.base.errors import UserCodeError
 from tidegate.common.serializer import TypeSerializer
 from tidegate.common.time import millis_of
 from tidegate.operators.windows.assigner import MergingWindowAssigner, by_timestamp, check_positive, timed

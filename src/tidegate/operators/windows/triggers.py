@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tidegate.common.arguments import expect_int, wrong
-from tidegate.common.errors import ProgramError
+from tidegate.base.arguments import expect_int, wrong
+from tidegate.base.errors import ProgramError
 from tidegate.common.time import millis_of
 from tidegate.common.typeinfo import Types
 from tidegate.operators.windows.trigger import Trigger, TriggerResult

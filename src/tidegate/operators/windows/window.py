@@ -9,8 +9,8 @@ from functools import total_ordering
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from tidegate.base.watermarks import MAX_WATERMARK
 from tidegate.common.serializer import TypeSerializer
-from tidegate.common.watermarks import MAX_WATERMARK
 from tidegate.state import namespaces
 
 if TYPE_CHECKING:

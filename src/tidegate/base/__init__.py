@@ -1,0 +1,1 @@
+"""The engine's base: errors, clock, ids, files, fault points."""

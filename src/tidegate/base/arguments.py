@@ -1,0 +1,69 @@
+"""Checks of arguments handed to the API: the wrong type gives one error that names method, value and cure."""
+
+from __future__ import annotations
+
+import inspect
+import reprlib
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from tidegate.base.errors import ArgumentTypeError
+
+C = TypeVar("C", bound=type)
+
+
+def shown(value: Any) -> str:
+    """A value for an error message: its type and its repr, cut to a sane length."""
+    return f"{type(value).__name__} {reprlib.repr(value)}"
+
+
+def wrong(method: str, wanted: str, value: Any, cure: str) -> ArgumentTypeError:
+    """The error for a value of the wrong type; the caller raises it."""
+    return ArgumentTypeError(f"{method} takes {wanted}", found=shown(value), cure=cure)
+
+
+def expect_int(method: str, value: Any, cure: str) -> int:
+    """An int that is not a bool."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong(method, "a whole number", value, cure)
+    return value
+
+
+def expect_text(method: str, value: Any, cure: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise wrong(method, "a non-empty text", value, cure)
+    return value
+
+
+def made_by(maker: str, first: type = object) -> Callable[[C], C]:
+    """For a class that only its builder or its static methods make: a call with other arguments is refused, and names ``maker``.
+
+    ``first``: the type of the first argument, where any single value would fit the signature.
+    """
+
+    def decorate(made: C) -> C:
+        plain = made.__init__  # type: ignore[misc]
+        signature = inspect.signature(plain)
+
+        @wraps(plain)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+            try:
+                signature.bind(self, *args, **kwargs)
+                fits = not args or isinstance(args[0], first)
+            except TypeError:
+                fits = False
+            if not fits:
+                given = ", ".join(
+                    [*(type(arg).__name__ for arg in args), *(f"{key}=..." for key in kwargs)]
+                )  # no secrets
+                name = type(self).__name__
+                raise ArgumentTypeError(
+                    f"{name} is not made by its constructor", found=f"{name}({given})", cure=f"use {maker}"
+                )
+            plain(self, *args, **kwargs)
+
+        made.__init__ = __init__  # type: ignore[misc]
+        return made
+
+    return decorate

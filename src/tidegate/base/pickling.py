@@ -1,0 +1,153 @@
+"""Pickles: functions on their way to the executors, where what cannot be pickled is named; stored data, which can be refused."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import io
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, BinaryIO
+
+import cloudpickle
+
+from tidegate.base.errors import PickleRefusedError
+
+_Cached = type(functools.lru_cache(lambda: None))
+_DEEPEST = 6
+
+
+class _Pickler(cloudpickle.CloudPickler):  # type: ignore[misc]
+    def reducer_override(self, value: Any) -> Any:
+        """A cached function of the main program would pickle by its name, and no worker has that program."""
+        if isinstance(value, _Cached) and (value.__module__ == "__main__" or "<locals>" in value.__qualname__):
+            return _cached, (value.__wrapped__, value.cache_parameters())
+        return super().reducer_override(value)
+
+
+def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def dumps(value: Any) -> bytes:
+    """As ``cloudpickle.dumps``; functions with ``functools.lru_cache`` travel too, with an empty cache."""
+    with io.BytesIO() as file:
+        _Pickler(file).dump(value)
+        return file.getvalue()
+
+
+def cure_of(error: BaseException, otherwise: str) -> str:
+    """The cure for a value that cannot be pickled: ``otherwise``, unless the value is nested deeper than Python recurses."""
+    deep = isinstance(error, RecursionError) or "excessively deep recursion" in str(error)
+    return _FLATTEN if deep else otherwise
+
+
+_FLATTEN = "nest the data less deeply: use a flat list of its parts, or a text that holds it"
+
+
+# -- pickles that come from a snapshot ---------------------------------------------------------------------------------------
+
+
+_stored_allowed = True
+
+
+def allow_stored(allowed: bool) -> None:
+    """Say whether this process may load pickles from snapshots. A pickle runs code of whoever wrote it.
+
+    The driver says it when a job starts, and a worker for each of its tasks.
+    """
+    global _stored_allowed
+    _stored_allowed = allowed
+
+
+def stored_allowed() -> bool:
+    return _stored_allowed
+
+
+def load_stored(data: bytes) -> Any:
+    """Load a pickle from a snapshot, or raise ``PickleRefusedError``."""
+    return stored_loader()(data)
+
+
+def load_stored_from(stream: BinaryIO) -> Any:
+    """As ``load_stored``, the next pickle of a stream."""
+    return pickle.load(stream) if _stored_allowed else _refuse(b"")
+
+
+def stored_loader() -> Callable[[bytes], Any]:
+    """Return what loads many stored pickles: the rule is looked up once."""
+    return pickle.loads if _stored_allowed else _refuse
+
+
+def _refuse(data: bytes) -> Any:
+    raise PickleRefusedError(
+        "Stored data is pickled, and pickles are refused here (--no-pickle, tidegate.state.allow-pickle: false)",
+        found=f"{len(data)} pickled bytes",
+        cure="declare the types of keys and states; allow pickles only for snapshots of programs you would run",
+    )
+
+
+def why_not(value: Any, error: BaseException) -> str:
+    """What the error says, and the variable or attribute it comes from."""
+    text = f"{type(error).__name__}: {error}"
+    path = _culprit(value, 0)
+    return f"{text} ({', in '.join(reversed(path))})" if path else text
+
+
+def _culprit(value: Any, depth: int) -> list[str]:
+    """From the outside in, the names that lead to a part that cannot be pickled; empty if all named parts can."""
+    for name, part in _parts(value) if depth < _DEEPEST else ():
+        if not _picklable(part):
+            return ([name] if name else []) + _culprit(part, depth + 1)
+    return []
+
+
+def _picklable(value: Any) -> bool:
+    try:
+        dumps(value)
+    except Exception:  # pickling runs user code, which may raise anything
+        return False
+    return True
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """The parts that travel with a value, each with what the user calls it."""
+    if isinstance(value, MethodType):
+        yield "", value.__self__
+        yield "", value.__func__
+    elif isinstance(value, FunctionType):
+        yield from _variables(value)
+    elif isinstance(value, functools.partial):
+        yield "", value.func
+        yield from ((f"argument {n + 1} of a partial", part) for n, part in enumerate(value.args))
+        yield from ((f"argument '{name}' of a partial", part) for name, part in value.keywords.items())
+    elif isinstance(value, dict):
+        yield from ((f"entry {key!r:.50}", part) for key, part in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"item {n}", part) for n, part in enumerate(value))
+    elif is_dataclass(value) and not isinstance(value, type) and type(value).__module__.startswith("tidegate."):
+        yield from (("", getattr(value, field.name)) for field in fields(value))
+    elif not isinstance(value, type | ModuleType) and hasattr(value, "__dict__"):
+        kind = type(value).__qualname__
+        yield from ((f"attribute '{name}' of {kind}", part) for name, part in vars(value).items())
+
+
+def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    code = function.__code__
+    place = f"{code.co_name} ({code.co_filename}:{code.co_firstlineno})"
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield f"variable '{name}' of {place}", cell.cell_contents
+        except ValueError:  # it has no value yet
+            continue
+    for name in sorted(_global_names(code)):
+        if name in function.__globals__ and not hasattr(builtins, name):
+            yield f"global variable '{name}' in {place}", function.__globals__[name]
+    yield from ((f"a default of {place}", part) for part in function.__defaults__ or ())
+
+
+def _global_names(code: CodeType) -> set[str]:
+    inner = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return set(code.co_names).union(*map(_global_names, inner))

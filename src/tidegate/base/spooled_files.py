@@ -1,0 +1,169 @@
+"""Files of which state waits on this host until a checkpoint refers to it: rounds do not wait for storage."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, BinaryIO
+
+from tidegate.base.errors import CorruptFileError, StorageError
+from tidegate.base.files import FileHandle, Files, FileWriter, Paths, verified_copy, verify
+from tidegate.base.hashing import content_hash, is_strong
+from tidegate.base.held_dir import HeldDirectory, sweep
+
+STATE_FILES = "shared/"
+KEPT_SIZE = 8 << 20
+"""Smaller files stay here when they are stored, to be read again: most are segments that stores have yet to catch up with."""
+
+
+class SpooledFiles(Files):
+    """The root of a job whose tasks and driver share a host, with a directory of it, the spool.
+
+    Tasks write state files into the spool, and read them there. ``upload``, in step 7, brings those of a checkpoint to storage; the
+    metadata follows only then, so whatever can be restored is on storage alone. What never gets into a checkpoint (a segment
+    that was merged before, a round that was discarded) is never stored. One driver has one spool, and only its checkpoint lane
+    stores: nobody else's file, and none that comes late. All else is on storage as ever.
+
+    ``held``: the driver's hold of its spool; tasks have none. While a driver holds it no other removes the spool, whoever has the
+    lease: a driver that has lost its lease and does not know may be about to sweep. What a killed driver leaves goes when the next
+    one of the same job and directory has its lease.
+
+    If the spool is lost or damaged, so is what rounds did since the last checkpoint, as with the memory of the process: who reads
+    or stores such a file finds that out, the attempt fails, and the next one begins from that checkpoint.
+    """
+
+    def __init__(
+        self, root: str, spool: str, threads: int = 1, held: HeldDirectory | None = None, *, strong: bool = False
+    ) -> None:
+        super().__init__(root, strong=strong)
+        self.held, self._threads = held, threads
+        self._storage, self._spool = Files(root, strong=strong), Files(spool, "local state", strong=strong)
+        self._tried: set[str] = set()
+        self._stored: set[str] = set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(SpooledFiles, strong=self.strong), (self.root, self._spool.root, self._threads)
+
+    # -- a task's --
+
+    def write(self, path: str, data: bytes) -> FileHandle:
+        return (self._spool if _waits(path) else self._storage).write(path, data)
+
+    def create_stream(self, path: str, *, aside: bool = True) -> FileWriter:
+        return (self._spool if _waits(path) else self._storage).create_stream(path, aside=aside)
+
+    def read(self, handle: FileHandle) -> bytes:
+        if not _waits(handle.path):
+            return self._storage.read(handle)
+        data = self._spool.read_if_exists(handle.path)
+        if data is not None and content_hash(data, strong=is_strong(handle.hash)) == handle.hash:
+            return data
+        stored = self._storage.read_if_exists(handle.path)
+        if stored is None:
+            raise self._lost(handle.path, "it is not there" if data is None else "it is damaged")
+        verify(self.location(handle.path), stored, handle.size, handle.hash)
+        return stored
+
+    def open_stream(self, path: str, expected: str = "a file") -> BinaryIO:
+        if not _waits(path):
+            return self._storage.open_stream(path, expected)
+        for place in (self._spool, self._storage):
+            with contextlib.suppress(CorruptFileError):  # it is not there
+                return place.open_stream(path, expected)
+        raise self._lost(path)
+
+    def damaged(self, path: str, expected: str, found: str) -> StorageError:
+        """What is damaged here goes: the next attempt finds it on storage, or begins before it."""
+        if not _waits(path) or not self._spool.exists(path):
+            return self._storage.damaged(path, expected, found)
+        self._spool.delete(path)
+        return self._lost(path, f"it is damaged: {found}; expected {expected}")
+
+    # -- the driver's --
+
+    def upload(self, handles: Collection[FileHandle]) -> None:
+        """Several at once. Called again after an error it goes on with what is missing."""
+        missing = [handle for handle in handles if self._is_only_here(handle)]
+        if min(self._threads, len(missing)) <= 1:
+            for handle in missing:
+                self._upload(handle)
+            return
+        with ThreadPoolExecutor(min(self._threads, len(missing)), "tidegate-upload") as pool:
+            for uploaded in [pool.submit(self._upload, handle) for handle in missing]:
+                uploaded.result()
+
+    def _is_only_here(self, handle: FileHandle) -> bool:
+        if handle.path in self._stored:
+            return False
+        if self._spool.exists(handle.path):
+            return True
+        if self._storage.size_if_exists(handle.path) != handle.size:  # of an earlier checkpoint; else it was lost here
+            raise self._lost(handle.path)
+        self._stored.add(handle.path)
+        return False
+
+    def _upload(self, handle: FileHandle) -> None:
+        path = handle.path
+        if path in self._tried:  # how far that came nobody knows
+            self._storage.delete(path)
+        self._tried.add(path)
+        if handle.size <= KEPT_SIZE:
+            self._storage.write(path, self.read(handle))
+            self._stored.add(path)
+            return
+        try:
+            verified_copy(self._spool, path, self._storage, path, size=handle.size, hash=handle.hash)
+        except CorruptFileError as error:
+            raise self._lost(path, "it is damaged") from error
+        self._stored.add(path)
+        self._spool.delete(path)
+
+    def forget_others(self) -> None:
+        """After the claim of a lease: spools of the job's drivers before this one, if their processes are gone."""
+        sweep(os.path.dirname(os.path.dirname(self._spool.root)))
+
+    def forget_spool(self) -> None:
+        """Of a driver that never had the lease: others of the job may live, so only its own goes."""
+        if self.held is not None:
+            self.held.remove()
+
+    def forget_own(self) -> None:
+        """And once more those of dead drivers: late tasks of theirs may have written since the first sweep."""
+        if self.held is not None:
+            self.held.remove()
+            self.forget_others()
+
+    def _lost(self, path: str, what: str = "it is not there") -> StorageError:
+        return StorageError(
+            "A state file is on storage, or waits on this host for its checkpoint.",
+            where=self._spool.location(path),
+            found=f"{what}, and not at {self.location(path)}",
+            cure="leave the home of local stores alone while the job runs; it goes on from its latest checkpoint",
+        )
+
+    def delete(self, path: str) -> None:
+        """What was never stored is no matter of storage."""
+        here = _waits(path) and self._spool.exists(path)
+        if not here or path in self._tried:
+            super().delete(path)
+        if here:
+            self._spool.delete(path)
+        self._tried.discard(path)
+        self._stored.discard(path)
+
+    def delete_tree(self, path: str) -> None:
+        super().delete_tree(path)
+        if not path:
+            self._spool.delete_tree("")
+
+    def list(self, path: str = "") -> Paths:
+        """With what waits here: it has to be swept too."""
+        here: Iterable[str] = self._spool.list() if not path or _waits(f"{path}/") else ()
+        return sorted({*super().list(path), *here})
+
+
+def _waits(path: str) -> bool:
+    return path.startswith(STATE_FILES)

@@ -1,0 +1,188 @@
+"""Files as a source: a fixed set of them, or directories watched for new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tidegate.base.arguments import expect_int, made_by, wrong
+from tidegate.base.errors import ConfigurationError, ProgramError
+from tidegate.base.files import Files
+from tidegate.common.configuration import notice
+from tidegate.common.time import millis_of
+from tidegate.common.typeinfo import TypeInformation
+from tidegate.connectors.files.enumerator import FileEnumerator
+from tidegate.connectors.files.file_format import FileFormat
+from tidegate.connectors.files.paths import SOURCE, full_path
+from tidegate.operators.contracts.source import Batch, Boundedness, Source, SplitEnumerator, SplitInterval, SplitReader
+
+_LEAST_SPLIT_SIZE = 16
+_SPLIT_SIZE = 64 << 20
+"""Bytes of a part, where the user wants files cut and does not say how large the parts are."""
+
+
+class FileEnumeratorProvider:
+    """Whether large files are cut into parts that several subtasks read at the same time. By default no file is cut."""
+
+    def __init__(self, splits: bool) -> None:
+        self.splits = splits
+
+    @staticmethod
+    def default_splittable_file_enumerator() -> FileEnumeratorProvider:
+        """Cut files above 64 MiB into parts, where the format allows. ``FileSourceBuilder.with_split_size`` says what this does
+        to event time."""
+        return FileEnumeratorProvider(True)
+
+    @staticmethod
+    def default_non_splittable_file_enumerator() -> FileEnumeratorProvider:
+        """Read every file as one split, in order, by one subtask (the default)."""
+        return FileEnumeratorProvider(False)
+
+
+class FileSplitAssignerProvider:
+    """Which subtask reads which file."""
+
+    @staticmethod
+    def locality_aware_split_assigner() -> FileSplitAssignerProvider:
+        """Whoever is near a file, in Flink. Here Spark decides where a subtask runs."""
+        return FileSplitAssignerProvider()
+
+
+@made_by("FileSource.for_record_stream_format(...) or FileSource.for_bulk_file_format(...), then build()", tuple)
+class FileSource(Source):
+    """Records of files and directories (read recursively; names starting with ``.`` or ``_`` below them are
+    ignored).
+
+    A file must be complete when it is discovered and stay as it is: write it elsewhere and move it in. The unit is the byte.
+
+    A file is one split: one subtask reads it from its beginning to its end, over as many rounds as it takes, so its records stay
+    in order. Only ``with_split_size`` lets several subtasks read one file. What cannot be cut (compressed text, charsets with
+    wide line ends) is read in one round.
+
+    Watching directories, the source remembers every file it has seen in the checkpoint, which therefore grows by a path per file.
+    """
+
+    initial_limit = 4 << 20
+    splits_in_turn = True
+    gives_time = False
+
+    def __init__(
+        self, paths: tuple[str, ...], file_format: FileFormat, discovery_ms: int | None, split_size: int | None
+    ) -> None:
+        self.paths, self.format = paths, file_format
+        self.discovery_ms, self.split_size = discovery_ms, split_size
+        self.boundedness = Boundedness.BOUNDED if discovery_ms is None else Boundedness.CONTINUOUS_UNBOUNDED
+
+    @staticmethod
+    def for_record_stream_format(stream_format: FileFormat, *paths: str) -> FileSourceBuilder:
+        """Begin a source: files read record by record in this format."""
+        return FileSourceBuilder("FileSource.for_record_stream_format", stream_format, paths)
+
+    @staticmethod
+    def for_bulk_file_format(bulk_format: FileFormat, *paths: str) -> FileSourceBuilder:
+        """Begin a source: files read block by block in this format."""
+        return FileSourceBuilder("FileSource.for_bulk_file_format", bulk_format, paths)
+
+    def get_produced_type(self) -> TypeInformation | None:
+        """The type of the records, where the format knows it; ``from_source`` takes it for the stream's."""
+        return self.format.produced_type()
+
+    def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
+        missing = [path for path in self.paths if not _exists(path)]
+        if missing and restored is None:
+            raise ConfigurationError(
+                "a file source needs existing paths",
+                where="FileSource",
+                found=f"no file or directory {', '.join(missing)}",
+                cure="create them before the job starts",
+            )
+        return FileEnumerator(self.paths, self.format, self.discovery_ms, self.split_size, parallelism, restored)
+
+    def create_reader(self, subtask: int) -> SplitReader:
+        """Reads the files, or parts of files, that are its splits."""
+        return _FileReader(self.format)
+
+
+class FileSourceBuilder:
+    """Describes a source of files."""
+
+    def __init__(self, method: str, file_format: FileFormat, paths: tuple[str, ...]) -> None:
+        if not isinstance(file_format, FileFormat):
+            raise wrong(method, "a format of files", file_format, "for example StreamFormat.text_line_format()")
+        if not paths:
+            raise ProgramError("a file source needs at least one path", where=method, found="none")
+        self._format, self._paths = file_format, tuple(full_path(path) for path in paths)
+        self._discovery_ms: int | None = None
+        self._split_size: int | None = None
+
+    def monitor_continuously(self, discovery_interval: Any) -> FileSourceBuilder:
+        """Look for new files every ``discovery_interval`` (Duration or timedelta): the source
+        becomes unbounded.
+        """
+        interval = millis_of("FileSource.monitor_continuously", discovery_interval)
+        if interval <= 0:
+            raise ProgramError(
+                "the discovery interval must be above zero",
+                where="FileSource.monitor_continuously",
+                found=f"{interval} ms",
+                cure="pass for example Duration.of_seconds(10)",
+            )
+        self._discovery_ms = interval
+        return self
+
+    def process_static_file_set(self) -> FileSourceBuilder:
+        """Read the files that are there when the job first starts, then end (the default)."""
+        self._discovery_ms = None
+        return self
+
+    def set_file_enumerator(self, file_enumerator: FileEnumeratorProvider) -> FileSourceBuilder:
+        """Say whether large files are cut (``FileEnumeratorProvider``)."""
+        self._split_size = _SPLIT_SIZE if file_enumerator.splits else None
+        return self
+
+    def set_split_assigner(self, split_assigner: FileSplitAssignerProvider) -> FileSourceBuilder:
+        """Accepted and without effect."""
+        if not isinstance(split_assigner, FileSplitAssignerProvider):
+            cure = "FileSplitAssignerProvider.locality_aware_split_assigner()"
+            raise wrong("FileSource.set_split_assigner", "a FileSplitAssignerProvider", split_assigner, cure)
+        notice("FileSource.set_split_assigner", "Spark decides where a subtask runs")
+        return self
+
+    def with_split_size(self, size: int) -> FileSourceBuilder:
+        """Cut files larger than this many bytes into parts of this size, where the format allows. By default no file is cut.
+
+        Several subtasks read the parts of a file at the same time, and every part is a split with a watermark of its own. A
+        subtask that reads a part of one file, and after it a part of another file with earlier records, has moved event time
+        past these records: they are late, and windows drop them. Cut files only if the program uses no event time, or if the
+        allowed out-of-orderness spans a whole file. Every part costs an opening of the file.
+        """
+        if (
+            expect_int("FileSource.with_split_size", size, "a number of bytes, for example 64 << 20")
+            < _LEAST_SPLIT_SIZE
+        ):
+            raise ProgramError(
+                f"the split size must be at least {_LEAST_SPLIT_SIZE} bytes: every part of a file is opened on its own",
+                where="FileSource.with_split_size",
+                found=str(size),
+                cure="megabytes are usual, for example 64 << 20",
+            )
+        self._split_size = size
+        return self
+
+    def build(self) -> FileSource:
+        """The source as described."""
+        return FileSource(self._paths, self._format, self._discovery_ms, self._split_size)
+
+
+class _FileReader(SplitReader):
+    def __init__(self, file_format: FileFormat) -> None:
+        self._format = file_format
+
+    def read(self, interval: SplitInterval) -> Iterator[Batch]:
+        path, size, start = interval.start
+        for values in self._format.read(path, size, start, interval.end[2]):
+            yield values, None
+
+
+def _exists(path: str) -> bool:
+    return Files(path, SOURCE).exists("")

@@ -1,0 +1,166 @@
+"""Lines of text out of a byte range of a file. Lines end with LF, CR LF or CR, as in Java's readers; the last one
+may end with the file.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, BinaryIO, cast
+
+from tidegate.base.errors import ConfigurationError, CorruptFileError
+from tidegate.connectors.files.file_format import FileFormat, unchanged
+from tidegate.connectors.values.ranges import BATCH_SIZE
+
+BLOCK = 1 << 20
+_PROBE = 1 << 16
+_DECOMPRESSORS: dict[str, Any] = {
+    ".gz": gzip.open,
+    ".gzip": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+}
+
+
+class StreamFormat(FileFormat):
+    """Lines of text; formats made of lines extend it."""
+
+    def __init__(self, charset: str) -> None:
+        self.charset = charset
+
+    @staticmethod
+    def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
+        """One record a line, without its line end."""
+        try:
+            codecs.lookup(charset_name)
+        except LookupError:
+            raise ConfigurationError(
+                "a text format needs a charset Python knows",
+                where="StreamFormat.text_line_format",
+                found=repr(charset_name),
+                cure="use a name such as UTF-8, ISO-8859-1 or UTF-16",
+            ) from None
+        return StreamFormat(charset_name)
+
+    def can_cut(self, path: str) -> bool:
+        """Whether a reader can start anywhere in the file: not if it is compressed, nor if line ends are not
+        single bytes.
+        """
+        return "\n".encode(self.charset) == b"\n" and _decompressor(path) is None
+
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
+        """The lines that **start** in ``[start, end)``, in batches. ``size`` is the file's size when it was
+        planned: what was appended since is not read, so that a replay gives the same.
+        """
+        if self.can_cut(path):
+            for position, data in self.blocks(path, size, start, end):
+                yield from _batches(text_lines(data, path, position, self.charset))
+            return
+        with unchanged(path, size).open_stream("") as stream:
+            yield from _read_whole(stream, path, self.charset)
+
+    def blocks(self, path: str, size: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """The lines of a range as bytes, many together, with the position of the first; for files that can be cut."""
+        with unchanged(path, size).open_stream("") as stream:
+            yield from _read_range(stream, path, size, start, end)
+
+
+def _read_range(stream: BinaryIO, path: str, size: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    position, stop = line_start(stream, start, size), line_start(stream, end, size)
+    stream.seek(position)
+    pieces: list[bytes] = []
+    at = position
+    while at < stop:
+        block = stream.read(min(BLOCK, stop - at))
+        if not block:
+            raise CorruptFileError("a file ended before its planned size", where=path, found=f"{at} of {stop} bytes")
+        at += len(block)
+        cut = len(block) if at == stop else block.rfind(b"\n") + 1
+        if cut == 0:  # a line longer than a block
+            pieces.append(block)
+            continue
+        data = b"".join([*pieces, block[:cut]])
+        yield position, data
+        position += len(data)
+        pieces = [block[cut:]] if cut < len(block) else []
+
+
+def line_start(stream: BinaryIO, position: int, size: int) -> int:
+    """The first start of a line at or behind ``position``; ``size`` if there is none."""
+    if position == 0 or position >= size:
+        return min(position, size)
+    at = position - 1
+    stream.seek(at)
+    while at < size:
+        block = stream.read(min(_PROBE, size - at))
+        if not block:
+            break
+        ends = [i for i in (block.find(b"\n"), block.find(b"\r")) if i >= 0]
+        if ends:
+            first = min(ends)
+            if block[first : first + 1] == b"\r":
+                stream.seek(at + first + 1)
+                return at + first + (2 if stream.read(1) == b"\n" else 1)
+            return at + first + 1
+        at += len(block)
+    return size
+
+
+def text_lines(data: bytes, path: str, offset: int, charset: str) -> list[str]:
+    normal = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
+    try:
+        lines = normal.decode(charset).split("\n")
+    except UnicodeDecodeError:
+        raise _undecodable(data, path, offset, charset) from None
+    if not lines[-1]:
+        lines.pop()  # behind the last line end
+    return lines
+
+
+def _undecodable(data: bytes, path: str, offset: int, charset: str) -> CorruptFileError:
+    for line in data.splitlines(keepends=True):
+        try:
+            line.decode(charset)
+        except UnicodeDecodeError as error:
+            return _decode_error(path, charset, f"byte {offset + error.start}: {error.reason}, in line {line!r:.80}")
+        offset += len(line)
+    return _decode_error(path, charset, f"near byte {offset}")
+
+
+def _decode_error(path: str, charset: str, found: str) -> CorruptFileError:
+    return CorruptFileError(
+        f"every line must be valid {charset}", where=f"file {path}", found=found, cure="name the file's real charset"
+    )
+
+
+def _batches(lines: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(lines), BATCH_SIZE):
+        yield lines[start : start + BATCH_SIZE]
+
+
+def _read_whole(stream: BinaryIO, path: str, charset: str) -> Iterator[list[str]]:
+    text = io.TextIOWrapper(decompressed(stream, path), encoding=charset, newline=None)
+    try:
+        while batch := [line.removesuffix("\n") for line in islice(text, BATCH_SIZE)]:
+            yield batch
+    except UnicodeDecodeError as error:
+        raise _decode_error(path, charset, str(error)) from None
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise CorruptFileError(
+            "a compressed file must be complete and valid", where=f"file {path}", found=str(error)
+        ) from error
+
+
+def decompressed(stream: BinaryIO, path: str) -> BinaryIO:
+    """What is in the file, by its name."""
+    decompress = _decompressor(path)
+    return cast(BinaryIO, decompress(stream, "rb")) if decompress else stream
+
+
+def _decompressor(path: str) -> Any:
+    return next((opener for suffix, opener in _DECOMPRESSORS.items() if path.endswith(suffix)), None)

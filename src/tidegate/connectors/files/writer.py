@@ -1,0 +1,272 @@
+"""Writes one round of a file sink's subtask into hidden files."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.base import faults
+from tidegate.base.errors import ProgramError, StorageError
+from tidegate.base.files import Files, FileWriter
+from tidegate.base.ids import new_token
+from tidegate.common.serialization import BulkWriterFactory
+from tidegate.connectors.files.bucket_assigners import BucketAssigner, BucketContext
+from tidegate.connectors.files.bulk_parts import assemble, framed
+from tidegate.connectors.files.compaction import Compaction
+from tidegate.connectors.files.parts import Fragment, HiddenNames, Part, concatenate, full_levels
+from tidegate.connectors.files.paths import SINK, join
+from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.success_markers import Unmarked
+from tidegate.operators.contracts.sink import Prepared, SinkWriter, WriterContext
+
+EncodeBatch = Callable[[list[Any]], bytes]
+
+
+@dataclass(frozen=True)
+class FileSinkSettings:
+    """``encoder``: of a row format; a ``BulkWriterFactory`` for a bulk format."""
+
+    base_path: str
+    encoder: Any
+    policy: RollingPolicy
+    assigner: BucketAssigner
+    prefix: str
+    suffix: str
+    compaction: Compaction | None = None
+    marks_success: bool = False
+
+
+@dataclass
+class _Open:
+    """A part being written, and its fragment of this attempt once there is one."""
+
+    part: Part
+    stream: FileWriter | None = None
+
+
+class FileSinkWriter(SinkWriter):
+    """Continues the parts of the round before and hands them on, finished ones as committables."""
+
+    def __init__(self, settings: FileSinkSettings, context: WriterContext, state: list[Any]) -> None:
+        self._settings, self._context = settings, context
+        self._encode = batch_encoder(settings.encoder)
+        self._names = HiddenNames(context.job_id, context.sink_id, context.staging, context.attempt)
+        self._uid = new_token()  # fresh, so that a name can never have been committed before, whatever was restored
+        self._counter = 0
+        self._open: dict[str, _Open] = {}
+        self._idle: list[Part] = []
+        self._rolled: list[Part] = []
+        self._created: dict[str, list[str]] = {}
+        self._bucket_context = BucketContext(context.now_ms)
+        self._common_bucket = settings.assigner.common_bucket(context.now_ms)
+        self._unmarked = Unmarked(settings.assigner, context, state) if settings.marks_success else None
+        for fields in (fields for entry in state for fields in entry["parts"]):
+            self._adopt(Part.from_state(fields, self._new_target()))
+
+    def _adopt(self, part: Part) -> None:
+        if self._unmarked is not None:
+            self._unmarked.written(part.directory, part.bucket, part.updated_ms)
+        # After a rescale several subtasks' parts of a bucket come together: one is written on, the others wait for
+        # their time.
+        if part.bucket in self._open:
+            self._idle.append(part)
+        else:
+            self._open[part.bucket] = _Open(part)
+
+    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+        if not values:
+            return
+        if self._common_bucket is not None:
+            self._write(self._common_bucket, values)
+            return
+        rows: dict[str, list[Any]] = {}
+        context, bucket_of = self._bucket_context, self._settings.assigner.get_bucket_id
+        for index, value in enumerate(values):
+            bucket = bucket_of(value, context.at(timestamps[index] if timestamps else None))
+            rows.setdefault(bucket, []).append(value)
+        for bucket, group in rows.items():
+            self._write(bucket, group)
+
+    def _write(self, bucket: str, values: list[Any]) -> None:
+        policy = self._settings.policy
+        data = self._encode(values)
+        current = self._current(bucket)
+        if len(data) <= policy.free_bytes(current.part.info().size):
+            self._append(current, data)
+            return
+        for value in values:
+            part = current.part
+            if part.fragments and policy.should_roll_on_event(part.info()) and self._is_finished(part):
+                self._roll(bucket)
+                current = self._current(bucket)
+            self._append(current, self._encode([value]))
+
+    def _current(self, bucket: str) -> _Open:
+        current = self._open.get(bucket)
+        if current is None:
+            now, directory = self._context.now_ms, bucket_directory(self._settings.base_path, bucket)
+            current = self._open[bucket] = _Open(Part(bucket, directory, self._new_target(), now, now))
+        return current
+
+    def _new_target(self) -> str:
+        name = f"{self._settings.prefix}-{self._uid}-{self._counter}{self._settings.suffix}"
+        self._counter += 1
+        return name
+
+    def _append(self, current: _Open, data: bytes) -> None:
+        part, compaction = current.part, self._settings.compaction
+        if compaction is not None and part.counted and part.counted == part.size:
+            data = compaction.delimiter + data
+        if current.stream is None:
+            fragment = Fragment(self._hidden(part), 0, named=False)
+            # under its own name at once: it is hidden, and no other attempt has it
+            current.stream = Files(part.directory, SINK).create_stream(fragment.name, aside=False)
+            part.fragments.append(fragment)
+        current.stream.write(data)
+        part.fragments[-1].size += len(data)
+        part.updated_ms = self._context.now_ms
+        if self._unmarked is not None:
+            self._unmarked.written(part.directory, part.bucket, part.updated_ms)
+
+    def _hidden(self, part: Part) -> str:
+        name = self._names.new(part.target)
+        self._created.setdefault(part.directory, []).append(name)
+        return name
+
+    def _roll(self, bucket: str) -> None:
+        current = self._open.pop(bucket)
+        self._finish_stream(current)
+        self._rolled.append(current.part)
+
+    def _finish_stream(self, current: _Open) -> None:
+        if current.stream is not None:
+            stream, current.stream = current.stream, None
+            stream.close()
+
+    def prepare_commit(self, end_of_input: bool) -> Prepared:
+        """Step 5. Everything is durable under hidden names afterwards."""
+        faults.point("K1.file-sink.flush", subtask=self._context.subtask, round=self._context.round)
+        kept: list[Part] = []
+        for current in self._open.values():
+            self._finish_stream(current)
+        for part in [*(current.part for current in self._open.values()), *self._idle]:
+            (self._rolled if self._rolls(part, end_of_input) else kept).append(part)
+        committables = [self._finish(part) for part in self._rolled]
+        for part in kept:
+            self._take_over(part)
+        committables += [merge for part in kept if (merge := self._merge(part))]
+        faults.point("K1.file-sink.flushed", subtask=self._context.subtask, round=self._context.round)
+        if self._unmarked is not None:
+            committables += self._unmarked.tell(end_of_input)
+        return Prepared(committables, self._state(kept))
+
+    def _rolls(self, part: Part, end_of_input: bool) -> bool:
+        if end_of_input or self._context.savepoint or self._context.publishes:
+            return True
+        if self._unmarked is not None and self._unmarked.is_over(part.directory):
+            return True
+        at_checkpoint = self._context.checkpoint_id is not None
+        part.checkpoints += at_checkpoint and self._settings.compaction is not None
+        policy, info = self._settings.policy, part.info()
+        by_time = policy.should_roll_on_processing_time(info, self._context.now_ms)
+        return (by_time or (at_checkpoint and policy.should_roll_on_checkpoint(info))) and self._is_finished(part)
+
+    def _is_finished(self, part: Part) -> bool:
+        """Whether a part that is to end now is large enough for a file; if not, it goes on as if another had begun."""
+        compaction = self._settings.compaction
+        if compaction is None or compaction.strategy.is_enough(part.size, part.checkpoints):
+            return True
+        part.counted, part.created_ms = part.size, self._context.now_ms
+        return False
+
+    def _finish(self, part: Part) -> dict[str, Any]:
+        if isinstance(self._settings.encoder, BulkWriterFactory):
+            whole = assemble(part.directory, part.fragments, self._hidden(part), self._settings.encoder)
+            return self._committable(part, whole, part.fragments, part.target)
+        if len(part.fragments) == 1 and not part.fragments[0].named:
+            return self._committable(part, part.fragments[0], [], part.target)
+        whole = concatenate(part.directory, part.fragments, self._hidden(part))
+        return self._committable(part, whole, part.fragments, part.target)
+
+    def _take_over(self, part: Part) -> None:
+        """After a restore from another job's checkpoint: that job may finish the part too, and then deletes its files."""
+        count = sum(not self._names.owns(fragment.name) for fragment in part.fragments)
+        if count:  # what was restored is in front of what this attempt has added
+            part.fragments[:count] = [concatenate(part.directory, part.fragments[:count], self._hidden(part))]
+
+    def _merge(self, part: Part) -> dict[str, Any] | None:
+        count = full_levels(part.fragments)
+        if not count:
+            return None
+        obsolete = part.fragments[-count:]
+        merged = concatenate(part.directory, obsolete, self._hidden(part))
+        part.fragments[-count:] = [merged]
+        return self._committable(part, merged, obsolete, None)
+
+    def _committable(self, part: Part, file: Fragment, obsolete: list[Fragment], target: str | None) -> dict[str, Any]:
+        """``target`` None: nothing to publish. ``obsolete``: to delete with the commit, those of ``named`` when no
+        checkpoint of this job names them any more. ``created``: what an abort may delete. Fragments of earlier rounds
+        belong to those rounds' accepted state."""
+        own = [fragment for fragment in obsolete if self._names.owns(fragment.name)]
+        old = [fragment.name for fragment in own]
+        mine = self._created.get(part.directory, [])
+        return {
+            "directory": part.directory,
+            "hidden": file.name,
+            "target": target,
+            "size": file.size,
+            "obsolete": old,
+            "named": [fragment.name for fragment in own if fragment.named],
+            "created": [name for name in [file.name, *old] if name in mine],
+        }
+
+    def _state(self, parts: list[Part]) -> list[Any]:
+        """Nothing but unfinished parts, and buckets that wait for their marker: with none of them a job without input needs no
+        checkpoints."""
+        if self._context.checkpoint_id is not None:
+            for fragment in (fragment for part in parts for fragment in part.fragments):
+                fragment.named = True
+        unmarked = [] if self._unmarked is None else self._unmarked.to_state()
+        if not (parts or unmarked):
+            return []
+        return [{"parts": [part.to_state() for part in parts], **({"unmarked": unmarked} if unmarked else {})}]
+
+    def abort(self) -> None:
+        for current in self._open.values():
+            if current.stream is not None:
+                with contextlib.suppress(StorageError):  # it is deleted next
+                    current.stream.discard()
+        for directory, names in self._created.items():
+            files = Files(directory, SINK)
+            for name in names:
+                files.delete(name)
+
+
+def bucket_directory(base_path: str, bucket: str) -> str:
+    if not isinstance(bucket, str) or bucket.startswith("/") or ".." in bucket.split("/"):
+        raise ProgramError(
+            "a bucket id is a path below the sink's path",
+            where=f"bucket assigner of the file sink at {base_path}",
+            found=repr(bucket),
+            cure="return a str without '..' and without a leading '/'",
+        )
+    return join(base_path, bucket)
+
+
+def batch_encoder(encoder: Any) -> EncodeBatch:
+    """Frames of a bulk format, ``encode_batch(values) -> bytes`` of the encoder, or its ``encode(value) -> bytes`` with
+    a newline behind each row.
+    """
+    if isinstance(encoder, BulkWriterFactory):
+        return lambda values: framed(encoder.pack(values))
+    whole = getattr(encoder, "encode_batch", None)
+    if whole is not None:
+        return whole  # type: ignore[no-any-return]
+    encode = encoder.encode
+
+    def rows(values: list[Any]) -> bytes:
+        return b"".join([encode(value) + b"\n" for value in values])
+
+    return rows

@@ -1,0 +1,1 @@
+"""DataFrames and DataSources of Spark as sources and sinks."""

@@ -1,0 +1,1 @@
+"""Sinks made of functions that users write."""

@@ -1,0 +1,1 @@
+"""Redis as a sink."""

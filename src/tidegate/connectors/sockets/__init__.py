@@ -1,0 +1,1 @@
+"""Lines of a socket as a source."""

@@ -1,0 +1,1 @@
+"""What sources, sinks, operators and functions promise each other."""

@@ -1,0 +1,150 @@
+"""What user functions see: runtime context, process contexts, timer service (PyFlink's method names)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidegate.base.errors import StateAccessError
+from tidegate.graph.plan import Operator
+from tidegate.metrics.metricbase import MetricGroup
+from tidegate.operators.contracts.distributed_cache import DistributedCache
+from tidegate.operators.contracts.metrics import SubtaskMetricGroup, SubtaskMetrics
+from tidegate.operators.contracts.time_domain import TimeDomain
+from tidegate.operators.contracts.watermarks import Domain
+from tidegate.state.backend import KeyedBackend
+
+
+class SubtaskRuntimeContext:
+    """Handed to ``open``. Valid as long as the function object lives."""
+
+    def __init__(
+        self,
+        operator: Operator,
+        subtask: int,
+        backend: KeyedBackend | None,
+        parameters: dict[str, str] | None = None,
+        metrics: SubtaskMetrics | None = None,
+        cache: DistributedCache | None = None,
+    ) -> None:
+        self._operator, self._subtask, self._backend = operator, subtask, backend
+        self._parameters = parameters or {}
+        self._cache = cache or DistributedCache("", {})
+        self.attempt_number = 0
+        self._metrics = metrics or SubtaskMetrics(operator.name)
+
+    def get_task_name(self) -> str:
+        return self._operator.name
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        return self._operator.parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        return self._operator.max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        return self._subtask
+
+    def get_attempt_number(self) -> int:
+        return self.attempt_number
+
+    def get_task_name_with_subtasks(self) -> str:
+        return f"{self._operator.name} ({self._subtask + 1}/{self._operator.parallelism})"
+
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        return self._parameters.get(key, default_value)
+
+    def get_distributed_cache(self) -> DistributedCache:
+        return self._cache
+
+    def get_metrics_group(self) -> MetricGroup:
+        return SubtaskMetricGroup(self._metrics)
+
+    def get_state(self, state_descriptor: Any) -> Any:
+        return self._keyed(state_descriptor)
+
+    def get_list_state(self, state_descriptor: Any) -> Any:
+        return self._keyed(state_descriptor)
+
+    def get_map_state(self, state_descriptor: Any) -> Any:
+        return self._keyed(state_descriptor)
+
+    def get_reducing_state(self, state_descriptor: Any) -> Any:
+        return self._keyed(state_descriptor)
+
+    def get_aggregating_state(self, state_descriptor: Any) -> Any:
+        return self._keyed(state_descriptor)
+
+    def _keyed(self, descriptor: Any) -> Any:
+        if self._backend is None:
+            raise StateAccessError(
+                "Keyed state can only be used in a function on a keyed stream",
+                where=f"operator '{self._operator.name}', state '{descriptor.get_name()}'",
+                found="the operator's input is not keyed",
+                cure="call key_by(...) before this operator",
+            )
+        return self._backend.state(descriptor)
+
+
+class SubtaskTimerService:
+    """Timers and time of one operator."""
+
+    __slots__ = ("_backend", "_domain", "_operator", "current_processing_time")
+
+    def __init__(
+        self, operator: Operator, domain: Domain, backend: KeyedBackend | None, now_ms: Callable[[], int]
+    ) -> None:
+        self._operator, self._domain, self._backend = operator, domain, backend
+        self.current_processing_time = now_ms
+
+    def current_watermark(self) -> int:
+        return self._domain.watermark
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        self._timers().processing_timers.register(timestamp)
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        self._timers().event_timers.register(timestamp)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        self._timers().processing_timers.delete(timestamp)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        self._timers().event_timers.delete(timestamp)
+
+    def _timers(self) -> KeyedBackend:
+        if self._backend is None:
+            raise StateAccessError(
+                "Timers can only be set on a keyed stream",
+                where=f"operator '{self._operator.name}'",
+                found="the operator's input is not keyed",
+                cure="call key_by(...) before process(...)",
+            )
+        return self._backend
+
+
+class ProcessContext:
+    """The ``ctx`` of ``process_element`` and ``on_timer``. ``ts`` is set by the loop for every record."""
+
+    __slots__ = ("_backend", "_timer_service", "domain", "ts")
+
+    def __init__(self, timer_service: SubtaskTimerService, backend: KeyedBackend | None) -> None:
+        self._timer_service, self._backend = timer_service, backend
+        self.ts: int | None = None
+        self.domain = TimeDomain.EVENT_TIME
+
+    def timestamp(self) -> int | None:
+        return self.ts
+
+    def timer_service(self) -> SubtaskTimerService:
+        return self._timer_service
+
+    def time_domain(self) -> TimeDomain:
+        return self.domain
+
+    def get_current_key(self) -> Any:
+        if self._backend is None:
+            raise StateAccessError(
+                "There is a current key only on a keyed stream", cure="call key_by(...) before process(...)"
+            )
+        return self._backend.context.visible_key

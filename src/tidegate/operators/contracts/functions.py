@@ -1,0 +1,155 @@
+"""User functions: what is called for a record, and the life cycle of the objects behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidegate.graph.transformation import OperatorSpec
+from tidegate.operators.loop.blame import user_error
+
+
+class FunctionObject:
+    """The root of the function classes that users extend: the life cycle, with nothing to do. All hooks are optional.
+
+    Of an object of such a class the method of its kind is called (``map``, ``reduce``, ...), even if it is callable as well.
+    """
+
+    def open(self, runtime_context: Any) -> None:
+        """Once per copy, before its first record: ask for state, open connections."""
+
+    def close(self) -> None:
+        """At most once per copy, after its last record. Not called when a worker is killed."""
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete. Best effort: called before a later round's records, on the copy that runs that round;
+        ids may be skipped (a higher one covers all lower), and a crash loses the call."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint was given up; a later one will cover its changes. Best effort as above."""
+
+
+class CheckpointedFunction:
+    """A function with state of its own beside that of keys: lists that are dealt out anew when the parallelism changes.
+
+    Mix it into any function class, sinks too. Fields may hold what belongs to the state between the two calls: a copy of the
+    function whose fields are not what the last round left is thrown away, and a new one is given the state.
+    """
+
+    def initialize_state(self, context: Any) -> None:
+        """Once per copy, before ``open``: ask for states, take over what they hold. ``context``: FunctionInitializationContext."""
+        raise NotImplementedError
+
+    def snapshot_state(self, context: Any) -> None:
+        """At the end of every round, behind its last record: bring the states up to date. ``context``: FunctionSnapshotContext."""
+        raise NotImplementedError
+
+
+def checkpointed(function: Any) -> CheckpointedFunction | None:
+    """The user's function, if it has state of its own."""
+    while isinstance(function, FunctionWrapper):
+        function = function.wrapped
+    return function if isinstance(function, CheckpointedFunction) else None
+
+
+class FunctionWrapper(FunctionObject):
+    """A function object of ours around one of the user's: passes the life cycle on to ``wrapped``."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+
+    def open(self, runtime_context: Any) -> None:
+        self._pass_on("open", runtime_context)
+
+    def close(self) -> None:
+        self._pass_on("close")
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self._pass_on("notify_checkpoint_complete", checkpoint_id)
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        self._pass_on("notify_checkpoint_aborted", checkpoint_id)
+
+    def _pass_on(self, hook: str, *arguments: Any) -> None:
+        method = hook_of(self.wrapped, hook)
+        if method is not None:
+            method(*arguments)
+
+
+def hook_of(function: Any, name: str) -> Callable[..., Any] | None:
+    """A method of the life cycle. A class stands for its constructor, and has no life of its own."""
+    found: Callable[..., Any] | None = None if isinstance(function, type) else getattr(function, name, None)
+    return found
+
+
+def method_of(function: Any, method: str) -> Callable[..., Any]:
+    """What is called for a record where a callable may stand for a function object with the method.
+
+    An object of the user's own that is callable is called, whatever methods it has besides.
+    """
+    if callable(function) and not isinstance(function, FunctionObject):
+        found: Callable[..., Any] = function
+    else:
+        found = getattr(function, method, function)
+    return found
+
+
+def callable_of(spec: OperatorSpec) -> Callable[..., Any]:
+    """What the loop calls for each record, of the first input if there are two."""
+    return callables_of(spec)[0]
+
+
+def callables_of(spec: OperatorSpec) -> list[Callable[..., Any]]:
+    """What the loops call for each record, for one input after the other."""
+    methods = [method for method in (spec.method, spec.second_method) if method is not None]
+    if spec.takes_callables:
+        return [method_of(spec.function, method) for method in methods]
+    return [getattr(spec.function, method) for method in methods]
+
+
+def is_notified(function: Any) -> bool:
+    """Whether a function has a hook for complete checkpoints, other than the empty one that all function classes inherit."""
+    while isinstance(function, FunctionWrapper):
+        function = function.wrapped
+    hook = getattr(type(function), "notify_checkpoint_complete", None)
+    return hook is not None and hook is not FunctionObject.notify_checkpoint_complete
+
+
+class Hooks:
+    """Life cycle of one function object: ``open`` before its first record, ``close`` behind its last one, notifications between.
+
+    A function that was closed and is needed again, because its last round is repeated, is opened again.
+    """
+
+    def __init__(self, function: Any, where: str, context: Any) -> None:
+        """``context``: what ``open`` is given."""
+        self._function, self._where, self.context = function, where, context
+        self._is_open = False
+        self.listens = is_notified(function)
+        """Whether it wants to hear of checkpoints: then it is closed when it has heard of the last one."""
+
+    def open(self) -> None:
+        """Does nothing if it is open."""
+        if not self._is_open:
+            self._is_open = True
+            self._call("open", self.context)
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._call("close")
+
+    def notify(self, completed: tuple[int, ...], aborted: tuple[int, ...]) -> None:
+        for checkpoint_id in completed:
+            self._call("notify_checkpoint_complete", checkpoint_id)
+        for checkpoint_id in aborted:
+            self._call("notify_checkpoint_aborted", checkpoint_id)
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        method = hook_of(self._function, name)
+        if method is None:
+            return
+        try:
+            method(*arguments)
+        except BaseException as error:
+            raise user_error(error, f"{name}() of {self._where}", None) from error

@@ -1,0 +1,159 @@
+"""Watermark generators of the user's own: called for every record, and their attributes kept with every round."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tidegate.base.errors import ArgumentTypeError, UserCodeError
+from tidegate.base.pickling import load_stored
+from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput
+from tidegate.operators.contracts.operator import Site
+from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.watermarks import Piece, Strategy
+from tidegate.operators.flow.column_batch import HIGHEST, LOWEST, ColumnBatch, Times, Values
+from tidegate.operators.flow.rows import MIN_WATERMARK
+from tidegate.operators.loop.blame import reprlib_repr, user_error
+
+
+class LiveGenerator(WatermarkOutput):
+    """A generator object in a round, and what it has put out so far. ``active_ms``: when a record was last seen."""
+
+    __slots__ = ("active_ms", "idle", "moved", "user", "watermark")
+
+    def __init__(self, user: WatermarkGenerator, watermark: int, active_ms: int, idle: bool) -> None:
+        self.user, self.watermark, self.active_ms, self.idle = user, watermark, active_ms, idle
+        self.moved = False
+        """Something was put out since it was last looked at."""
+
+    def emit_watermark(self, watermark: int) -> None:
+        if not isinstance(watermark, int) or isinstance(watermark, bool) or not LOWEST <= watermark <= HIGHEST:
+            raise ArgumentTypeError(
+                "emit_watermark takes event time in milliseconds, an int of 64 bits",
+                found=f"{reprlib_repr(watermark)} of type {type(watermark).__name__}",
+                cure="round it, for example int(watermark)",
+            )
+        if self.idle or watermark > self.watermark:
+            self.watermark, self.idle, self.moved = max(self.watermark, watermark), False, True
+
+    def mark_idle(self) -> None:
+        self.moved = self.moved or not self.idle
+        self.idle = True
+
+    def mark_active(self) -> None:
+        self.moved = self.moved or self.idle
+        self.idle = False
+
+
+class GeneratorStrategy(Strategy):
+    """A strategy of the kind "custom": its generators are ``LiveGenerator``s, made from a row and turned into one again."""
+
+    cuts_batches = True
+
+    def __init__(self, strategy: Any, settings: Settings, operator: str) -> None:
+        super().__init__(strategy)
+        self.operator, self._make = operator, strategy.generator
+        self._interval_ms = settings.watermark_interval_ms
+
+    # -- as plain data: watermark, active_ms, idle, the attributes ---------------------------------------------------------
+
+    def restored(self, row: Sequence[Any], now_ms: int) -> Any:
+        """``row``: of an earlier round, maybe of a program with a strategy of another kind; empty: a new generator."""
+        user = self._called("making a generator", self._make)
+        if not isinstance(user, WatermarkGenerator):
+            raise UserCodeError(
+                "WatermarkStrategy.for_generator takes what makes a WatermarkGenerator",
+                where=f"operator '{self.operator}'",
+                found=f"{reprlib_repr(user)} of type {type(user).__name__}",
+                cure="return an object of a class that extends WatermarkGenerator",
+            )
+        if len(row) == 4:
+            watermark, active_ms, idle, state = row
+            self._called("restoring the attributes", _set_state, user, state)
+            return LiveGenerator(user, watermark, active_ms, idle)
+        return LiveGenerator(user, MIN_WATERMARK, row[1] if row else now_ms, False)
+
+    def row(self, generator: Any) -> tuple[Any, ...]:
+        try:
+            state = pickle.dumps(generator.user.__getstate__(), 5)
+        except Exception as error:
+            raise UserCodeError(
+                "The attributes of a watermark generator are its state and must be picklable",
+                where=f"{type(generator.user).__name__} of operator '{self.operator}'",
+                found=f"{type(error).__name__}: {error}",
+                cure="keep plain data, or say with __getstate__ what is to be kept",
+            ) from error
+        return generator.watermark, generator.active_ms, generator.idle, state
+
+    # -- records and time --------------------------------------------------------------------------------------------------
+
+    def pieces(self, generator: Any, values: Values, timestamps: Times | None, now_ms: int) -> Iterator[Piece]:
+        """A piece ends behind each record that has put something out."""
+        rows = values.rows() if isinstance(values, ColumnBatch) else values
+        times = [None] * len(rows) if timestamps is None else timestamps
+        generator.active_ms = now_ms
+        on_event, start, at = generator.user.on_event, 0, -1
+        for at, (value, moment) in enumerate(zip(rows, times, strict=True)):
+            try:
+                on_event(value, MIN_WATERMARK if moment is None else moment, generator)
+            except BaseException as error:
+                raise user_error(error, self._where("on_event"), reprlib_repr(value)) from error
+            if generator.moved:
+                generator.moved = False
+                yield generator, rows[start : at + 1], None if timestamps is None else timestamps[start : at + 1]
+                start = at + 1
+        if start <= at:
+            yield generator, rows[start:], None if timestamps is None else timestamps[start:]
+
+    def periodic(self, generator: Any, now_ms: int) -> None:
+        if self._interval_ms and not self._timed_out(generator, now_ms):
+            self._called("on_periodic_emit", generator.user.on_periodic_emit, generator)
+            generator.moved = False
+
+    def watermark(self, generator: Any) -> int:
+        return generator.watermark  # type: ignore[no-any-return]
+
+    def _timed_out(self, generator: Any, now_ms: int) -> bool:
+        return super().is_idle(generator, now_ms)
+
+    def held(self, generator: Any, now_ms: int) -> Any:
+        generator.active_ms = now_ms
+        return generator
+
+    def is_idle(self, generator: Any, now_ms: int) -> bool:
+        return generator.idle or self._timed_out(generator, now_ms)
+
+    def next_look_ms(self, generator: Any, now_ms: int) -> int | None:
+        """The generator may have something to say though no record comes."""
+        return now_ms + self._interval_ms if self._interval_ms else super().next_look_ms(generator, now_ms)
+
+    def _called(self, what: str, function: Any, *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except BaseException as error:
+            raise user_error(error, self._where(what), None) from error
+
+    def _where(self, what: str) -> str:
+        return f"watermark generator of operator '{self.operator}', {what}"
+
+
+def _set_state(user: Any, state: bytes) -> None:
+    kept = load_stored(state)
+    if hasattr(user, "__setstate__"):
+        user.__setstate__(kept)
+        return
+    attributes, slots = kept if isinstance(kept, tuple) else (kept, None)
+    for name, value in {**(attributes or {}), **(slots or {})}.items():
+        setattr(user, name, value)
+
+
+def strategy_of(strategy: Any, site: Site, operator: str) -> Strategy:
+    """What a WatermarkStrategy, or None, means in a subtask of the operator."""
+    settings = site.settings
+    if strategy is not None and strategy.kind == "custom" and not settings.batch_mode:
+        return GeneratorStrategy(strategy, settings, operator)
+    meant = Strategy(strategy, settings.batch_mode, settings.watermark_interval_ms)
+    meant.operator = operator
+    meant.of_column = None if meant.extract is None else site.column_of(meant.extract)
+    return meant

@@ -1,0 +1,172 @@
+"""The source protocol: an enumerator on the driver cuts intervals, readers on the executors read them.
+
+A position is plain data (None, bool, int, float, str, list, dict), because it goes into checkpoint metadata.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tidegate.operators.flow.column_batch import Times, Values
+
+Batch = tuple[Values, list[int] | None]
+"""Values, a list, a range or a ``ColumnBatch``, and, if the source knows them, their event timestamps (same length)."""
+TimedBatch = tuple[Values, Times | None]
+"""The same behind the assigner of timestamps."""
+
+
+class Boundedness(Enum):
+    BOUNDED = "bounded"
+    CONTINUOUS_UNBOUNDED = "unbounded"
+
+
+@dataclass(frozen=True)
+class SplitInterval:
+    """What one subtask reads of one split in one round: ``[start, end)``.
+
+    ``split`` is stable over the life of the split (watermarks are kept per split). ``units`` is the size in the source's own
+    unit (records, bytes), comparable with the ``limit`` of ``plan``. ``last`` says no record of the split follows.
+    """
+
+    split: str
+    subtask: int
+    start: Any
+    end: Any
+    units: int = 0
+    last: bool = False
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """The answer of ``SplitEnumerator.plan``.
+
+    ``backlog``: more could be read right now, the limit held it back. ``wake_up_ms``: when nothing (more) is available, the wall
+    clock time at which planning again makes sense; None: only the end of input or new outside data changes anything.
+    ``finished``: with these intervals the whole (bounded) source is read. An empty plan with ``finished`` is legal.
+    ``held``: the planner's word: the enumerator was not asked, because what it has would only wait.
+    ``awaited``: the planner's word: ``SplitEnumerator.awaited`` after this plan.
+    """
+
+    intervals: list[SplitInterval] = field(default_factory=list)
+    backlog: bool = False
+    wake_up_ms: int | None = None
+    finished: bool = False
+    held: bool = False
+    awaited: frozenset[int] = frozenset()
+
+
+class SplitEnumerator(ABC):
+    """Lives on the driver. Deterministic: the same position gives the same records again, for as long as the source can replay."""
+
+    @abstractmethod
+    def plan(self, limit: int, now_ms: int) -> SourcePlan:
+        """Cut the next intervals, about ``limit`` units in total over all splits, and advance past them.
+
+        Event time waits for a split from its first interval on. So a source whose splits are read at the same time gives an
+        interval of each split in the first plan, an empty one (``start == end``) if the split has no record yet.
+
+        If the round is discarded, the engine makes a new enumerator from the snapshot it took before this call.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> Any:
+        """Plain data from which ``Source.create_enumerator`` continues behind everything planned so far, at any parallelism."""
+
+    @property
+    def behind(self) -> int | None:
+        """Records that are there, behind everything planned so far, as the latest ``plan`` has found it: nobody is asked for it.
+        None: the source cannot tell."""
+        return None
+
+    @property
+    def awaited(self) -> frozenset[int]:
+        """Subtasks that get another split when the one they read has ended, or have had none. Between two splits, and before the
+        first one, such a subtask is not idle: otherwise others could move event time past the records it reads next."""
+        return frozenset()
+
+    def checkpoint_complete(self, position: Any) -> None:
+        """A checkpoint with this snapshot is complete and committed: tell the outside, if it wants to know how far the job is.
+        Best effort, and quick: it runs between two rounds."""
+
+    def rewind(self, position: Any) -> bool:
+        """A round was discarded: go back to a snapshot this enumerator gave before it. False: it cannot; it is closed, and a
+        new one made from the snapshot."""
+        return False
+
+    can_hold: bool = False
+    """Whether ``hold`` does something. Else of a source whose splits wait for others all wait, or none."""
+
+    def hold(self, splits: frozenset[str]) -> None:
+        """Leave these splits out of ``plan``, until told otherwise: their event time is too far ahead of others'."""
+
+    def close(self) -> None:
+        """Release what the enumerator holds on the driver."""
+
+
+class SplitReader(ABC):
+    """Lives in a Python worker, cached for one source subtask, used by one round after another."""
+
+    interleaves: bool = False
+    """Another split may be read before an iterator of ``read`` has ended. Then the splits of a round are read side by side: the
+    one whose event time is behind first, and without watermarks the one of which the smallest part is read. Else they are read
+    one after the other, and event time goes on when the last one is read."""
+
+    @abstractmethod
+    def read(self, interval: SplitInterval) -> Iterator[Batch]:
+        """Yield the records of the interval in order, in batches of at most some thousand."""
+
+    def close(self) -> None:
+        """Release what the reader holds."""
+
+
+@dataclass(frozen=True)
+class SourceContext:
+    """What a job gives its source on the driver."""
+
+    directory: str
+    """On checkpoint storage, for files of this source (``taskowned/<uid hash>``); create it before use."""
+    lease: int
+    """The token of the job attempt, which grows."""
+    retained: int
+    """So many checkpoints are kept."""
+
+
+class Source(ABC):
+    """What ``env.from_source`` takes. Pickled once to the executors."""
+
+    boundedness: Boundedness = Boundedness.BOUNDED
+    can_replay: bool = True
+    """False (socket): after a failure records are lost, the job's guarantee is at-most-once."""
+    to_raise: str = "read from a source that can be read again (Kafka, files ...)"
+    """What a user could do about a job that promises less because of this source."""
+    can_stop: bool = True
+    """False (socket): what it has taken from outside and not handed over yet is lost when it ends, so a job that reads it can be
+    cancelled and not be stopped."""
+    initial_limit: int = 50_000
+    """Units of the first round; the planner adapts from there."""
+    maximum_limit: int | None = None
+    """Units no round should exceed, if the source knows a reason."""
+    emits_tagged: bool = False
+    """Whether a value ``(OutputTag, record)`` goes to a side output. An assigner of timestamps does not see those."""
+    gives_time: bool = True
+    """Whether a record may come with a timestamp. False where it is known that none does: what needs one is then refused early."""
+    splits_in_turn: bool = False
+    """A subtask reads its splits one after the other, each to its end (files), so a split counts for event time when it is begun.
+    False: all splits of a subtask go on at the same time (partitions of a queue), and the slowest decides."""
+
+    @abstractmethod
+    def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
+        """``restored``: a snapshot, maybe of another parallelism, or None at the first start. Raises before anything is read
+        if the source is not usable (missing path ...)."""
+
+    def create_enumerator_in(self, context: SourceContext, parallelism: int, restored: Any | None) -> SplitEnumerator:
+        """As ``create_enumerator``, for a source that keeps something on checkpoint storage."""
+        return self.create_enumerator(parallelism, restored)
+
+    @abstractmethod
+    def create_reader(self, subtask: int) -> SplitReader:
+        """What reads splits in a subtask; called once in each worker that runs one."""

@@ -1,0 +1,243 @@
+"""Watermarks: generated per split or operator, combined over channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from tidegate.base.errors import UserCodeError
+from tidegate.common import scalar_conversion as scalars
+from tidegate.operators.flow.column_batch import HIGHEST, LOWEST, Times, Values
+from tidegate.operators.flow.rows import MIN_WATERMARK, Generator, Status
+from tidegate.operators.loop.blame import reprlib_repr
+from tidegate.operators.loop.rewrites.rewrite import OfColumn
+
+
+class Domain:
+    """One watermark that holds for a part of a chain: its input's, or that of an assigner inside."""
+
+    __slots__ = ("idle", "watermark")
+
+    def __init__(self) -> None:
+        self.watermark = MIN_WATERMARK
+        self.idle = False
+
+
+Piece = tuple[Any, Values, Times | None]
+"""A generator behind some records of a batch, and those, with their timestamps."""
+
+
+class Strategy:
+    """What a WatermarkStrategy means for the engine; None means: no timestamps of its own, no watermarks.
+
+    A generator is what it knows of a split: a ``Generator``, or an object of the user's (``generators.py``)."""
+
+    cuts_batches: bool = False
+    """Watermarks stand behind a certain record, not behind a batch."""
+    operator: str = ""
+    """The name of the operator, for messages."""
+    of_column: OfColumn | None = None
+    """``extract`` for whole batches of records without timestamps."""
+
+    def __init__(self, strategy: Any, batch_mode: bool = False, interval_ms: int = 200) -> None:
+        self.emits = strategy is not None and strategy.kind != "none" and not batch_mode and interval_ms > 0
+        self.delay = int(strategy.out_of_orderness_ms or 0) + 1 if self.emits else 0
+        self.idleness_ms: int | None = strategy.idleness_ms if strategy is not None else None
+        assigner = strategy.timestamp_assigner if strategy is not None else None
+        self.extract: Callable[[Any, int], int] | None = getattr(assigner, "extract_timestamp", assigner)
+
+    def timestamps(self, values: Values, timestamps: list[int] | None) -> Times | None:
+        """The event timestamps of a batch; the assigner sees the record's former timestamp, or MIN."""
+        if self.extract is None:
+            return timestamps
+        extract = self.extract
+        if timestamps is None:
+            if self.of_column is not None and (times := self.of_column(values, MIN_WATERMARK)) is not None:
+                return times
+            return self._checked([extract(value, MIN_WATERMARK) for value in values], values)
+        former = zip(values, timestamps, strict=True)
+        return self._checked([extract(value, MIN_WATERMARK if t is None else t) for value, t in former], values)
+
+    def _checked(self, times: list[Any], values: Values) -> list[int]:
+        """The times as ints of 64 bits, looked at as a whole. ``values``: their records, to name the one that has none. As in
+        PyFlink whatever has an integer value is a time: floats are cut."""
+        if set(map(type, times)) == _INT:
+            if min(times) >= LOWEST and max(times) <= HIGHEST:
+                return times
+            raise self._refused(times, values)
+        try:
+            return [_whole(time) for time in times]
+        except Exception:
+            raise self._refused(times, values) from None
+
+    def restored(self, row: Sequence[Any], now_ms: int) -> Any:
+        """The generator that gave the row, in an earlier round; of an empty one: a new generator."""
+        return Generator(*row[:2]) if row else Generator(active_ms=now_ms)
+
+    def row(self, generator: Any) -> tuple[Any, ...]:
+        """It as plain data."""
+        return tuple(generator)
+
+    def pieces(self, generator: Any, values: Values, timestamps: Times | None, now_ms: int) -> Iterator[Piece]:
+        """The batch in pieces, behind each of which event time may go on."""
+        yield self.seen(generator, timestamps, now_ms), values, timestamps
+
+    def periodic(self, generator: Any, now_ms: int) -> None:
+        """Records have passed, or time."""
+
+    def seen(self, generator: Generator, timestamps: Times | None, now_ms: int) -> Generator:
+        if timestamps is None or not len(timestamps):
+            return Generator(generator.greatest, now_ms)
+        if not isinstance(timestamps, list):
+            return Generator(max(generator.greatest, int(timestamps.max())), now_ms)
+        return Generator(max(generator.greatest, max(timestamps)), now_ms)
+
+    def _refused(self, times: list[Any], values: Values) -> UserCodeError:
+        wrong = next(n for n, time in enumerate(times) if not _is_time(time))
+        code = getattr(self.extract, "__code__", None)
+        place = f", {code.co_filename}:{code.co_firstlineno} in {code.co_name}" if code else ""
+        record = next(islice(values, wrong, None), "not known")
+        return UserCodeError(
+            "A timestamp assigner returns the record's event time in milliseconds, an int of 64 bits",
+            where=f"timestamp assigner of operator '{self.operator}'{place}",
+            found=f"{reprlib_repr(times[wrong])} of type {type(times[wrong]).__name__}; record {reprlib_repr(record)}",
+            cure="return such a time for every record, for example int(seconds * 1000), or filter records without one before",
+        )
+
+    def watermark(self, generator: Any) -> int:
+        if not self.emits or generator.greatest == MIN_WATERMARK:
+            return MIN_WATERMARK
+        return max(MIN_WATERMARK, int(generator.greatest) - self.delay)
+
+    def held(self, generator: Any, now_ms: int) -> Any:
+        """It as if a record had just been seen."""
+        return Generator(generator.greatest, now_ms)
+
+    def is_idle(self, generator: Any, now_ms: int) -> bool:
+        return self.idleness_ms is not None and bool(now_ms - generator.active_ms >= self.idleness_ms)
+
+    def next_look_ms(self, generator: Any, now_ms: int) -> int | None:
+        """When an active generator wants a round though no record comes: then it turns idle."""
+        return None if self.idleness_ms is None else int(generator.active_ms) + self.idleness_ms
+
+
+_INT = {int}
+_whole = scalars.integer(64)
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        _whole(value)
+    except Exception:
+        return False
+    return True
+
+
+BETWEEN = ""
+"""Instead of a split: the generator of the one that has ended last, or a new one, until the next split begins."""
+
+
+class SplitWatermarks:
+    """The watermark of a source subtask: the least over its active splits that are not idle. ``held``: nobody has looked whether
+    there is more of them, so the time until they are idle begins anew. ``awaited``: the subtask gets another split when it has
+    none, and is not idle meanwhile."""
+
+    def __init__(
+        self, strategy: Strategy, splits: dict[str, Any], *, held: bool = False, awaited: bool = False
+    ) -> None:
+        self.strategy, self._held, self._awaited = strategy, held, awaited
+        self.splits = dict(splits)
+        if not awaited:
+            self.splits.pop(BETWEEN, None)
+        self.waiting: Collection[str] = ()
+        """Splits of which records wait to be processed: they are not idle, however long that takes."""
+
+    def start(self, split: str, now_ms: int) -> None:
+        if split not in self.splits:
+            self.splits.pop(BETWEEN, None)
+            self.splits[split] = self.strategy.restored((), now_ms)
+
+    def await_first(self, now_ms: int) -> None:
+        """The subtask has had no split yet, or none since a rescale. Its watermark stays where it is."""
+        if self._awaited and not self.splits:
+            self.splits[BETWEEN] = self.strategy.restored((), now_ms)
+
+    def pieces(
+        self, split: str, values: Values, timestamps: Times | None, now_ms: int
+    ) -> Iterator[tuple[Values, Times | None]]:
+        """A batch of the split in pieces; ``status`` may change behind each."""
+        for generator, piece, times in self.strategy.pieces(self.splits[split], values, timestamps, now_ms):
+            self.splits[split] = generator
+            yield piece, times
+
+    def periodic(self, now_ms: int, split: str | None = None) -> None:
+        """Records of the split have passed; None: for all of them time has."""
+        for generator in self.splits.values() if split is None else [self.splits[split]]:
+            self.strategy.periodic(generator, now_ms)
+
+    def watermark(self, split: str) -> int:
+        return self.strategy.watermark(self.splits[split])
+
+    def finish(self, split: str) -> None:
+        generator = self.splits.pop(split, None)
+        if self._awaited and generator is not None and not self.splits:
+            self.splits[BETWEEN] = generator
+
+    def status(self, before: int, now_ms: int) -> Status:
+        """``before``: the watermark so far, which never falls. No active split, or all idle: the subtask is idle."""
+        if not self.strategy.emits:
+            return Status(before, False)
+        if self._held:
+            self.splits = {split: self.strategy.held(g, now_ms) for split, g in self.splits.items()}
+        idle, waiting = self.strategy.is_idle, self.waiting
+        active = [g for split, g in self.splits.items() if not idle(g, now_ms) or split in waiting]
+        if not active:
+            return Status(before, not self.waiting)  # those that are read in turn may not have begun
+        return Status(max(before, min(self.strategy.watermark(g) for g in active)), False)
+
+    def next_look_ms(self, now_ms: int) -> int | None:
+        """When the next split wants a round though no record comes."""
+        strategy, every = self.strategy, self.splits.values()
+        looks = [
+            strategy.next_look_ms(g, now_ms) for g in every if strategy.cuts_batches or not strategy.is_idle(g, now_ms)
+        ]
+        return min((t for t in looks if t is not None), default=None)
+
+
+class ChannelWatermarks:
+    """The watermark of a chain's input: the least over all channels that are not idle; never falls."""
+
+    def __init__(self, channels: dict[tuple[int, int], Status], before: int = MIN_WATERMARK) -> None:
+        """``before``: what the chain had reached in earlier rounds; idle channels must not take it back."""
+        self._channels = dict(channels)
+        self._current = before
+        self._stale = True
+
+    def update(self, edge: int, subtask: int, watermark: int, idle: bool) -> None:
+        channel = (edge, subtask)
+        before = self._channels[channel]
+        if watermark != before.watermark or idle != before.idle:
+            self._channels[channel] = Status(max(before.watermark, watermark), idle)
+            self._stale = True
+
+    def current(self) -> int:
+        if self._stale:
+            self._stale = False
+            active = [c.watermark for c in self._channels.values() if not c.idle]
+            if active:
+                self._current = max(self._current, min(active))
+        return self._current
+
+    @property
+    def idle(self) -> bool:
+        return all(c.idle for c in self._channels.values())
+
+
+def split_status(strategy: Any, row: Sequence[Any], now_ms: int) -> Status:
+    """Of a split, by the row that its generator has left."""
+    if strategy.kind == "custom" and len(row) == 4:
+        watermark, active_ms, idle, _ = row
+        return Status(watermark, idle or Strategy(strategy).is_idle(Generator(watermark, active_ms), now_ms))
+    meant, generator = Strategy(strategy), Generator(*row[:2])
+    return Status(meant.watermark(generator), meant.is_idle(generator, now_ms))

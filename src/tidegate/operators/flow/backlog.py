@@ -1,0 +1,318 @@
+"""What a subtask has received and not processed: worked off first, and kept at the end of a round that was cut short."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tidegate.base.errors import StorageError, UserCodeError
+from tidegate.base.files import Files
+from tidegate.operators.contracts.source import TimedBatch
+from tidegate.operators.flow.column_batch import ColumnBatch, Times, Values, packed_field, widened
+from tidegate.operators.flow.packing import PLAIN, length_of
+from tidegate.operators.flow.rows import MIN_WATERMARK, Payload
+from tidegate.state import in_flight
+from tidegate.state.in_flight import InFlightLog, InFlightPart, KeptRow
+from tidegate.state.key_groups import encode_and_group
+from tidegate.state.refs import KeyGroupRange, StateFile
+
+MOST_FILES = 16
+"""Of a log, before what is left of it is written anew."""
+MOST_BYTES = 64 << 20
+"""Of a file, about: it is read as a whole."""
+MOST_LOADED = 16
+"""Files whose rows are in memory."""
+
+
+class LogReader:
+    """Works a log off: look at ``row``, then say what you ``took``. ``load``: the rows of a file."""
+
+    def __init__(self, log: InFlightLog, load: Callable[[StateFile], list[KeptRow]]) -> None:
+        self.log, self._load = log, load
+        self.waits = True
+        """Not all of it is through: a log that was stored is never empty."""
+        self._files, self._number, self.taken = log.files, log.first, log.taken
+        self._records, self._bytes, self.watermark = log.records, log.bytes, log.watermark
+
+    @property
+    def row(self) -> KeptRow:
+        """The first that is not through; ``taken`` of its records are."""
+        row = self._find()
+        assert row is not None
+        return row
+
+    def _find(self) -> KeptRow | None:
+        while self._files:
+            rows = self._load(self._files[0])
+            while self._number < len(rows):
+                row = rows[self._number]
+                if self.log.split in (None, row.channel):
+                    return row
+                self._number += 1
+            self._files, self._number = self._files[1:], 0
+        return None
+
+    def took(self, taken: int) -> None:
+        """So many records of the row are through, with those before."""
+        row = self.row
+        self._records -= taken - self.taken
+        self.taken = taken
+        if taken == row.records:
+            self._bytes -= row.size
+            self._number, self.taken = self._number + 1, 0
+            following = self._find()
+            self.waits = following is not None
+            self.watermark = self.log.end if following is None else following.watermark
+
+    def rest(self) -> list[KeptRow]:
+        """All rows that are not through, also the one that is in part."""
+        rows, number = [], self._number
+        for file in self._files:
+            rows += [row for row in self._load(file)[number:] if self.log.split in (None, row.channel)]
+            number = 0
+        return rows
+
+    def left(self) -> InFlightLog:
+        """What is left of the log."""
+        return msgspec.structs.replace(
+            self.log,
+            files=self._files,
+            records=self._records,
+            bytes=self._bytes,
+            first=self._number,
+            taken=self.taken,
+            watermark=self.watermark,
+        )
+
+
+class _Backlog:
+    """What both kinds share."""
+
+    def __init__(self, part: InFlightPart | None, files: Files) -> None:
+        self._files = files
+        self._loaded: dict[str, list[KeptRow]] = {}
+        self.readers = [LogReader(log, self._load) for log in (part.logs if part is not None else ())]
+        self.new: list[KeptRow] = []
+        """Kept in this round, behind what was there."""
+
+    def _load(self, file: StateFile) -> list[KeptRow]:
+        """Logs of one turn are read side by side, and splits share files."""
+        if file.path not in self._loaded:
+            for path in list(self._loaded)[: 1 - MOST_LOADED]:
+                del self._loaded[path]
+            self._loaded[file.path] = in_flight.read(self._files, file)
+        return self._loaded[file.path]
+
+    @property
+    def waits(self) -> bool:
+        """Something is here that is not processed: what comes now has to stand behind it."""
+        return bool(self.new) or any(reader.waits for reader in self.readers)
+
+    def part(self, path: str, version: str, *, whole: bool) -> InFlightPart | None:
+        """Step 5: what waits now, durable. ``path``: what the names of new files begin with. ``whole``: it may refer to no file of
+        an earlier round."""
+        if not self.waits:
+            return None
+        with _Writer(self._files, path, version) as writer:
+            left = [self._left(reader, writer, whole) for reader in self.readers if reader.waits]
+            return InFlightPart(tuple(self._logs(left, writer)))
+
+    def _logs(self, left: list[InFlightLog], writer: _Writer) -> Iterable[InFlightLog]:
+        raise NotImplementedError
+
+    @staticmethod
+    def _left(reader: LogReader, writer: _Writer, whole: bool) -> InFlightLog:
+        """Files are named again as they are, but not those of another job's directory."""
+        log = reader.left()
+        if whole or len(log.files) > MOST_FILES or any(file.root for file in log.files):
+            return msgspec.structs.replace(log, files=writer.write(reader.rest()), first=0)
+        return log
+
+
+class _Writer:
+    """Of one subtask in one round. If a file cannot be written the round is declined, and those before it go: no ack names them."""
+
+    def __init__(self, files: Files, path: str, version: str) -> None:
+        self._files, self._path, self._version = files, path, version
+        self._written: list[StateFile] = []
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        for file in self._written if kind is not None else ():
+            with contextlib.suppress(StorageError):
+                self._files.delete(file.path)
+
+    def write(self, rows: list[KeptRow]) -> tuple[StateFile, ...]:
+        written, begun, size = [], 0, 0
+        for n, row in enumerate(rows):
+            size += row.size
+            if size >= MOST_BYTES or n + 1 == len(rows):
+                path = f"{self._path}-{len(self._written)}.in-flight"
+                written.append(in_flight.write(self._files, path, self._version, rows[begun : n + 1]))
+                self._written.append(written[-1])
+                begun, size = n + 1, 0
+        return tuple(written)
+
+
+class ChannelBacklog(_Backlog):
+    """Chunks that came by channels, in the order in which they are to be processed, each with the event time in front of it: that
+    of all channels together, so nothing else of them has to be known later. ``groups``: the key groups of the subtask, if records
+    come with keys. ``pinned``: channels whose records cannot go to another subtask."""
+
+    def __init__(
+        self, part: InFlightPart | None, files: Files, groups: KeyGroupRange | None, pinned: Collection[str] = ()
+    ) -> None:
+        super().__init__(part, files)
+        self._groups, self._pinned, self._taken = groups, pinned, 0
+        last = max((reader.log.turn for reader in self.readers), default=0)
+        self.end = min((r.log.end for r in self.readers if r.log.turn == last), default=MIN_WATERMARK)
+        """Event time behind all that waits."""
+
+    @property
+    def is_mixed(self) -> bool:
+        """Logs of several subtasks wait for this one. If time is told from the records themselves, in this chain, those of one log
+        would make those of the others late."""
+        return any(reader.log.mixed for reader in self.readers if reader.waits)
+
+    def next(self) -> LogReader | None:
+        """The log whose turn it is, and of several the one whose event time is behind."""
+        waiting = [reader for reader in self.readers if reader.waits]
+        return min(waiting, key=lambda reader: (reader.log.turn, reader.watermark), default=None)
+
+    @property
+    def watermark(self) -> int:
+        """How far event time has come in front of what waits: that of the log that is furthest behind. Logs of later turns count:
+        a log of another former subtask may reach beyond their begin."""
+        reader = self.next()
+        if reader is None:
+            return self.end
+        return min(other.watermark for other in self.readers if other.waits or other.log.turn == reader.log.turn)
+
+    def begin(self, channel: str, payload: Payload, before: int, watermark: int, taken: int) -> None:
+        """Of a chunk only so many records were processed, or none, and nothing waits yet. ``before``: event time in front of it."""
+        self._taken = taken
+        self.reach(before)
+        self.keep(channel, payload, watermark)
+
+    def keep(self, channel: str, payload: Payload, watermark: int) -> None:
+        """A chunk has come and is not processed. ``watermark``: event time behind it."""
+        self.new.append(KeptRow(channel, self.end, _records_of(payload), *payload))
+        self.reach(watermark)
+
+    def reach(self, watermark: int) -> None:
+        """Event time has come so far behind all that waits."""
+        self.end = max(self.end, watermark)
+
+    def _logs(self, left: list[InFlightLog], writer: _Writer) -> Iterable[InFlightLog]:
+        """What is new goes behind the last log, if that was always alone in its turn and takes all keys; else it has a turn of its
+        own."""
+        turn = max((log.turn for log in left), default=-1)
+        if not self.new:
+            return [msgspec.structs.replace(log, end=self.end) if log.turn == turn else log for log in left]
+        last = [log for log in left if log.turn == turn]
+        pinned = any(row.channel in self._pinned for row in self.new)
+        added = _log_of(self.new, writer, end=self.end, groups=self._groups, taken=self._taken, pinned=pinned)
+        if len(last) == 1 and last[0].groups == self._groups and not last[0].mixed:
+            return [*(log for log in left if log.turn < turn), _joined(last[0], added)]
+        return [*left, msgspec.structs.replace(added, turn=turn + 1)]
+
+
+def chosen(reader: LogReader, keys: list[Any] | None, max_parallelism: int) -> list[int] | None:
+    """The records of the row at hand that are not through and count here, by number; None: all behind ``taken`` do."""
+    groups = reader.log.groups
+    if not reader.log.clipped or groups is None or keys is None:
+        return None
+    found = encode_and_group(keys, max_parallelism)[1]
+    inside = np.flatnonzero((found >= groups.first) & (found <= groups.last)).tolist()
+    return [number for number in inside if number >= reader.taken]
+
+
+class SplitBacklog(_Backlog):
+    """Batches of a source's splits, a log for each: it stays with its split, wherever that is read later."""
+
+    def __init__(self, part: InFlightPart | None, files: Files) -> None:
+        super().__init__(part, files)
+        self._by_split = {reader.log.split: reader for reader in self.readers}
+        self._ended = {reader.log.split for reader in self.readers if reader.log.ends}
+
+    def of(self, split: str) -> LogReader | None:
+        """What waits of a split, from earlier rounds."""
+        reader = self._by_split.get(split)
+        return reader if reader is not None and reader.waits else None
+
+    @property
+    def splits(self) -> list[str]:
+        """Of which something waits."""
+        before = [reader.log.split for reader in self.readers if reader.waits]
+        return list(dict.fromkeys([*filter(None, before), *(row.channel for row in self.new)]))
+
+    def batch(self, reader: LogReader) -> TimedBatch:
+        """The row at hand, what is through of it included."""
+        row = reader.row
+        values = PLAIN.unpack(row.values)
+        times = None if row.times is None else PLAIN.unpack_list(row.times)
+        return widened(values) if isinstance(values, ColumnBatch) else values, times
+
+    def keep(self, split: str, values: Values, times: Times | None) -> None:
+        try:
+            packed = values.pack() if isinstance(values, ColumnBatch) else PLAIN.pack(list(values))
+        except Exception as error:
+            raise UserCodeError(
+                "Records that wait while an unaligned checkpoint is taken must be picklable",
+                where=f"split '{split}' of a source",
+                found=f"{type(error).__name__}: {error}",
+                cure="emit plain data, tuples, Rows or instances of importable classes, or take aligned checkpoints",
+            ) from error
+        moments = None if times is None else PLAIN.pack(times if isinstance(times, list) else times.tolist())
+        self.new.append(KeptRow(split, MIN_WATERMARK, len(values), packed, None, moments))
+
+    def ends(self, split: str) -> bool:
+        """Whether behind what waits of the split there is nothing, now or ever."""
+        return split in self._ended
+
+    def end(self, split: str) -> None:
+        self._ended.add(split)
+
+    def _logs(self, left: list[InFlightLog], writer: _Writer) -> Iterable[InFlightLog]:
+        """What is new of all splits is in one file."""
+        logs = {log.split: log for log in left}
+        if self.new:
+            files = writer.write(self.new)
+            for split in dict.fromkeys(row.channel for row in self.new):
+                rows = [row for row in self.new if row.channel == split]
+                records, size = sum(row.records for row in rows), sum(row.size for row in rows)
+                added = InFlightLog(files, records, size, split=split)
+                logs[split] = _joined(logs[split], added) if split in logs else added
+        return [msgspec.structs.replace(log, ends=split in self._ended) for split, log in logs.items()]
+
+
+def _records_of(payload: Payload) -> int:
+    values, keys, times = payload
+    if keys is not None and packed_field(keys) is None:
+        return length_of(keys)  # they are pickled least often
+    return length_of(values if times is None else times)
+
+
+def _log_of(rows: list[KeptRow], writer: _Writer, **more: Any) -> InFlightLog:
+    channels = tuple(sorted({row.channel for row in rows}))
+    records, size = sum(row.records for row in rows) - more.get("taken", 0), sum(row.size for row in rows)
+    return InFlightLog(writer.write(rows), records, size, watermark=rows[0].watermark, channels=channels, **more)
+
+
+def _joined(log: InFlightLog, more: InFlightLog) -> InFlightLog:
+    """What is left of a log, and what has come behind it."""
+    return msgspec.structs.replace(
+        log,
+        files=(*log.files, *more.files),
+        records=log.records + more.records,
+        bytes=log.bytes + more.bytes,
+        end=more.end,
+        pinned=log.pinned or more.pinned,
+        channels=tuple(sorted({*log.channels, *more.channels})),
+    )

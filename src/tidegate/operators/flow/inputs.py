@@ -1,0 +1,155 @@
+"""The receiving end of channels: chunks in order, exactly one barrier each, the combined watermark."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import deque
+
+from tidegate.base.errors import RoundError
+from tidegate.operators.contracts.watermarks import ChannelWatermarks
+from tidegate.operators.flow.rows import BARRIER, MAX_WATERMARK, MIN_WATERMARK, Barrier, Row, Status
+
+Channel = tuple[int, int]
+"""Edge id, sending subtask."""
+
+
+_MOST_HELD = 256 << 20
+"""Bytes of chunks that wait for their turn. Beyond it they are taken as they come. The watermark, which is that of the slowest
+channel, makes no record late by that; only where channels are ``even`` an assigner may see one of them far ahead of the others."""
+
+
+class ChannelInput:
+    """All channels of one chain's subtask in one round.
+
+    Spark does not promise an order of shuffled rows, so chunks are numbered and held back until their turn. Two barriers on one
+    channel, none, or chunks beyond the barrier's count mean that rows of different attempts were mixed: the round fails.
+
+    Spark hands over one sender's rows after the other's. Processed like that, event time, which is that of the slowest channel,
+    would stand still until the last sender's rows come, and a round of days would keep all its timers and windows open. So
+    the channel whose event time is behind has its turn, and the others wait for it. Where there are no watermarks all are equal,
+    and nothing waits; unless channels are ``even``: then of these the one with the fewest chunks taken has its turn. An assigner
+    of watermarks that takes the records of several senders needs it: the last sender's records would all be late.
+    """
+
+    def __init__(self, statuses: dict[Channel, Status], before: int = MIN_WATERMARK, *, even: bool = False) -> None:
+        self.watermarks = ChannelWatermarks(statuses, before)
+        self.tokens: dict[Channel, str] = {}
+        self.failed = False
+        self.aligns_since: float | None = None
+        """When the first barrier came."""
+        self._next = dict.fromkeys(statuses, 0)
+        self._held: dict[Channel, dict[int, Row]] = {}
+        self._unfinished = len(statuses)
+        self._closed: set[Channel] = set()
+        self._turns = _Turns({channel: status.watermark for channel, status in statuses.items()}, even)
+
+    def ready(self, row: Row) -> list[Row]:
+        """The rows that can be processed now that this one is here, in channel order."""
+        channel, number = (row[3], row[4]), row[5]
+        if channel not in self._next:
+            raise RoundError("A row came from a channel that does not exist", found=f"edge {row[3]}, subtask {row[4]}")
+        if number != self._next[channel]:
+            held = self._held.setdefault(channel, {})
+            if number in held or number < self._next[channel] or channel in self._closed:
+                raise self._mixed(channel)
+            held[number] = row
+            return []
+        self._pass(channel, row)
+        held = self._held.get(channel, {})
+        while self._next[channel] in held and channel not in self._closed:
+            self._pass(channel, held.pop(self._next[channel]))
+        return self._turns.take()
+
+    def _pass(self, channel: Channel, row: Row) -> None:
+        if channel in self._closed:
+            raise self._mixed(channel)
+        if row[2] == BARRIER:
+            barrier: Barrier = row[7]
+            if not self._closed:
+                self.aligns_since = time.perf_counter()
+            self._closed.add(channel)
+            self.tokens[channel] = barrier.token
+            self.failed |= barrier.failed
+            self._unfinished -= barrier.finished
+        else:
+            self._next[channel] += 1
+        self._turns.add(channel, row)
+
+    def check_complete(self, chain: str) -> None:
+        """Step 4, align: raise unless every channel has had its barrier and nothing is left over."""
+        missing = sorted(set(self._next) - self._closed)
+        if missing or any(self._held.values()):
+            raise RoundError(
+                "A subtask must see exactly one barrier on every channel",
+                where=f"chain '{chain}'",
+                found=f"no barrier from (edge, subtask) {missing}" if missing else "chunks behind a barrier",
+                cure="the round is run again; if it repeats, this is a bug in Tidegate",
+            )
+
+    @property
+    def finished(self) -> bool:
+        """Every upstream subtask has reached its end of input."""
+        return self._unfinished == 0
+
+    def _mixed(self, channel: Channel) -> RoundError:
+        return RoundError(
+            "Rows of two attempts of the same task were mixed", where=f"edge {channel[0]}, sending subtask {channel[1]}"
+        )
+
+
+_Mark = tuple[int, int]
+"""A watermark, and where channels are even the number of chunks taken."""
+_CLOSED: _Mark = (MAX_WATERMARK + 1, 0)
+"""Of a channel whose barrier is taken: no other one waits for it."""
+
+
+class _Turns:
+    """Channels take turns by their marks. A channel is open until its barrier has been taken."""
+
+    def __init__(self, watermarks: dict[Channel, int], even: bool) -> None:
+        self._even = even
+        self._marks: dict[Channel, _Mark] = {channel: (watermark, 0) for channel, watermark in watermarks.items()}
+        self._waiting: dict[Channel, deque[Row]] = {channel: deque() for channel in watermarks}
+        self._open = [(mark, channel) for channel, mark in self._marks.items()]
+        """A heap; an entry whose mark is not that of its channel any more is passed over."""
+        heapq.heapify(self._open)
+        self._at_hand: list[tuple[_Mark, Channel]] = []
+        """A heap of the channels of which rows are waiting."""
+        self._held_bytes = 0
+
+    def add(self, channel: Channel, row: Row) -> None:
+        """The next row of a channel."""
+        waiting = self._waiting[channel]
+        if not waiting:
+            heapq.heappush(self._at_hand, (self._marks[channel], channel))
+        waiting.append(row)
+        self._held_bytes += _size(row)
+
+    def take(self) -> list[Row]:
+        """All rows whose turn it is."""
+        rows = []
+        while self._at_hand and (self._at_hand[0][0] <= self._least() or self._held_bytes > _MOST_HELD):
+            _, channel = heapq.heappop(self._at_hand)
+            waiting = self._waiting[channel]
+            row = waiting.popleft()
+            rows.append(row)
+            self._held_bytes -= _size(row)
+            self._reach(channel, _CLOSED if row[2] == BARRIER else (row[6], row[5] + 1 if self._even else 0))
+            if waiting:
+                heapq.heappush(self._at_hand, (self._marks[channel], channel))
+        return rows
+
+    def _reach(self, channel: Channel, mark: _Mark) -> None:
+        if mark > self._marks[channel]:
+            self._marks[channel] = mark
+            heapq.heappush(self._open, (mark, channel))
+
+    def _least(self) -> _Mark:
+        while self._open and self._marks[self._open[0][1]] != self._open[0][0]:
+            heapq.heappop(self._open)
+        return self._open[0][0]
+
+
+def _size(row: Row) -> int:
+    return 0 if row[2] == BARRIER or row[7] is None else sum(len(part) for part in row[7] if part is not None)

@@ -1,0 +1,214 @@
+"""One partition of a level's stage: finds its subtask, relays rows that go further down, addresses what comes out.
+
+``Job`` is what a Python worker keeps of a job attempt; ``JobSpec`` is what travels to it, once.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.base import pyflink_imports
+from tidegate.base.errors import ProgramError, TidegateError
+from tidegate.base.pickling import allow_stored, dumps, why_not
+from tidegate.graph.plan import Chain, JobGraph
+from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.flow.outputs import Target
+from tidegate.operators.flow.rows import ACK, RoundContext, Row, TaskPlan
+from tidegate.operators.flow.subtask import Subtask
+from tidegate.operators.loop import rewrites
+from tidegate.operators.loop.rewrites.explain import assigners_of, log_functions, places_of
+from tidegate.operators.loop.rewrites.rewrite import Rewrites
+from tidegate.operators.loop.tagging import tagging_operators
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """A job as the workers get it: functions pickled per chain, so that every subtask unpickles function objects of its own."""
+
+    attempt: str
+    settings: Settings
+    widths: list[int]
+    partitions: list[list[tuple[int, int]]]
+    """Per level and partition: chain and subtask index."""
+    chains: list[bytes]
+    senders: dict[int, int]
+    targets: dict[int, Target]
+    main_classes: bytes
+    pyflink: bool
+    """Imports of ``pyflink`` mean Tidegate, as they do where the program was built."""
+
+
+@dataclass(frozen=True)
+class ShippedChain:
+    """A chain with what the driver has found out about functions. ``tagging``: operators that may emit to side outputs."""
+
+    chain: Chain
+    rewrites: Rewrites
+    tagging: frozenset[int]
+
+
+def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
+    """Pickles the user's functions; a function that cannot be pickled is named here, before anything starts."""
+    log_functions(graph)
+    tagging = tagging_operators(graph)
+    receiving = {e.id: chain for chain in graph.chains for e in chain.inputs}
+    targets = {
+        e: Target(c.level, c.offset, c.parallelism, c.head.operator.max_parallelism, c.head.place)
+        for e, c in receiving.items()
+    }
+    return JobSpec(
+        attempt=attempt,
+        settings=settings,
+        widths=[graph.width(level) for level in range(len(graph.levels))],
+        partitions=[[(c.id, s) for c in level for s in range(c.parallelism)] for level in graph.levels],
+        chains=[_pickle_chain(chain, tagging) for chain in graph.chains],
+        senders={operator.id: operator.parallelism for operator in graph.operators},
+        targets=targets,
+        main_classes=_main_classes(),
+        pyflink=pyflink_imports.is_installed(),
+    )
+
+
+def _pickle_chain(chain: Chain, tagging: frozenset[int]) -> bytes:
+    try:
+        prepared = rewrites.prepare([*(place.function for place in places_of(chain)), *assigners_of(chain)])
+        return dumps(ShippedChain(chain, prepared, tagging))
+    except Exception:
+        for operator in chain.operators:
+            try:
+                dumps(operator.spec)
+            except Exception as error:
+                raise ProgramError(
+                    "Functions, sources and sinks must be picklable, because they travel to the executors",
+                    where=f"operator '{operator.name}'",
+                    found=why_not(operator.spec, error),
+                    cure="create connections, locks and files in open(), not in __init__ or a closure",
+                ) from error
+        raise
+
+
+def _main_classes() -> bytes:
+    """Classes of the user's script, so that records that are instances of them pickle by reference in the workers too."""
+    main = sys.modules.get("__main__")
+    found = {n: c for n, c in vars(main).items() if isinstance(c, type) and c.__module__ == "__main__"} if main else {}
+    kept = {}
+    for name, cls in found.items():
+        try:
+            dumps(cls)
+            kept[name] = cls
+        except Exception:
+            continue
+    return dumps(kept)
+
+
+class Job:
+    """The subtasks of one job attempt that this worker has run so far, with their open functions."""
+
+    def __init__(self, spec: JobSpec) -> None:
+        self.spec = spec
+        self._subtasks: dict[tuple[int, int], Subtask] = {}
+        if spec.pyflink:  # before anything of the user's is unpickled
+            pyflink_imports.install()
+        self._main_classes: dict[str, type] = pickle.loads(spec.main_classes)
+        self.install_main_classes()
+
+    def install_main_classes(self) -> None:
+        """Records of these classes pickle by reference; another job of this worker may have brought others of the same name."""
+        main = sys.modules["__main__"]
+        for name, cls in self._main_classes.items():
+            if getattr(main, name, cls).__module__ == "__main__":  # never what the worker's own program has imported
+                setattr(main, name, cls)
+
+    def subtask(self, chain: int, index: int, plan: TaskPlan) -> Subtask:
+        kept = self._subtasks.get((chain, index))
+        if kept is not None and not kept.fits(plan):
+            self._drop(self._subtasks.pop((chain, index)))
+        if (chain, index) not in self._subtasks:
+            s, shipped = self.spec, pickle.loads(self.spec.chains[chain])
+            self._subtasks[chain, index] = Subtask(
+                shipped.chain, index, s.settings, s.senders, s.targets, shipped.rewrites, shipped.tagging
+            )
+        return self._subtasks[chain, index]
+
+    def name_of(self, level: int, partition: int, plan: TaskPlan) -> str:
+        """``operators (subtask/parallelism)``, for log lines."""
+        subtask = self.subtask(*self.spec.partitions[level][partition], plan)
+        return f"{subtask.chain.name} ({subtask.index + 1}/{subtask.chain.parallelism})"
+
+    def _drop(self, subtask: Subtask) -> None:
+        """It was not the one that ran the last round. What goes wrong when it is closed is no failure of the next."""
+        try:
+            subtask.close()
+        except TidegateError as error:
+            log.warning("chain '%s': %s", subtask.chain.name, error)
+
+    def close(self) -> None:
+        for subtask in self._subtasks.values():
+            subtask.close()
+        self._subtasks.clear()
+
+    def run_partition(
+        self, level: int, partition: int, context: RoundContext, plan: TaskPlan, rows: Iterator[Row]
+    ) -> Iterator[tuple[int, Any]]:
+        """Yields ``(partition of the next level, row)``; behind the last level ``(0, pickled Ack)``."""
+        allow_stored(self.spec.settings.allow_pickle)
+        chain, index = self.spec.partitions[level][partition]
+        relayed: list[Row] = []
+        subtask = self.subtask(chain, index, plan)
+        for row in subtask.run(context, plan, _own_rows(rows, level, relayed)):
+            yield self._address(row, level)
+            if relayed:
+                yield from [self._address(r, level) for r in relayed]
+                relayed.clear()
+        yield from [self._address(r, level) for r in relayed]
+
+    def _address(self, row: Row, level: int) -> tuple[int, Any]:
+        below = level + 1
+        if below == len(self.spec.widths):
+            assert row[2] == ACK
+            return 0, row[7]
+        if row[0] == below:
+            return row[1], row
+        return row[1] % self.spec.widths[below], row
+
+
+def _own_rows(rows: Iterator[Row], level: int, relayed: list[Row]) -> Iterator[Row]:
+    for row in rows:
+        if row[0] == level:
+            yield row
+        else:
+            relayed.append(row)
+
+
+_jobs: dict[str, Job] = {}
+"""By attempt, the one used last at the end."""
+_KEPT_JOBS = 8
+
+
+def job_in_this_worker(attempt: str, load: Callable[[], JobSpec]) -> Job:
+    """The cached job of this attempt. Its earlier attempts are closed, and of very many jobs those used longest ago."""
+    if next(reversed(_jobs), None) == attempt:
+        return _jobs[attempt]
+    job = _jobs.pop(attempt, None)
+    if job is not None:
+        job.install_main_classes()
+    else:
+        job = Job(load())
+        close_job(job.spec.settings.local_name)
+        for old in list(_jobs)[: 1 - _KEPT_JOBS]:
+            _jobs.pop(old).close()
+    _jobs[attempt] = job
+    return job
+
+
+def close_job(local_name: str) -> None:
+    """Close what this worker holds of a job, all attempts of it."""
+    for attempt in [attempt for attempt, job in _jobs.items() if job.spec.settings.local_name == local_name]:
+        _jobs.pop(attempt).close()

@@ -1,0 +1,303 @@
+"""The leaving end of an edge: a buffer per target, cut into numbered chunks."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.base.errors import UserCodeError
+from tidegate.base.pickling import cure_of
+from tidegate.graph.plan import Edge
+from tidegate.graph.transformation import Ship
+from tidegate.operators.flow.column_batch import BOOL, FLOAT, INT, TEXT, Column, ColumnBatch, Int64s, pack_field
+from tidegate.operators.flow.packing import KEYS, PLAIN, Packer
+from tidegate.operators.flow.rows import BARRIER, DATA, MIN_WATERMARK, Barrier, Payload, Row
+from tidegate.operators.loop.rewrites.rewrite import Owner
+from tidegate.state.key_groups import IntRouter, KeyRouter
+from tidegate.state.key_types import key_identity
+
+if TYPE_CHECKING:
+    from tidegate.operators.loop.codegen import LoopSource
+
+_KEYS: dict[str, type] = {INT: int, FLOAT: float, BOOL: bool, TEXT: str}
+Buffer = tuple[list[Any], list[Any], list[Any]]
+"""Values, keys, timestamps; the latter two stay empty where there are none."""
+
+
+class Target:
+    """Where an edge leads: the level and first partition of the receiving chain, and its parallelism. ``place``: of the operator
+    that receives, for messages."""
+
+    __slots__ = ("level", "max_parallelism", "offset", "parallelism", "place")
+
+    def __init__(self, level: int, offset: int, parallelism: int, max_parallelism: int, place: str) -> None:
+        self.level, self.offset, self.parallelism = level, offset, parallelism
+        self.max_parallelism, self.place = max_parallelism, place
+
+
+class _Shape(NamedTuple):
+    """What column batches that become one chunk have in common. ``types``: of all columns, those of key and time included."""
+
+    width: int
+    key_field: int | None
+    timed: bool
+    types: str
+
+
+class _Waiting:
+    """Column batches on their way to one target of a keyed edge: fields, then the key unless it is a field, then timestamps."""
+
+    __slots__ = ("parts", "records", "shape")
+
+    def __init__(self) -> None:
+        self.parts: list[list[Column]] = []
+        self.records = 0
+        self.shape = _Shape(0, None, False, "")
+
+    def clear(self) -> None:
+        self.parts, self.records = [], 0
+
+    def payload(self) -> Payload:
+        columns = [np.concatenate(pieces) for pieces in zip(*self.parts, strict=True)]
+        width, key_field, timed, _ = self.shape
+        fields = max(width, 1)
+        keys = pack_field(key_field) if key_field is not None else _packed_keys(columns[fields])
+        times = ColumnBatch([columns[-1]], 0).pack() if timed else None
+        return ColumnBatch(columns[:fields], width).pack(), keys, times
+
+
+def _packed_keys(keys: Column) -> bytes:
+    return ColumnBatch([keys], 0).pack() if keys.dtype.kind == INT else KEYS.pack(keys.tolist())
+
+
+class EdgeOutput:
+    """Buffers of one edge and sending subtask. ``rows`` collects finished chunks until the task yields them.
+
+    Records are routed per record only where they must be (HASH, CUSTOM); otherwise one buffer is filled and divided when it is cut.
+    To a keyed edge records may also come as columns. A channel keeps their order: before columns are added, records that wait go
+    into a chunk, so columns that wait are always older than records that wait, and are cut first.
+    """
+
+    def __init__(self, edge: Edge, subtask: int, senders: int, target: Target, chunk_records: int) -> None:
+        self.edge, self.subtask, self.target, self.chunk_records = edge, subtask, target, chunk_records
+        self.rows: list[Row] = []
+        self.records = 0
+        n = target.parallelism
+        ship = edge.partitioning.ship
+        self.per_record = ship in (Ship.HASH, Ship.CUSTOM)
+        self.buffers: list[Buffer] = [([], [], []) for _ in range(n if self.per_record else 1)]
+        appends = [(v.append, k.append, t.append) for v, k, t in self.buffers]
+        self.router: Any = None
+        self.identity = key_identity(edge.partitioning.key_type)
+        if ship is Ship.HASH:
+            self.router = KeyRouter(appends, target.max_parallelism, self.identity.check)
+        elif ship is Ship.CUSTOM:
+            self.router = dict(enumerate(appends))
+        self.appends = appends[0]
+        self._spread = self._targets_of(ship, senders, n)
+        self._next = subtask % len(self._spread)
+        self._numbers, self._told = [0] * n, [MIN_WATERMARK] * n
+        self._packer = Packer(edge.record_type, target.place)
+        self._carried: dict[tuple[str, int], bool] = {}
+        self._waiting = [_Waiting() for _ in range(n)] if ship is Ship.HASH else []
+        self._int_router = IntRouter(n, target.max_parallelism)
+        self._other_router = KeyRouter(range(n), target.max_parallelism)
+        self._watermark = MIN_WATERMARK
+        self._timed = False
+
+    def _targets_of(self, ship: Ship, senders: int, n: int) -> list[int]:
+        if ship is Ship.GLOBAL:
+            return [0]
+        if ship is Ship.FORWARD:
+            return [self.subtask]
+        if ship is Ship.RESCALE:
+            first, end = self.subtask * n // senders, (self.subtask + 1) * n // senders
+            return list(range(first, max(end, first + 1)))
+        return list(range(n))
+
+    def begin(self) -> None:
+        """A new round: whatever a failed one left is dropped."""
+        self.rows.clear()
+        self._drop()
+        self._numbers = [0] * self.target.parallelism
+        self._told = [MIN_WATERMARK] * self.target.parallelism
+        self._watermark = MIN_WATERMARK
+        self._timed = False
+        self.records = 0
+
+    def _drop(self) -> None:
+        for buffer in self.buffers:
+            for part in buffer:
+                part.clear()
+        for waiting in self._waiting:
+            waiting.clear()
+
+    def write(self, source: LoopSource, value: str, depth: int, name: str) -> None:
+        """Write the code that adds the record in the variable ``value``; ``name``: of the operator that has emitted it."""
+        e, partitioning = self.edge.id, self.edge.partitioning
+        owner = Owner(f"partitioning of the output of operator '{name}'", value)
+        add_value, add_key, add_time = f"tg_a{e}_", f"tg_b{e}_", f"tg_t{e}_"
+        key = ""
+        if partitioning.selector is not None:
+            key = source.key(f"s{e}_", partitioning, value, depth, owner)
+        if self.per_record:
+            where = key
+            if partitioning.ship is Ship.CUSTOM:
+                where = f"{source.bind(f'p{e}_', partitioning.partitioner)}({key}, {self.target.parallelism})"
+            router = source.bind(f"r{e}_", self.router)
+            source.line(depth, f"{add_value}, {add_key}, {add_time} = {router}[{where}]", owner)
+        else:
+            for variable, append in zip((add_value, add_key, add_time), self.appends, strict=True):
+                source.bind(variable.removeprefix("tg_"), append)
+        source.line(depth, f"{add_value}({value})", owner)
+        if partitioning.has_key:
+            source.line(depth, f"{add_key}({key})", owner)
+        if source.timed:
+            source.line(depth, f"{add_time}(tg_t)", owner)
+
+    def carry(self, timed: bool) -> None:
+        """What comes next has timestamps, or has none: a chunk has them for all of its records or for none."""
+        if timed is not self._timed:
+            self.cut(self._watermark, everything=True)
+            self._timed = timed
+
+    def carries(self, batch: ColumnBatch) -> bool:
+        """Whether a column batch is what the edge is declared to carry."""
+        shape = batch.schema, batch.width
+        if shape not in self._carried:
+            self._carried[shape] = self._packer.carries(*shape)
+        return self._carried[shape] and self._packer.holds(batch)
+
+    def _identified(self, keys: Column, key_field: int | None) -> tuple[Column, int | None]:
+        """The keys in the engine's form, and the field that is the same, if there is one."""
+        if _KEYS[keys.dtype.kind] in self.identity.safe:
+            if keys.dtype.kind == INT and len(keys):
+                self.identity.check(int(keys.min()))
+                self.identity.check(int(keys.max()))
+            return keys, key_field
+        identified = np.empty(len(keys), object)
+        identified[:] = list(map(self.identity.identify, keys.tolist()))
+        return identified, None
+
+    def _subtasks(self, keys: Column) -> npt.NDArray[np.uint16]:
+        """The target of each key."""
+        if keys.dtype.kind == INT:
+            return self._int_router.subtasks(keys)
+        return np.fromiter(map(self._other_router.__getitem__, keys.tolist()), np.uint16, len(keys))
+
+    def extend(self, batch: ColumnBatch, keys: Column, key_field: int | None, times: Int64s | None) -> None:
+        """Add records as columns. ``keys``: as the key selector gives them. ``key_field``: they are this field of the record.
+        Raises for a key that is not of the declared type; then nothing is added."""
+        n = len(self._waiting)
+        keys, key_field = self._identified(keys, key_field)
+        if any(values for values, _, _ in self.buffers):
+            self.cut(self._watermark, everything=True)
+        every = [*batch.columns, *([] if key_field is not None else [keys]), *([] if times is None else [times])]
+        if n == 1:
+            ends = [len(keys)]
+        else:
+            subtasks = self._subtasks(keys)
+            order = np.argsort(subtasks, kind="stable")
+            every = [column[order] for column in every]
+            ends = np.bincount(subtasks, minlength=n).cumsum().tolist()
+        shape = _Shape(batch.width, key_field, times is not None, "".join(column.dtype.kind for column in every))
+        start = 0
+        for index, (waiting, end) in enumerate(zip(self._waiting, ends, strict=True)):
+            if end > start:
+                if waiting.parts and shape != waiting.shape:
+                    self._cut_waiting(index, self._watermark)
+                waiting.shape = shape
+                waiting.parts.append([column[start:end] for column in every])
+                waiting.records += end - start
+            start = end
+
+    def _cut_waiting(self, index: int, watermark: int) -> None:
+        waiting = self._waiting[index]
+        self._chunk(index, waiting.payload(), watermark)
+        self.records += waiting.records
+        waiting.clear()
+
+    def cut(self, watermark: int, everything: bool) -> None:
+        """Turn full buffers (or, at the end of the round, all) into chunks."""
+        before, self._watermark = self._watermark, watermark
+        least = 1 if everything else self.chunk_records
+        for index, waiting in enumerate(self._waiting):
+            if waiting.records and self.buffers[index][0]:
+                self._cut_waiting(index, before)  # the new watermark comes behind the records that wait behind them
+            elif waiting.records >= least:
+                self._cut_waiting(index, watermark)
+        if self.per_record:
+            for index, buffer in enumerate(self.buffers):
+                if len(buffer[0]) >= least:
+                    self._chunk(index, self._dump(*buffer), watermark)
+                    self._count(buffer)
+            if self.edge.partitioning.ship is Ship.HASH:
+                self.router.trim()
+                self._other_router.trim()
+        elif len(self.buffers[0][0]) >= (least if everything else least * len(self._spread)):
+            self._divide(watermark)
+
+    def _divide(self, watermark: int) -> None:
+        values, keys, times = self.buffers[0]
+        ship, spread = self.edge.partitioning.ship, self._spread
+        if ship is Ship.BROADCAST:
+            payload = self._dump(values, [], times)
+            for index in spread:
+                self._chunk(index, payload, watermark)
+        elif len(spread) == 1:
+            self._chunk(spread[0], self._dump(values, keys, times), watermark)
+        else:
+            if ship is Ship.SHUFFLE:
+                order = random.sample(range(len(values)), len(values))
+                values[:] = [values[i] for i in order]
+                times[:] = [times[i] for i in order] if times else []
+            n = len(spread)
+            for i in range(min(n, len(values))):
+                payload = self._dump(values[i::n], [], times[i::n])
+                self._chunk(spread[(self._next + i) % n], payload, watermark)
+            self._next = (self._next + len(values)) % n
+        self._count(self.buffers[0])
+
+    def _count(self, buffer: Buffer) -> None:
+        self.records += len(buffer[0])
+        for part in buffer:
+            part.clear()
+
+    def _dump(self, values: list[Any], keys: list[Any], times: list[Any]) -> Payload:
+        try:
+            return self._packer.pack(values), KEYS.pack(keys) if keys else None, PLAIN.pack(times) if times else None
+        except UserCodeError:  # a record that is not of its declared type
+            raise
+        except Exception as error:
+            raise UserCodeError(
+                "Records that travel to another subtask must be picklable",
+                where=f"records sent to {self.target.place}",
+                found=f"{error}",
+                cure=cure_of(error, "emit plain data, tuples, Rows or instances of importable classes"),
+            ) from error
+
+    def announce(self, watermark: int) -> None:
+        """What comes from here on stands behind this watermark, for every receiver, also those that are sent no record now."""
+        self.cut(watermark, everything=True)
+        for index in self._spread:
+            if self._told[index] < watermark:
+                self._chunk(index, None, watermark)
+
+    def _chunk(self, index: int, payload: Payload | None, watermark: int) -> None:
+        number = self._numbers[index]
+        self._numbers[index], self._told[index] = number + 1, watermark
+        target = self.target
+        self.rows.append(
+            (target.level, target.offset + index, DATA, self.edge.id, self.subtask, number, watermark, payload)
+        )
+
+    def barrier_rows(self, watermark: int, barrier: Barrier) -> list[Row]:
+        """One barrier to every receiving subtask, whether or not it was sent a chunk."""
+        target = self.target
+        return [
+            (target.level, target.offset + index, BARRIER, self.edge.id, self.subtask, number, watermark, barrier)
+            for index, number in enumerate(self._numbers)
+        ]

@@ -1,0 +1,241 @@
+"""One round of one subtask: steps 4 to 6 of the protocol. Made for the round, and gone with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tidegate.base import faults
+from tidegate.base.errors import TidegateError, UserCodeError
+from tidegate.base.ids import new_token
+from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, StreamOperator
+from tidegate.operators.flow.feeds import SenderFailed
+from tidegate.operators.flow.rows import ACK, MAX_WATERMARK, Ack, Barrier, RoundContext, Row, TaskPlan
+from tidegate.operators.loop.blame import is_for_good, not_encodable, user_error
+from tidegate.state.materialize import rebuilds
+from tidegate.state.snapshot import EMPTY, IN_FLIGHT
+
+if TYPE_CHECKING:
+    from tidegate.operators.flow.subtask import Subtask
+
+
+class Outcome(Enum):
+    """How the round of a subtask stands."""
+
+    GOOD = "good"
+    FAILED = "failed"
+    """The ack has the error."""
+    ABANDONED = "abandoned"
+    """A sender has failed; its own ack has the error."""
+
+
+class SubtaskRound:
+    """What goes wrong travels in the ack, not as a dead worker."""
+
+    def __init__(self, subtask: Subtask, context: RoundContext, plan: TaskPlan) -> None:
+        self._started, self._rebuilds, self._process = time.perf_counter(), rebuilds(), os.getpid()
+        self._subtask = subtask
+        self.ack = Ack(subtask.chain.id, subtask.index, new_token(), plan.run)
+        over = plan.snapshots.get(subtask.head.id, EMPTY).watermark == MAX_WATERMARK
+        end = EndOfInput.BEHIND if over else EndOfInput.AHEAD
+        self._round = OperatorRound(context, plan, self.ack.token, subtask.settings.now_ms, end)
+        self._outcome = Outcome.GOOD
+        self._where = {"chain": subtask.chain.name, "subtask": subtask.index, "round": context.round}
+        self._feed = subtask.feed(self._round, self.ack)
+
+    def run(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Yields chunks, then barriers and the ack. Always drains ``rows``."""
+        subtask = self._subtask
+        subtask.begin()
+        if self._round.context.rehearsal:
+            yield from self._rehearse(rows)
+            return
+        try:
+            self._guard(self._prepare)
+            if self._outcome is Outcome.GOOD:
+                for step in self._feed.steps(rows):
+                    self._guard(step)
+                    yield from subtask.take_rows()
+                    if self._outcome is not Outcome.GOOD:
+                        break
+            for _ in rows:  # an iterator that is not drained costs the worker
+                pass
+            self._guard(self._end_of_round)
+            yield from subtask.take_rows()
+            self._snapshot()
+            yield from self._barriers()
+            faults.point("T2.before-ack", **self._where)
+            self.ack.seconds = time.perf_counter() - self._started
+            self.ack.rebuilds = rebuilds() - self._rebuilds
+            yield self._ack_row()
+        except Exception:  # the input itself failed (lost shuffle files): the task is tried again, as another attempt
+            self._outcome = Outcome.FAILED
+            raise
+        finally:
+            abort = self._outcome is not Outcome.GOOD or self.ack.declined is not None
+            for operator in subtask.operators.values():
+                operator.end(abort=abort)
+
+    def _ack_row(self) -> Row:
+        return (-1, self._subtask.chain.offset + self._subtask.index, ACK, 0, 0, 0, 0, pickle.dumps(self.ack, 5))
+
+    def _rehearse(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """Only operators that have something stored take part: of the others nothing can be wrong. Their functions stay open, for
+        the first round."""
+        for _ in rows:
+            pass
+        snapshots = self._round.plan.snapshots
+        concerned = [o for n, o in self._subtask.operators.items() if snapshots.get(n, EMPTY).declares_states]
+        failed = None
+        for operator in concerned:  # one that fails to open hides nothing of the others
+            self._outcome = Outcome.GOOD
+            self._guard(self._rehearse_one, operator)
+            failed = self.ack.error = failed or self.ack.error
+        for operator in concerned:
+            operator.end(abort=True)
+        yield self._ack_row()
+
+    def _rehearse_one(self, operator: StreamOperator) -> None:
+        found = operator.rehearse(self._round.plan.snapshots[operator.id], self._round)
+        if found:
+            self.ack.misfits[operator.id] = found
+
+    # -- failures ----------------------------------------------------------------------------------------------------
+
+    def _guard(self, step: Callable[..., None], *arguments: Any) -> None:
+        """Run a step unless an earlier one failed."""
+        if self._outcome is not Outcome.GOOD:
+            return
+        try:
+            try:
+                step(*arguments)
+            finally:
+                if os.getpid() != self._process:
+                    _end_forked_child(f"chain '{self._subtask.chain.name}'", sys.exc_info()[1])
+        except SenderFailed:
+            self._outcome = Outcome.ABANDONED
+        except TidegateError as error:
+            self._fail(error)
+        except BaseException as error:
+            self._fail(user_error(error, f"chain '{self._subtask.chain.name}'", None))
+
+    def _fail(self, error: Exception) -> None:
+        self._outcome, self.ack.error = Outcome.FAILED, error
+        if self._subtask.on_failure is not None:
+            self._subtask.on_failure(self._subtask, error)
+        self._subtask.begin()  # what it has not sent yet stays here
+
+    # -- steps 4 to 6 ------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        """Operators get what they were; functions open (once) and hear of checkpoints; the state is brought up."""
+        round, operators = self._round, self._subtask.operators.values()
+        for operator in operators:
+            operator.restore(round.plan.snapshots.get(operator.id, EMPTY), round)
+        self._subtask.open(round.end_of_input)
+        if round.context.completed or round.context.aborted:
+            for operator in operators:
+                operator.notify(round.context.completed, round.context.aborted)
+        faults.point("T1.before-state", **self._where)
+        for operator in operators:
+            operator.begin()
+        now = round.now_ms()
+        for operator in operators:
+            operator.on_processing_time(now)
+
+    def _end_of_round(self) -> None:
+        """Step 4: all barriers are in. Then the last timers, and the end of input if this is it."""
+        round, operators = self._round, self._subtask.operators.values()
+        round.end_of_input = self._feed.end()
+        ended, now = round.end_of_input is not EndOfInput.AHEAD, round.now_ms()
+        for operator in operators:
+            (operator.end_input if ended else operator.end_round)(now)
+        self._subtask.cut(everything=True)
+        moments = [operator.wake_up_ms(now) for operator in operators]
+        self.ack.wake_up_ms = min((moment for moment in moments if moment is not None), default=None)
+        if ended:
+            for operator in operators:
+                operator.close_at_end(round.end_of_input)
+
+    def _snapshot(self) -> None:
+        """Step 5: segments durable, sinks prepared. A failure declines; nothing of the attempt is visible to anybody."""
+        try:
+            if self._outcome is Outcome.GOOD:
+                self._take_snapshots()
+        except Exception as error:
+            if isinstance(error, UserCodeError) or is_for_good(error):
+                return self._fail(error)
+            place = f"'{self._subtask.chain.name}' ({self._subtask.index + 1}/{self._subtask.chain.parallelism})"
+            if isinstance(error, UnicodeEncodeError):
+                return self._fail(not_encodable(error, f"snapshot of {place}", ()))
+            self.ack.declined = f"snapshot of {place}: {type(error).__name__}: {error}"
+
+    def _take_snapshots(self) -> None:
+        operators = self._subtask.operators.values()
+        sinks = [operator for operator in operators if operator.operator.spec.is_sink]
+        faults.point("T2.before-segment", **self._where)
+        for operator in operators:
+            if operator not in sinks:
+                self._take_snapshot(operator)
+        self._keep_in_flight()
+        faults.point("T2.after-segment", **self._where)
+        for sink in sinks:
+            self._take_snapshot(sink)
+        faults.point("K2.prepared", **self._where)
+        measured = {operator.id: operator.metrics.changes() for operator in operators}
+        self.ack.metrics = {operator_id: changes for operator_id, changes in measured.items() if changes}
+        self.ack.declined = next((operator.declined for operator in operators if operator.declined), None)
+
+    def _keep_in_flight(self) -> None:
+        """What the subtask has not come to is as much a part of the round as its state: durable before the ack, and named in it
+        whatever fails behind this, so that a round that is discarded leaves no file."""
+        head, index = self._subtask.head.operator, self._subtask.index
+        name = f"{head.uid_hash[:12]}-{index}-{self._round.context.round}-{self.ack.token}"
+        part = self._feed.in_flight(f"shared/{name}")
+        if part is not None:
+            self.ack.in_flight_records, self.ack.in_flight_bytes = part.records, part.bytes
+            self.ack.snapshots[head.id] = self.ack.snapshots.get(head.id, EMPTY).with_parts({IN_FLIGHT: part})
+
+    def _take_snapshot(self, operator: StreamOperator) -> None:
+        started = time.perf_counter()
+        if operator.operator.spec.is_sink:
+            self.ack.committables[operator.id] = operator.prepare_commit() or []
+        waiting = self.ack.snapshots.get(operator.id, EMPTY).parts
+        self.ack.snapshots[operator.id] = operator.snapshot().with_parts(waiting)
+        self.ack.snapshot_seconds[operator.id] = time.perf_counter() - started
+
+    def _barriers(self) -> Iterator[Row]:
+        """Step 6 for the subtasks below: one barrier each, behind everything else."""
+        ack, end = self.ack, self._round.end_of_input
+        for output in self._subtask.outputs.values():
+            status = self._subtask.operators[output.edge.source].status(end)
+            ack.records_out += output.records
+            barrier = Barrier(
+                ack.token, status.idle, end is not EndOfInput.AHEAD, failed=self._outcome is not Outcome.GOOD
+            )
+            yield from output.barrier_rows(status.watermark, barrier)
+
+
+def _end_forked_child(where: str, error: BaseException | None) -> NoReturn:
+    """A function has forked, and its child comes out of the function as the parent does. As a second worker on the same connection
+    it would emit every record twice: it ends here, as a process that was told to exit, or with its error shown."""
+    cause = error.__cause__ if isinstance(error, UserCodeError) else error
+    code = cause.code if isinstance(cause, SystemExit) else 1
+    if not isinstance(cause, SystemExit) or isinstance(code, str):
+        with contextlib.suppress(Exception):
+            print(
+                f"A child process that a function has forked must end with os._exit.\n  where: {where}", file=sys.stderr
+            )
+            if error is not None:
+                traceback.print_exception(error, file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(0 if code is None else code if isinstance(code, int) else 1)

@@ -1,0 +1,141 @@
+"""What travels: rows between levels, plans to the tasks, acks to the driver.
+
+A shuffle row is ``(partition of the next level, Row)``. A Row whose level is not the next one is relayed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tidegate.base.watermarks import MAX_WATERMARK as MAX_WATERMARK
+from tidegate.base.watermarks import MIN_WATERMARK as MIN_WATERMARK
+from tidegate.operators.contracts.metrics import Change
+from tidegate.operators.contracts.source import SplitInterval
+from tidegate.state.snapshot import OperatorSnapshot
+
+DATA, BARRIER, ACK = 0, 1, 2
+
+Row = tuple[int, int, int, int, int, int, int, Any]
+"""(level, partition, kind, edge, sending subtask, number in the channel, watermark behind it, payload).
+
+DATA: payload is a ``Payload``, or None where there is only a watermark to tell; numbers count from 0 in each channel and round.
+BARRIER: exactly one a channel and round, behind its last chunk; its number is the count of chunks; payload a ``Barrier``.
+ACK: payload is a pickled ``Ack``; its level is the number of levels, so it is relayed to the driver.
+"""
+
+
+Payload = tuple[bytes, bytes | None, bytes | None]
+"""The columns of a chunk (columns.py): values, keys, timestamps."""
+
+
+class Barrier(NamedTuple):
+    """``token``: the sending attempt. ``failed``: it gave up; what it sent is not the whole."""
+
+    token: str
+    idle: bool
+    finished: bool
+    failed: bool
+
+
+class Status(NamedTuple):
+    """How an operator's subtask left its output at the end of a round, which is how the next round starts."""
+
+    watermark: int = MIN_WATERMARK
+    idle: bool = False
+
+
+class Generator(NamedTuple):
+    """State of a watermark generator: greatest timestamp seen, and when a record was last seen (processing time)."""
+
+    greatest: int = MIN_WATERMARK
+    active_ms: int = 0
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """The part of the plan all subtasks of a round share. ``checkpoint_id``: of the checkpoint or savepoint the round carries.
+    ``savepoint``: it carries one. ``statuses``: per operator the status of each of its subtasks. ``rehearsal``: nothing is read,
+    functions only open, to see whether they declare their states as these are stored. ``deadline_ms``: past it subtasks take no
+    more input, and keep what they have; None: they take all of it."""
+
+    round: int
+    version: str
+    checkpoint_id: int | None
+    now_ms: int
+    completed: tuple[int, ...] = ()
+    aborted: tuple[int, ...] = ()
+    statuses: dict[int, list[Status]] = field(default_factory=dict)
+    savepoint: bool = False
+    rehearsal: bool = False
+    deadline_ms: int | None = None
+
+
+class TaskRun(NamedTuple):
+    """Which run of a task this is. ``attempt``: above 0 if others of it came before, which may have left something outside that
+    no ack tells of. ``stage``: by the engine's own numbers, for the engine alone."""
+
+    attempt: int = 0
+    stage: int = -1
+
+
+FIRST_RUN = TaskRun()
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """What one subtask has to do in one round. The dicts are keyed by operator id."""
+
+    snapshots: dict[int, OperatorSnapshot] = field(default_factory=dict)
+    """Each operator of the chain as the last accepted round has left it."""
+    compact: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The run of an operator's state files to merge."""
+    whole: bool = False
+    """They must be merged: the snapshot may refer to no file of an earlier round."""
+    replaced: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """Paths of files that merges have lately taken out of an operator's list."""
+    intervals: list[SplitInterval] = field(default_factory=list)
+    source_finished: bool = False
+    source_held: bool = False
+    """The source was not asked for more: that nothing comes says nothing about its splits."""
+    source_awaited: bool = False
+    """The subtask gets another split when it has none."""
+    run: TaskRun = FIRST_RUN
+    """Told by the engine where the task runs; the driver's plan does not know it."""
+
+
+@dataclass
+class Ack:
+    """Step 6: everything the driver has to know of one subtask's round.
+
+    ``error``: user code or a read failed, the round fails. ``declined``: the snapshot or a pre-commit failed, the round is
+    discarded and the checkpoint counts as failed. ``inputs``: per (edge, sending subtask) the attempt token seen.
+    """
+
+    chain: int
+    subtask: int
+    token: str
+    run: TaskRun = FIRST_RUN
+    inputs: dict[tuple[int, int], str] = field(default_factory=dict)
+    error: Exception | None = None
+    declined: str | None = None
+    snapshots: dict[int, OperatorSnapshot] = field(default_factory=dict)
+    """Each operator of the chain as it is now; the driver takes them over as they are if it accepts the round."""
+    committables: dict[int, list[Any]] = field(default_factory=dict)
+    wake_up_ms: int | None = None
+    records_in: int = 0
+    records_out: int = 0
+    seconds: float = 0.0
+    align_seconds: float = 0.0
+    """From the first barrier to the last."""
+    snapshot_seconds: dict[int, float] = field(default_factory=dict)
+    """Per operator how long its snapshot, or its pre-commit, took."""
+    in_flight_bytes: int = 0
+    """What the snapshot holds of records that were on their way."""
+    in_flight_records: int = 0
+    rebuilds: int = 0
+    """Local stores that were built from all their files."""
+    metrics: dict[int, list[Change]] = field(default_factory=dict)
+    """Per operator what its functions have measured in the round; only those that have."""
+    misfits: dict[int, list[str]] = field(default_factory=dict)
+    """Of a rehearsal: per operator which states are declared otherwise than they are stored."""

@@ -1,0 +1,129 @@
+"""Batch mode: the records of a key together, in the order of their timestamps, one key after the other, as in Flink.
+
+A batch job is one round, so all records of a subtask are there before the first is processed. They are grouped by key; what does
+not fit into memory is written to runs, ordered by the bytes of the keys, and merged.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import IO, Any
+
+from tidegate.operators.flow.column_batch import ColumnBatch
+from tidegate.operators.flow.feeds import ChannelFeed, SenderFailed, unpacked
+from tidegate.operators.flow.rows import BARRIER, MIN_WATERMARK, Row
+from tidegate.state.keys import encode_key
+
+MOST_RECORDS = 1_000_000
+"""Held in memory at once."""
+
+Entry = tuple[int | None, int, Any]
+"""Timestamp, input, record."""
+
+
+class KeyedBatchFeed(ChannelFeed):
+    """Of a chain whose first operator is keyed. Records of inputs without a key, as a broadcast stream's, go before all others."""
+
+    def steps(self, rows: Iterator[Row]) -> Iterator[Callable[[], None]]:
+        self._groups = Groups(self._subtask.settings.local_root)
+        for row in rows:
+            yield partial(self._receive, row)
+        yield self._all_here
+        for key, entries in self._groups.sorted():
+            yield partial(self._process_key, key, entries)
+
+    def _receive(self, row: Row) -> None:
+        for _, _, kind, edge, _, _, _, payload in self._input.ready(row):
+            if kind == BARRIER or payload is None:
+                continue
+            values, keys, timestamps = unpacked(self._subtask.packers[edge], *payload)
+            self._ack.records_in += len(values)
+            number = self._subtask.inputs[edge]
+            if keys is None:
+                self._subtask.process(number, values, timestamps, None, self._round.now_ms())
+                self._subtask.cut(everything=False)
+            else:
+                records = values.rows() if isinstance(values, ColumnBatch) else values
+                self._groups.add(keys, timestamps or [None] * len(keys), number, records)
+
+    def _all_here(self) -> None:
+        """Nothing is processed that is not the whole."""
+        self._input.check_complete(self._subtask.chain.name)
+        if self._input.failed:
+            raise SenderFailed
+
+    def _process_key(self, key: Any, entries: list[Entry]) -> None:
+        entries.sort(key=_moment)
+        now = self._round.now_ms()
+        for number, run in groupby(entries, key=itemgetter(1)):
+            timestamps, _, values = zip(*run, strict=True)
+            timed = any(moment is not None for moment in timestamps)
+            self._subtask.process(number, list(values), list(timestamps) if timed else None, [key] * len(values), now)
+        self._subtask.head.end_of_key(now)
+        self._subtask.cut(everything=False)
+
+
+def _moment(entry: Entry) -> int:
+    return MIN_WATERMARK if entry[0] is None else entry[0]
+
+
+class Groups:
+    """Records by key, in the order they came."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._held: dict[Any, list[Entry]] = {}
+        self._records = 0
+        self._runs: list[IO[bytes]] = []
+
+    def add(self, keys: list[Any], timestamps: list[int | None], number: int, values: Sequence[Any]) -> None:
+        held = self._held
+        for key, moment, value in zip(keys, timestamps, values, strict=True):
+            entries = held.get(key)
+            if entries is None:
+                entries = held[key] = []
+            entries.append((moment, number, value))
+        self._records += len(keys)
+        if self._records >= MOST_RECORDS:
+            self._spill()
+
+    def _spill(self) -> None:
+        os.makedirs(self._directory, exist_ok=True)
+        file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115 - it has no name, and goes with the process
+        for group in self._ordered():
+            pickle.dump(group, file, 5)
+        file.seek(0)
+        self._runs.append(file)
+        self._held, self._records = {}, 0
+
+    def _ordered(self) -> list[tuple[bytes, Any, list[Entry]]]:
+        groups = [(encode_key(key), key, entries) for key, entries in self._held.items()]
+        groups.sort(key=itemgetter(0))
+        return groups
+
+    def sorted(self) -> Iterator[tuple[Any, list[Entry]]]:
+        """Every key with all of its records, by the bytes of the keys; the earliest run first, so the order of arrival is kept."""
+        runs = [_read(file) for file in self._runs]
+        merged = heapq.merge(*runs, self._ordered(), key=itemgetter(0))
+        for _, same in groupby(merged, key=itemgetter(0)):
+            (_, key, entries), *more = same
+            for _, _, later in more:
+                entries = entries + later
+            yield key, entries
+        for file in self._runs:
+            file.close()
+
+
+def _read(file: IO[bytes]) -> Iterator[tuple[bytes, Any, list[Entry]]]:
+    while True:
+        try:
+            yield pickle.load(file)
+        except EOFError:
+            return

@@ -1,0 +1,140 @@
+"""What functions with broadcast state see: a context for each side, and the state as each side may use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from tidegate.base.errors import StateAccessError
+from tidegate.operators.contracts.contexts import ProcessContext, SubtaskTimerService
+from tidegate.state.backend import KeyedBackend
+from tidegate.state.context import NO_KEY
+from tidegate.state.descriptors import StateDescriptor
+from tidegate.state.interfaces import MapState, ReadOnlyBroadcastState, ValueState
+from tidegate.state.keys import visible
+from tidegate.state.operator_state import OperatorBroadcastState, OperatorStates
+
+
+class ReadOnlyView(ReadOnlyBroadcastState[Any, Any]):
+    """A broadcast state on the side that may not write: every subtask sees other records there, and all hold one state."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: OperatorBroadcastState) -> None:
+        self._state = state
+
+    def get(self, key: Any) -> Any:
+        return self._state.get(key)
+
+    def contains(self, key: Any) -> bool:
+        return self._state.contains(key)
+
+    def items(self) -> list[tuple[Any, Any]]:
+        return self._state.items()
+
+    def keys(self) -> list[Any]:
+        return self._state.keys()
+
+    def values(self) -> list[Any]:
+        return self._state.values()
+
+    def is_empty(self) -> bool:
+        return self._state.is_empty()
+
+    def _refuse(self, *arguments: Any) -> NoReturn:
+        raise StateAccessError(
+            "Broadcast state is written on the broadcast side only: all subtasks see the same records there",
+            found=f"a change of state {self._state.schema.name!r} on the other side",
+            cure="change it in process_broadcast_element",
+        )
+
+    clear = put = put_all = remove = __setitem__ = __delitem__ = _refuse
+
+
+class _BroadcastStates:
+    """The states that ``broadcast(...)`` has declared, by name."""
+
+    def __init__(self, states: OperatorStates, declared: tuple[StateDescriptor, ...]) -> None:
+        self._states, self._declared = states, {descriptor.name: descriptor for descriptor in declared}
+
+    def of(self, descriptor: Any) -> OperatorBroadcastState:
+        name = descriptor.get_name() if isinstance(descriptor, StateDescriptor) else descriptor
+        if name not in self._declared:
+            raise StateAccessError(
+                "A broadcast state is one of those that broadcast(...) was given",
+                found=f"{name!r}; there are {', '.join(map(repr, self._declared))}",
+                cure="pass its MapStateDescriptor to broadcast(...) too",
+            )
+        return self._states.broadcast_state(descriptor)
+
+
+class BroadcastContext:
+    """Of ``process_broadcast_element``. ``ts`` is set by the loop for every record."""
+
+    def __init__(
+        self,
+        timer_service: SubtaskTimerService,
+        backend: KeyedBackend | None,
+        states: OperatorStates,
+        declared: tuple[StateDescriptor, ...],
+    ) -> None:
+        self._backend, self._states = backend, _BroadcastStates(states, declared)
+        self.current_processing_time = timer_service.current_processing_time
+        self.current_watermark = timer_service.current_watermark
+        self.ts: int | None = None
+
+    def timestamp(self) -> int | None:
+        return self.ts
+
+    def get_broadcast_state(self, state_descriptor: Any) -> OperatorBroadcastState:
+        return self._states.of(state_descriptor)
+
+    def apply_to_keyed_state(self, state_descriptor: Any, function: Callable[[Any, Any], Any]) -> None:
+        """Call ``function(key, state)`` for every key of this subtask that has an entry in the state."""
+        if self._backend is None:
+            raise StateAccessError(
+                "There is keyed state only where the other stream is keyed",
+                cure="call key_by(...) on it, and use a KeyedBroadcastProcessFunction",
+            )
+        state, context = self._backend.state(state_descriptor), self._backend.context
+        call = getattr(function, "process", function)
+        try:
+            for key in state.all_keys():
+                context.enter(key, b"")
+                if _has_entry(state):
+                    call(visible(key), state)
+        finally:
+            context.slot = NO_KEY
+
+
+def _has_entry(state: Any) -> bool:
+    if isinstance(state, MapState):
+        return not state.is_empty()
+    found = state.value() if isinstance(state, ValueState) else state.get()
+    return found is not None and found != []
+
+
+class ReadOnlyContext(ProcessContext):
+    """Of ``process_element`` and ``on_timer``."""
+
+    __slots__ = ("_states", "_views", "current_processing_time", "current_watermark")
+
+    def __init__(
+        self,
+        timer_service: SubtaskTimerService,
+        backend: KeyedBackend | None,
+        states: OperatorStates,
+        declared: tuple[StateDescriptor, ...],
+    ) -> None:
+        super().__init__(timer_service, backend)
+        self._states = _BroadcastStates(states, declared)
+        self._views: dict[str, ReadOnlyView] = {}
+        self.current_processing_time = timer_service.current_processing_time
+        self.current_watermark = timer_service.current_watermark
+
+    def get_broadcast_state(self, state_descriptor: Any) -> ReadOnlyView:
+        view = self._views.get(state_descriptor.name) if isinstance(state_descriptor, StateDescriptor) else None
+        if view is None:
+            view = ReadOnlyView(self._states.of(state_descriptor))
+            self._views[state_descriptor.name] = view
+        return view

@@ -1,0 +1,390 @@
+"""A chain as one generated Python loop: an operator costs the call of the user's function, or not even that.
+
+A loop takes columns (values, timestamps, keys). Variants are compiled on demand, with and without timestamps, so a stream
+without them does not pay, and for records that come as columns (``column_batch.py``): of those only the fields that are used
+become Python objects. Small functions are not called but written into the loop (``rewrites/``), and there a
+value state of the current key is an entry of a dict. A generated line remembers its operator, the variable with its input and
+the user's line: an exception is traced to operator and record from its traceback alone, at no cost on the good path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from types import CodeType, FunctionType, TracebackType
+from typing import Any, NamedTuple, Protocol
+
+from tidegate.base.portable_errors import with_causes
+from tidegate.base.user_code import CHAIN_FILE, with_user_frame
+from tidegate.graph.output_tag import OutputTag
+from tidegate.graph.plan import ChainNode
+from tidegate.graph.transformation import Partitioning
+from tidegate.operators.contracts.operator import StreamOperator
+from tidegate.operators.flow.column_batch import INT, ColumnBatch, Times, Values
+from tidegate.operators.flow.outputs import EdgeOutput
+from tidegate.operators.loop.blame import reprlib_repr, user_error
+from tidegate.operators.loop.ownership import ATOMS, is_immutable, own
+from tidegate.operators.loop.rewrites import rewrite
+from tidegate.operators.loop.rewrites.rewrite import Call, Emit, Owner, Rewrites, WholeBatch
+from tidegate.state.context import NO_KEY
+from tidegate.state.key_types import key_identity
+from tidegate.state.keys import visible
+
+_MOST_NESTED = 40
+"""Operators behind each other in one loop. What comes behind them is a loop of its own: the text is written by recursion."""
+_DEEPEST = 12
+"""Levels of indentation. What comes deeper is a loop of its own: Python allows 20 blocks inside each other."""
+
+
+class ChainParts(rewrite.Bindings, Protocol):
+    """What a loop is made of: the operators of a chain in one subtask, and its outputs."""
+
+    def operator(self, operator_id: int) -> StreamOperator: ...
+
+    def output(self, edge_id: int) -> EdgeOutput: ...
+
+    @property
+    def rewrites(self) -> Rewrites:
+        """What may stand in the place of calls."""
+        ...
+
+    @property
+    def object_reuse(self) -> bool:
+        """Whether records are never copied."""
+        ...
+
+
+class _Variant(NamedTuple):
+    """What a compiled loop takes. ``columns``: records come as so many columns, ``key_field`` of which is the key;
+    ``int_keys``: it is a column of ints."""
+
+    timed: bool
+    keyed: bool
+    columns: int | None = None
+    key_field: int | None = None
+    int_keys: bool = False
+
+
+def _variant_of(batch: ColumnBatch, timed: bool) -> _Variant:
+    key = batch.key_field
+    return _Variant(timed, True, batch.width, key, key is not None and batch.columns[key].dtype.kind == INT)
+
+
+class Loop:
+    """One entry into a chain. ``into`` True: the values are inputs of ``node``; False: they are its outputs. ``input``: which of
+    the node's inputs they belong to."""
+
+    def __init__(self, node: ChainNode, parts: ChainParts, *, into: bool, input: int = 0) -> None:
+        self._node, self._parts, self._into, self._input = node, parts, into, input
+        self._variants: dict[_Variant, tuple[Callable[..., None], LoopSource]] = {}
+        self._ways: list[WholeBatch] | None = None
+
+    def __call__(self, values: Values, timestamps: Times | None, keys: list[Any] | None = None) -> None:
+        keyed = keys is not None and self._into
+        if not keyed and self._whole_batch(values, timestamps):
+            return
+        if timestamps is not None and not isinstance(timestamps, list):
+            timestamps = timestamps.tolist()
+        variant = _Variant(timestamps is not None, keyed)
+        if isinstance(values, ColumnBatch):
+            if values.width and keyed:
+                variant = _variant_of(values, timestamps is not None)
+            else:
+                values = values.rows()
+        if variant not in self._variants or self._variants[variant][1].is_stale():
+            self._variants[variant] = self._compile(variant)
+        run, source = self._variants[variant]
+        try:
+            run(values, timestamps, keys)
+        except BaseException as error:  # sys.exit too: a task must not die of it, and be tried again
+            blamed = source.blame(error)
+            if blamed is error:
+                raise  # with the cause it has
+            raise blamed from error
+
+    def _whole_batch(self, values: Values, timestamps: Times | None) -> bool:
+        if self._ways is None:
+            self._ways = self._parts.rewrites.whole_batch(self._node, self._parts, into=self._into)
+        return any(way(values, timestamps) for way in self._ways)
+
+    def _compile(self, variant: _Variant) -> tuple[Callable[..., None], LoopSource]:
+        operator = self._parts.operator(self._node.operator.id)
+        source = LoopSource(self._parts, variant, operator.key_context if self._into else None)
+        if self._into:
+            operator.write(source, "tg_v", 2, keyed=variant.keyed, input=self._input)
+        else:
+            source.emitted(operator, "tg_v", 2)
+        return source.compile(), source
+
+
+class LoopSource:
+    """The text of one variant while it is built, and its line table afterwards.
+
+    ``timed``: the record's timestamp is in ``tg_t``. Operators write their part with ``call`` or ``call_each`` and ``line``, and
+    hand what they emit to ``emitted`` or ``consumers``.
+    """
+
+    def __init__(self, parts: ChainParts, variant: _Variant, key_context: Any) -> None:
+        """``key_context``: of the operator that the records enter."""
+        self._parts, self._variant, self._key_context = parts, variant, key_context
+        self.timed = variant.timed
+        self.scope: dict[str, Any] | None = None
+        self._used: set[str] = set()
+        """Of a record that comes as columns, the variables of fields that stand in the lines."""
+        self._once: list[str] = []
+        self._lines: list[str] = []
+        self._owners: list[Owner | None] = []
+        self._names: dict[str, Any] = {}
+        self._checks: list[Callable[[], bool]] = []
+        self._code: CodeType | None = None
+        self._copies = 0
+        self._nested = 0
+
+    def line(self, depth: int, text: str, owner: Owner | None) -> None:
+        self._lines.append("    " * depth + text)
+        self._owners.append(owner)
+
+    # -- what rewrites may ask (rewrites/rewrite.py) -----------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def once(self, text: str) -> None:
+        self._once.append(text)
+
+    def fields(self, variable: str) -> list[str] | None:
+        if variable != "tg_v" or self._variant.columns is None:
+            return None
+        key = self._variant.key_field
+        return ["tg_k" if field == key else f"tg_v_{field}" for field in range(self._variant.columns)]
+
+    def use(self, fields: Iterable[str]) -> None:
+        self._used.update(fields)
+
+    @property
+    def key_column(self) -> str | None:
+        return f"tg_values.columns[{self._variant.key_field}]" if self._variant.int_keys else None
+
+    def holds_while(self, check: Callable[[], bool]) -> None:
+        if check not in self._checks:
+            self._checks.append(check)
+
+    def bind(self, name: str, value: Any) -> str:
+        name = f"tg_{name}"
+        self._names[name] = value
+        return name
+
+    def owner(self, node: ChainNode, value: str) -> Owner:
+        """Of a line that an operator writes for the record in the variable."""
+        return Owner(f"operator '{node.operator.name}'", value, added=node.operator.place)
+
+    def _open(self) -> list[str]:
+        """The lines before those of the operators: the head of the loop, and the current key."""
+        columns = self._columns() if self._variant.columns else [("tg_v", "tg_values")]
+        keyed, context = self._variant.keyed, self._key_context
+        if keyed:
+            self._once.append(f"tg_i = {self.bind('iter', iter)}(tg_keys)")  # an error asks it how far it is
+            columns.insert(0, ("tg_k", "tg_i"))
+        elif context is not None:
+            self._once.append(f"{self.bind('B', context)}.slot = {self.bind('NO_KEY', NO_KEY)}")
+        names, sources = zip(*columns, *[("tg_t", "tg_timestamps")] * self.timed, strict=True)
+        every = sources[0] if len(sources) == 1 else f"{self.bind('zip', zip)}({', '.join(sources)})"
+        head = [f"    for {', '.join(names)} in {every}:"]
+        if keyed and context is not None:
+            head.append(f"        {self.bind('B', context)}.slot = tg_k")
+        return head
+
+    def _columns(self) -> list[tuple[str, str]]:
+        """Variables of a record that comes as columns, and where they come from: only those that the lines use."""
+        width = self._variant.columns or 0
+        whole = any(re.search(r"\btg_v\b", line) for line in self._lines)
+        used = [field for field in range(width) if f"tg_v_{field}" in self._used]
+        for field in range(width) if whole else used:
+            self._once.append(f"tg_c_{field} = tg_values.columns[{field}].tolist()")
+        record = [(f"tg_v_{field}", f"tg_c_{field}") for field in used]
+        if whole:
+            every = ", ".join(f"tg_c_{field}" for field in range(width))
+            record.append(("tg_v", f"{self.bind('zip', zip)}({every})"))
+        return record
+
+    def compile(self) -> Callable[..., None]:
+        # What the loop uses becomes a default argument: a local variable is cheaper to reach than a global one. Global are only the
+        # names of inlined bodies, and they are found where the user's functions find them.
+        opening = self._open()
+        head = f"def loop(tg_values, tg_timestamps, tg_keys, {', '.join(f'{name}={name}' for name in self._names)}):"
+        text = [head, *("    " + line for line in self._once), *opening, *self._lines]
+        self._owners[:0] = [None] * (len(text) - len(self._lines))
+        exec(_compiled("\n".join(text) + "\n"), self._names)
+        made: FunctionType = self._names["loop"]
+        self._code = made.__code__
+        if self.scope is None:
+            return made
+        return FunctionType(made.__code__, self.scope, "loop", made.__defaults__)
+
+    def is_stale(self) -> bool:
+        """Whether something that a rewrite has relied on is not so any more."""
+        return not all(check() for check in self._checks)
+
+    # -- operators -------------------------------------------------------------------------------------------------
+
+    def _operator(self, node: ChainNode, value: str, depth: int) -> None:
+        """Code that hands the record to an operator inside of the chain. If that is keyed, its key is made here."""
+        operator = self._parts.operator(node.operator.id)
+        context, keyed = operator.key_context, node.operator.keyed
+        if context is not None and keyed is not None:
+            owner = Owner(f"key selector of operator '{node.operator.name}'", value)
+            key = self.key(f"k{operator.id}", keyed, value, depth, owner)
+            self.line(depth, f"{self.bind(f'B{operator.id}', context)}.slot = {key}", owner)
+        operator.write(self, value, depth, keyed=False, input=0)
+
+    def key(self, label: str, partitioning: Partitioning, value: str, depth: int, owner: Owner) -> str:
+        """Code that makes the key of a record; returns the variable it is in."""
+        key = f"tg_k{label}"
+        self.call(label, partitioning.selector, [value], key, depth, owner)
+        if partitioning.has_key:  # keys of the common classes are their own form; others pay a call
+            identity = key_identity(partitioning.key_type)
+            # one class after the other: to look into a set costs three times as much
+            safe = sorted(identity.safe, key=lambda kind: kind.__name__)
+            other = [f"{key}.__class__ is not {self.bind(f'y{label}{kind.__name__}', kind)}" for kind in safe]
+            if other:
+                self.line(depth, f"if {' and '.join(other)}:", owner)
+                depth += 1
+            self.line(depth, f"{key} = {self.bind(f'i{label}', identity.identify)}({key})", owner)
+        return key
+
+    def emitter(self, operator: StreamOperator) -> Emit:
+        """Writes what happens with each output of the operator."""
+        return lambda value, depth: self.emitted(operator, value, depth)
+
+    def emitted(self, operator: StreamOperator, value: str, depth: int) -> None:
+        """Code that passes an output of the operator on: to a side output if it is tagged."""
+        node = operator.node
+        if operator.tags:
+            tags = sorted({tag for tag, _ in node.children if tag} | {edge.tag for edge in node.edges if edge.tag})
+            tag_class, tuple_class = self.bind("OutputTag", OutputTag), self.bind("tuple", tuple)
+            tagged = f"{value}.__class__ is {tuple_class} and {value} and {value}[0].__class__ is {tag_class}"
+            self.line(depth, f"if {tagged}:", None)
+            side = f"tg_x{operator.id}"
+            for tag in tags:
+                self.line(depth + 1, f"if {value}[0].tag_id == {tag!r}:", None)
+                self.line(depth + 2, f"{side} = {value}[1]", self.owner(node, value))
+                self.consumers(operator, tag, side, depth + 2)
+            self.line(depth + 1, "pass", None)
+            self.line(depth, "else:", None)
+            depth += 1
+        self.consumers(operator, None, value, depth)
+
+    def consumers(self, operator: StreamOperator, tag: str | None, value: str, depth: int) -> None:
+        """Code that hands ``value`` to everybody who reads it, to each as a record of its own (``ownership.py``): the function
+        that emitted it may go on changing it, and so may another reader. A function that is the only reader is handed it as it is.
+        """
+        before, node = len(self._lines), operator.node
+        safe = tag is None and is_immutable(node.operator.output_type)
+        alone = len(node.children) + len(node.edges) == 1
+        fresh = alone and operator.emits_fresh
+        for wanted, child in node.children:
+            if wanted == tag:
+                fused = alone and not self._parts.operator(child.operator.id).collects
+                mine = value if safe or fresh or fused else self._owned(value, depth)
+                if depth > _DEEPEST or self._nested >= _MOST_NESTED:
+                    self._apart(child, mine, depth)
+                    continue
+                self._nested += 1
+                self._operator(child, mine, depth)
+                self._nested -= 1
+        for edge in node.edges:
+            if edge.tag == tag:
+                mine = value if safe or fresh else self._owned(value, depth)
+                self._parts.output(edge.id).write(self, mine, depth, node.operator.name)
+        if len(self._lines) == before:
+            self.line(depth, "pass", None)
+
+    def _apart(self, node: ChainNode, value: str, depth: int) -> None:
+        """Code that hands the record to a loop of its own."""
+        n, keyed, keys = node.operator.id, node.operator.keyed, "None"
+        if self._parts.operator(n).key_context is not None and keyed is not None:
+            owner = Owner(f"key selector of operator '{node.operator.name}'", value)
+            keys = f"[{self.key(f'k{n}', keyed, value, depth, owner)}]"
+        loop = self.bind(f"l{n}", Loop(node, self._parts, into=True))
+        self.line(depth, f"{loop}([{value}], {'[tg_t]' if self.timed else None}, {keys})", None)
+
+    def _owned(self, value: str, depth: int) -> str:
+        if self._parts.object_reuse:
+            return value
+        atoms, copied = self.bind("atoms", ATOMS), self.bind("own", own)
+        self._copies += 1
+        mine = f"tg_o{self._copies}"
+        self.line(depth, f"{mine} = {value} if {value}.__class__ in {atoms} else {copied}({value})", None)
+        return mine
+
+    # -- functions: rewritten or called ------------------------------------------------------------------------------
+
+    def call(
+        self,
+        label: str,
+        function: Any,
+        arguments: list[str],
+        out: str,
+        depth: int,
+        owner: Owner,
+        keyed: bool = False,
+    ) -> None:
+        """Code after which ``out`` holds what the function returns. ``label``: of this place, no other in the loop has it."""
+        if not self._parts.rewrites.call(self, Call(label, function, arguments, depth, owner, keyed), out):
+            self.line(depth, f"{out} = {self.bind(f'f{label}', function)}({', '.join(arguments)})", owner)
+
+    def call_each(
+        self, label: str, function: Any, arguments: list[str], depth: int, owner: Owner, keyed: bool, emit: Emit
+    ) -> None:
+        """Code that hands each output of the function to ``emit(variable, depth)``."""
+        if self._parts.rewrites.call_each(self, Call(label, function, arguments, depth, owner, keyed), emit):
+            return
+        result, out = f"tg_r{label}", f"tg_v{label}"
+        self.call(label, function, arguments, result, depth, owner, keyed)
+        self.line(depth, f"if {result} is not None:", owner)
+        self.line(depth + 1, f"for {out} in {result}:", owner)
+        emit(out, depth + 2)
+
+    # -- errors ----------------------------------------------------------------------------------------------------
+
+    def blame(self, error: BaseException) -> Exception:
+        """The error with operator, user line and record; read off its traceback."""
+        where, record, place, added = self._locate(error.__traceback__)
+        for below, _ in list(with_causes(error))[
+            1:
+        ]:  # what it was raised from may come out of another line of the loop
+            line = self._locate(below.__traceback__)[2]
+            if line is not None:
+                with_user_frame(below, line)
+        return user_error(error, where, record, place, added)
+
+    def _locate(self, tb: TracebackType | None) -> tuple[str, str | None, str | None, str | None]:
+        while tb is not None:
+            if tb.tb_frame.f_code is self._code:
+                owner = self._owners[tb.tb_lineno - 1]
+                if owner is None:
+                    break
+                record = reprlib_repr(self._found(owner.variable, tb.tb_frame.f_locals))
+                if self._variant.keyed:
+                    record += f"; key {reprlib_repr(visible(tb.tb_frame.f_locals['tg_k']))}"
+                return owner.where, record, owner.place, owner.added
+            tb = tb.tb_next
+        return "the chain", None, None, None
+
+    def record_at(self, line: int, found: dict[str, Any]) -> list[Any]:
+        """The record at which a line stands, by the loop's variables; none if the line is not for a record."""
+        owner = self._owners[line - 1]
+        return [] if owner is None else [self._found(owner.variable, found)]
+
+    def _found(self, variable: str, found: dict[str, Any]) -> Any:
+        """The record in a variable. One that came as columns is that of the last key."""
+        if variable == "tg_v" and self._variant.columns is not None:
+            records: ColumnBatch = found["tg_values"]
+            return records.row(len(records) - found["tg_i"].__length_hint__() - 1)
+        return found.get(variable)
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> CodeType:
+    return compile(text, CHAIN_FILE, "exec")

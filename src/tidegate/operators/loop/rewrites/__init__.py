@@ -1,0 +1,31 @@
+"""The list of rewrites. Each is one file; without its line here a program does the same, and takes longer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tidegate.operators.loop.rewrites.columns import Columns
+from tidegate.operators.loop.rewrites.inline import Inline
+from tidegate.operators.loop.rewrites.rewrite import Prepared, Refused, Rewrite, Rewrites, function_id
+
+REWRITES: list[Rewrite] = [Columns(), Inline()]
+"""In the order in which they are asked."""
+
+
+def prepare(functions: Iterable[Callable[..., Any]]) -> Rewrites:
+    """On the driver: what the rewrites know of the functions of a chain."""
+    functions = list(functions)
+    return Rewrites([(rewrite, prepared(rewrite, functions)) for rewrite in REWRITES])
+
+
+def prepared(rewrite: Rewrite, functions: Iterable[Callable[..., Any]]) -> Prepared:
+    return Prepared(dict(_found(rewrite, functions)))
+
+
+def _found(rewrite: Rewrite, functions: Iterable[Callable[..., Any]]) -> Iterable[tuple[Any, Any]]:
+    for function in functions:
+        try:
+            yield function_id(function), rewrite.prepare(function)
+        except Refused:
+            continue

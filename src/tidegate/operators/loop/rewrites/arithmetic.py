@@ -1,0 +1,376 @@
+"""Functions of plain arithmetic on ints and floats, evaluated for a whole batch at once.
+
+``lambda x: (x * 31 % keys, x)`` does the same thing to every record, so it can be done to a column. The tree of the function
+(``bodies.py``) is walked once a batch with columns in place of numbers. Python's ints have no limit and a column's have: with every
+column go the bounds of what is in it, the bounds of each result are computed first, and where one does not surely fit (or a
+divisor may be 0) the batch is ``Inexact`` and is left to the loop over records. So a result is either the one Python has, or none.
+Floats are the same doubles in both, and so is what ``+ - * /`` and comparisons make of them; but Python compares and divides ints
+exactly, and a double holds 53 bits: beyond these it is left to Python too. Texts are not looked into: they pass through, or are
+put into an f-string with others (``texts.py``).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import reduce
+from types import CellType
+from typing import Any
+
+import numpy as np
+
+from tidegate.operators.flow.column_batch import HIGHEST, LOWEST, Column
+from tidegate.operators.loop.rewrites.bodies import Body
+from tidegate.operators.loop.rewrites.fields import Field, Floats, Inexact, Ints, Mask, Value
+from tidegate.operators.loop.rewrites.rewrite import Refused
+from tidegate.operators.loop.rewrites.texts import Hole, text_of
+
+Number = int | float | Ints | Floats
+# As tuples: to be asked of a union costs three times as much, and it is asked many times a batch.
+_NUMBERS, _REALS = (int, float, Ints, Floats), (float, Floats)
+
+
+def evaluate(body: Body, function: Any, arguments: tuple[Value, ...]) -> Value:
+    """What the function returns for every record of the batch. Raises Inexact. To be called with numpy's warnings off: Python says
+    nothing of an overflow to inf, or of nan."""
+    plain = getattr(function, "__func__", function)
+    if plain is not function:
+        arguments = (_This(function.__self__), *arguments)
+    if body.generator or body.early or len(arguments) != len(body.parameters):
+        raise Inexact
+    names: dict[str, Value] = dict(zip(body.parameters, arguments, strict=True))
+    walk = _Walk(names, body, dict(zip(body.free, plain.__closure__ or (), strict=True)), plain.__globals__)
+    for statement in body.statements[:-1]:
+        if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Name) for t in statement.targets):
+            raise Inexact
+        result = walk.value(statement.value)
+        names.update((target.id, result) for target in statement.targets)  # type: ignore[attr-defined]
+    last = body.statements[-1]
+    if not isinstance(last, ast.Return) or last.value is None:
+        raise Inexact
+    return walk.value(last.value)
+
+
+def check_arithmetic(body: Body) -> None:
+    """Raises Refused unless ``evaluate`` knows all that stands in the body. What the names stand for shows only in a batch."""
+    if body.generator:
+        raise Refused("yields")
+    if body.early or not isinstance(body.statements[-1], ast.Return):
+        raise Refused("does not return at its end only")
+    written = {id(piece) for part in body.parts() if isinstance(part, ast.JoinedStr) for piece in part.values}
+    for part in body.parts():
+        if not (_is_known(part) or (isinstance(part, ast.Constant) and id(part) in written)):
+            raise Refused(f"more than arithmetic: {_text(part)}")
+
+
+def _text(part: ast.AST) -> str:
+    try:
+        text = ast.unparse(part)
+    except Exception:
+        text = ""
+    return text.partition("\n")[0] or type(part).__name__
+
+
+def mask_of(value: Value) -> Column:
+    """For which records a filter's result is true."""
+    if isinstance(value, Ints | Floats):
+        return np.not_equal(value.column, 0)
+    if isinstance(value, Mask):
+        return value.column
+    raise Inexact
+
+
+class _This:
+    """What a method calls ``self``: whatever its class, nothing is known of it but its attributes."""
+
+    __slots__ = ("object",)
+
+    def __init__(self, this: Any) -> None:
+        self.object = this
+
+
+class _Walk:
+    """``names``: the function's parameters and variables. Of what it sees besides, in its closure, its module and its object,
+    only plain numbers are values."""
+
+    def __init__(
+        self, names: dict[str, Value], body: Body, closure: dict[str, CellType], outer: dict[str, Any]
+    ) -> None:
+        self._names, self._body, self._closure, self._outer = names, body, closure, outer
+
+    def value(self, node: ast.expr) -> Value:
+        step = _STEPS.get(type(node))
+        if step is None:
+            raise Inexact
+        return step(self, node)
+
+    def constant(self, node: ast.Constant) -> Value:
+        return _plain_number(node.value)
+
+    def name(self, node: ast.Name) -> Value:
+        if node.id in self._names:
+            return self._names[node.id]
+        if node.id in self._body.variables:
+            raise Inexact  # has no value yet: the user's error
+        if node.id in self._closure:
+            return _plain_number(_contents(self._closure[node.id]))
+        return _plain_number(self._outer.get(node.id))
+
+    def attribute(self, node: ast.Attribute) -> Value:
+        """``self.factor``: a number in the function object itself, which no method or property hides."""
+        value = self.value(node.value)
+        if not isinstance(value, _This):
+            raise Inexact
+        this = value.object
+        if hasattr(type(this), node.attr) or _looks_up_itself(type(this)):
+            raise Inexact
+        return _plain_number(getattr(this, "__dict__", {}).get(node.attr))
+
+    def tuple(self, node: ast.Tuple) -> Value:
+        fields = tuple(map(self.value, node.elts))
+        if not fields or not all(isinstance(field, (Field, int, float)) for field in fields):
+            raise Inexact
+        return fields
+
+    def subscript(self, node: ast.Subscript) -> Value:
+        record, index = self.value(node.value), self.value(node.slice)
+        if not isinstance(record, tuple) or not isinstance(index, int) or not -len(record) <= index < len(record):
+            raise Inexact
+        return record[index]
+
+    def call(self, node: ast.Call) -> Value:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name not in _CALLS or node.keywords or len(node.args) != 1 or self._means_another(name):
+            raise Inexact
+        return _CALLS[name](self.value(node.args[0]))
+
+    def _means_another(self, name: str) -> bool:
+        return name in self._body.variables or name in self._closure or name in self._outer
+
+    def text(self, node: ast.JoinedStr) -> Value:
+        return text_of([self._piece(piece) for piece in node.values])
+
+    def _piece(self, node: ast.expr) -> str | Hole:
+        """Of an f-string: what is written, or a value and its format."""
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return node.value
+        if not isinstance(node, ast.FormattedValue) or node.conversion != -1:
+            raise Inexact
+        return Hole(self.value(node.value), "" if node.format_spec is None else _format(node.format_spec))
+
+    def unary(self, node: ast.UnaryOp) -> Value:
+        operand = self.value(node.operand)
+        if isinstance(node.op, ast.USub) and isinstance(operand, int | Ints):
+            return _operate(ast.Sub, 0, operand)
+        if isinstance(node.op, ast.USub) and isinstance(operand, float | Floats):
+            return -operand if isinstance(operand, float) else Floats(-operand.column)  # 0 - x has no -0.0
+        if isinstance(node.op, ast.Not):
+            return Mask(~mask_of(operand))
+        raise Inexact
+
+    def binary(self, node: ast.BinOp) -> Value:
+        return _operate(type(node.op), self.value(node.left), self.value(node.right))
+
+    def compare(self, node: ast.Compare) -> Value:
+        operands = [self.value(operand) for operand in (node.left, *node.comparators)]
+        masks = [_compare(type(op), *operands[i : i + 2]) for i, op in enumerate(node.ops)]
+        return Mask(reduce(np.logical_and, masks))
+
+    def logic(self, node: ast.BoolOp) -> Value:
+        values = list(map(self.value, node.values))
+        if not all(isinstance(value, Mask) for value in values):
+            raise Inexact  # of ints it gives one of the ints
+        operate = np.logical_and if isinstance(node.op, ast.And) else np.logical_or
+        return Mask(reduce(operate, [value.column for value in values]))
+
+
+_STEPS: dict[type[ast.expr], Callable[[_Walk, Any], Value]] = {
+    ast.Constant: _Walk.constant,
+    ast.Name: _Walk.name,
+    ast.Attribute: _Walk.attribute,
+    ast.Tuple: _Walk.tuple,
+    ast.Subscript: _Walk.subscript,
+    ast.UnaryOp: _Walk.unary,
+    ast.BinOp: _Walk.binary,
+    ast.Compare: _Walk.compare,
+    ast.BoolOp: _Walk.logic,
+    ast.JoinedStr: _Walk.text,
+    ast.Call: _Walk.call,
+}
+
+
+def _int_of(value: Value) -> Value:
+    if not isinstance(value, int | Ints):
+        raise Inexact
+    return value
+
+
+_CALLS: dict[str, Callable[[Value], Value]] = {"int": _int_of, "str": lambda value: text_of([Hole(value, "")])}
+"""Builtins."""
+
+
+def _format(node: ast.expr) -> str:
+    """A format that stands there as it is."""
+    pieces = node.values if isinstance(node, ast.JoinedStr) else []
+    if not all(isinstance(piece, ast.Constant) for piece in pieces):
+        raise Inexact
+    return "".join(piece.value for piece in pieces)  # type: ignore[attr-defined]
+
+
+def _looks_up_itself(kind: Any) -> bool:
+    return kind.__getattribute__ is not object.__getattribute__
+
+
+def _contents(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        raise Inexact from None  # no value yet: the user's error
+
+
+def _plain_number(found: Any) -> int | float:
+    if type(found) not in (int, float):
+        raise Inexact
+    return found  # type: ignore[no-any-return]
+
+
+# -- operators: bounds first, then the columns ---------------------------------------------------------------------------
+
+_Bounds = tuple[int, int]
+
+
+def _operate(operator: type[ast.operator], left: Value, right: Value) -> Value:
+    if not isinstance(left, _NUMBERS) or not isinstance(right, _NUMBERS):
+        raise Inexact
+    if operator is ast.Div or isinstance(left, _REALS) or isinstance(right, _REALS):
+        return _operate_floats(operator, left, right)
+    rule = _OPERATORS.get(operator)
+    if rule is None:
+        raise Inexact
+    bounds, column = rule
+    low, high = bounds(_bounds(left), _bounds(right))
+    if low < LOWEST or high > HIGHEST:
+        raise Inexact
+    if isinstance(left, int) and isinstance(right, int):
+        return int(column(left, right))
+    return Ints(column(_operand(left), _operand(right)), low, high)
+
+
+def _operate_floats(operator: type[ast.operator], left: Number, right: Number) -> float | Floats:
+    """Of ``int / int`` the operands, as of ``int + float`` the int, become doubles: exactly, or as Python rounds them."""
+    rule = _FLOAT_OPERATORS.get(operator)
+    if rule is None:
+        raise Inexact
+    divides = operator is ast.Div
+    if divides and _may_be_zero(right):
+        raise Inexact
+    exactly = divides and isinstance(left, int | Ints) and isinstance(right, int | Ints)
+    result = rule(_double(left, exactly), _double(right, exactly))
+    return Floats(result) if isinstance(result, np.ndarray) else float(result)
+
+
+def _double(value: Number, exactly: bool) -> Any:
+    if isinstance(value, float):
+        return value
+    if isinstance(value, Floats):
+        return value.column
+    low, high = _bounds(value)
+    if exactly and (low < -_EXACT or high > _EXACT):
+        raise Inexact
+    return float(value) if isinstance(value, int) else value.column.astype(np.float64)
+
+
+def _may_be_zero(value: Number) -> bool:
+    if isinstance(value, Floats):
+        return bool((value.column == 0).any())
+    return value.low <= 0 <= value.high if isinstance(value, Ints) else value == 0
+
+
+def _bounds(value: int | Ints) -> _Bounds:
+    low, high = (value, value) if isinstance(value, int) else (value.low, value.high)
+    if low < LOWEST or high > HIGHEST:
+        raise Inexact
+    return low, high
+
+
+def _operand(value: int | Ints) -> Any:
+    return np.int64(value) if isinstance(value, int) else value.column
+
+
+def _corners(operate: Callable[[int, int], int]) -> Callable[[_Bounds, _Bounds], _Bounds]:
+    """Bounds of an operation that is monotonous in each operand: the extremes are among the corners."""
+
+    def bounds(a: _Bounds, b: _Bounds) -> _Bounds:
+        results = [operate(x, y) for x in a for y in b]
+        return min(results), max(results)
+
+    return bounds
+
+
+def _divided(a: _Bounds, b: _Bounds) -> _Bounds:
+    if b[0] <= 0 <= b[1]:
+        raise Inexact
+    return _corners(lambda x, y: x // y)(a, b)
+
+
+def _remainder(a: _Bounds, b: _Bounds) -> _Bounds:
+    """Of the divisor's sign, as Python and numpy have it."""
+    if b[0] <= 0 <= b[1] or a[0] == LOWEST:
+        raise Inexact
+    return (0, b[1] - 1) if b[0] > 0 else (b[0] + 1, 0)
+
+
+_OPERATORS: dict[type[ast.operator], tuple[Callable[[_Bounds, _Bounds], _Bounds], Callable[[Any, Any], Any]]] = {
+    ast.Add: (_corners(lambda x, y: x + y), lambda x, y: x + y),
+    ast.Sub: (_corners(lambda x, y: x - y), lambda x, y: x - y),
+    ast.Mult: (_corners(lambda x, y: x * y), lambda x, y: x * y),
+    ast.FloorDiv: (_divided, lambda x, y: x // y),
+    ast.Mod: (_remainder, lambda x, y: x % y),
+}
+
+_FLOAT_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda x, y: x + y,
+    ast.Sub: lambda x, y: x - y,
+    ast.Mult: lambda x, y: x * y,
+    ast.Div: lambda x, y: x / y,
+}
+_EXACT = 1 << 53
+"""A double holds every int up to it."""
+
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: lambda x, y: x == y,
+    ast.NotEq: lambda x, y: x != y,
+    ast.Lt: lambda x, y: x < y,
+    ast.LtE: lambda x, y: x <= y,
+    ast.Gt: lambda x, y: x > y,
+    ast.GtE: lambda x, y: x >= y,
+}
+
+
+def _compare(operator: type[ast.cmpop], left: Value, right: Value) -> Column:
+    rule = _COMPARISONS.get(operator)
+    if rule is None or not isinstance(left, _NUMBERS) or not isinstance(right, _NUMBERS):
+        raise Inexact
+    if isinstance(left, int | float) and isinstance(right, int | float):
+        raise Inexact  # not a column; nobody writes this
+    if isinstance(left, _REALS) or isinstance(right, _REALS):
+        mask: Column = rule(_double(left, True), _double(right, True))
+        return mask
+    _ = _bounds(left), _bounds(right)
+    mask = rule(_operand(left), _operand(right))
+    return mask
+
+
+_KNOWN = (
+    *_STEPS,
+    *_OPERATORS,
+    ast.Div,
+    *_COMPARISONS,
+    *(ast.Assign, ast.Return, ast.USub, ast.Not, ast.boolop, ast.expr_context, ast.FormattedValue),
+)
+
+
+def _is_known(part: ast.AST) -> bool:
+    if isinstance(part, ast.Call):
+        return isinstance(part.func, ast.Name) and part.func.id in _CALLS and not part.keywords
+    return type(part.value) in (int, float) if isinstance(part, ast.Constant) else isinstance(part, _KNOWN)

@@ -1,0 +1,245 @@
+"""The part of a chain that is plain arithmetic, done to whole batches (``arithmetic.py``) before any loop.
+
+From its entry on the path follows maps and filters that are arithmetic and have one reader, and ends in a keyed edge: the
+records leave as columns without ever having been Python objects. Where a function on the way is more than arithmetic there is no
+path. So nothing runs in between that could change what a function on it reads (globals, attributes), or that wants a current key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidegate.base.errors import TidegateError
+from tidegate.graph.plan import Chain, ChainNode, Edge
+from tidegate.graph.transformation import Emits, Ship
+from tidegate.operators.contracts.functions import callable_of
+from tidegate.operators.flow.column_batch import (
+    HIGHEST,
+    LOWEST,
+    WIDEST,
+    Column,
+    ColumnBatch,
+    Int64s,
+    Times,
+    Values,
+    int_column,
+    number_column,
+)
+from tidegate.operators.loop.rewrites.arithmetic import check_arithmetic, evaluate, mask_of
+from tidegate.operators.loop.rewrites.bodies import Body, body_of
+from tidegate.operators.loop.rewrites.fields import Field, Inexact, Ints, Value, field_of
+from tidegate.operators.loop.rewrites.rewrite import Bindings, OfColumn, Place, Prepared, Refused, Rewrite, WholeBatch
+
+LEAST = 64
+"""Records of a batch that is worth the calls. A trickle goes through the loop."""
+_PATIENCE = 16
+"""Batches in a row that turned out not to be for columns, after which none is tried."""
+
+
+class Columns(Rewrite):
+    """``prepare`` gives the bodies of functions that are arithmetic."""
+
+    name = "on columns"
+
+    def prepare(self, function: Callable[..., Any]) -> Body:
+        body = body_of(function)
+        check_arithmetic(body)
+        return body
+
+    def check_place(self, chain: Chain, place: Place, prepared: Prepared) -> None:
+        for node, into in _entries(chain):
+            path = BatchPath(node, _OnDriver(chain), prepared, into=into)
+            if path.useful and path.passes(place):
+                return
+        raise Refused("no way of arithmetic alone leads from where batches enter, past it, to a keyed edge")
+
+    def whole_batch(self, node: ChainNode, bindings: Bindings, prepared: Prepared, *, into: bool) -> WholeBatch | None:
+        path = BatchPath(node, bindings, prepared, into=into)
+        return path.run if path.useful else None
+
+    def column_of(self, function: Callable[..., Any], prepared: Any) -> OfColumn:
+        return _OneColumn(function, prepared)
+
+
+class _OnDriver:
+    """Functions as they are on the driver; enough to look where a path leads."""
+
+    def __init__(self, chain: Chain) -> None:
+        self._specs = {operator.id: operator.spec for operator in chain.operators}
+
+    def function(self, operator_id: int) -> Callable[..., Any]:
+        return callable_of(self._specs[operator_id])
+
+    def output(self, edge_id: int) -> Any:
+        raise AssertionError("nothing is sent on the driver")
+
+
+def _entries(chain: Chain) -> Iterator[tuple[ChainNode, bool]]:
+    """Where batches enter: nodes, and whether before or behind them."""
+    head = chain.head
+    if head.operator.keyed is None:
+        yield head, not head.operator.spec.is_source
+    yield from ((node, False) for node in head.walk() if node.operator.spec.emits_batches)
+
+
+class _Step(NamedTuple):
+    node: ChainNode
+    function: Callable[..., Any]
+    body: Body
+
+
+class BatchPath:
+    """The path behind ``node``, or from it on if ``into``. ``useful``: there is one."""
+
+    def __init__(self, node: ChainNode, bindings: Bindings, bodies: Prepared, *, into: bool) -> None:
+        self._bindings, self._bodies = bindings, bodies
+        self._failures = 0
+        self._steps = list(self._follow(node if into else _only_child(node)))
+        last = self._steps[-1].node if self._steps else node
+        self._edge = self._keyed_edge(last) if self._steps or not into else None
+        self.useful = self._edge is not None
+
+    def _follow(self, node: ChainNode | None) -> Iterator[_Step]:
+        while node is not None and node.operator.spec.emits is not Emits.ANY and node.operator.keyed is None:
+            function = self._bindings.function(node.operator.id)
+            body = self._bodies.of(function)
+            if body is None:
+                return
+            yield _Step(node, function, body)
+            node = _only_child(node)
+
+    def _keyed_edge(self, node: ChainNode) -> Edge | None:
+        """The edge behind the node, if nobody else reads it and its key is arithmetic."""
+        if node.children or len(node.edges) != 1:
+            return None
+        [edge] = node.edges
+        if edge.tag is not None or edge.partitioning.ship is not Ship.HASH:
+            return None
+        selector: Any = edge.partitioning.selector
+        return edge if self._bodies.of(selector) is not None else None
+
+    def passes(self, place: Place) -> bool:
+        if place.edge is not None:
+            return place.edge is self._edge
+        return any(step.node is place.node for step in self._steps)
+
+    def run(self, values: Any, timestamps: Times | None) -> bool:
+        """Whether the batch was processed. If not, nothing has happened."""
+        if len(values) < LEAST or self._failures > _PATIENCE:
+            return False
+        try:
+            with np.errstate(all="ignore"):
+                self._send(*self._through(_record_of(values), _times_of(timestamps)))
+        except Inexact:
+            self._failures += 1
+            return False
+        self._failures = 0
+        return True
+
+    def _through(self, record: Value, times: Int64s | None) -> tuple[Value, Int64s | None]:
+        for node, function, body in self._steps:
+            result = evaluate(body, function, (record,))
+            if node.operator.spec.emits is Emits.SAME_OR_NONE:
+                kept = np.flatnonzero(mask_of(result))
+                record, times = _take(record, kept), None if times is None else times[kept]
+            else:
+                record = result
+        return record, times
+
+    def _send(self, record: Value, times: Int64s | None) -> None:
+        count = _length(record)
+        assert self._edge is not None
+        selector: Any = self._edge.partitioning.selector
+        key = evaluate(self._bodies.of(selector), selector, (record,))
+        fields = record if isinstance(record, tuple) else (record,)
+        same = next((i for i, field in enumerate(fields) if field is key and isinstance(key, Field)), None)
+        batch, keys = _batch_of(record, count), _column(key, count)
+        output = self._bindings.output(self._edge.id)
+        if not output.carries(batch):
+            raise Inexact
+        if count:
+            try:
+                output.extend(batch, keys, same, times)
+            except TidegateError:
+                raise Inexact from None  # a key not of its declared type: the loop will find the record
+
+
+class _OneColumn:
+    """The ints that a function gives for a batch."""
+
+    def __init__(self, function: Callable[..., Any], body: Body) -> None:
+        self._function, self._body = function, body
+        self._failures = 0
+
+    def __call__(self, values: Values, number: int) -> Int64s | None:
+        if len(values) < LEAST or self._failures > _PATIENCE:
+            return None
+        try:
+            with np.errstate(all="ignore"):
+                result = evaluate(self._body, self._function, (_record_of(values), number))
+            if not isinstance(result, Ints):
+                raise Inexact
+        except Inexact:
+            self._failures += 1
+            return None
+        self._failures = 0
+        return result.column
+
+
+def _only_child(node: ChainNode) -> ChainNode | None:
+    if node.edges or len(node.children) != 1 or node.children[0][0] is not None:
+        return None
+    return node.children[0][1]
+
+
+def _record_of(values: Any) -> Value:
+    if isinstance(values, ColumnBatch):
+        fields = tuple(map(field_of, values.columns))
+        return fields if values.width else fields[0]
+    column = number_column(values)
+    if column is None:
+        raise Inexact
+    return field_of(column)
+
+
+def _times_of(timestamps: Times | None) -> Int64s | None:
+    if timestamps is None or isinstance(timestamps, np.ndarray):
+        return timestamps
+    times = int_column(timestamps)
+    if times is None:
+        raise Inexact
+    return times
+
+
+def _take(record: Value, kept: Any) -> Value:
+    if isinstance(record, tuple):
+        return tuple(field.take(kept) if isinstance(field, Field) else field for field in record)
+    return record.take(kept)
+
+
+def _length(record: Value) -> int:
+    for field in record if isinstance(record, tuple) else (record,):
+        if isinstance(field, Field):
+            return len(field.column)
+    raise Inexact  # the same record for every input
+
+
+def _batch_of(record: Value, count: int) -> ColumnBatch:
+    if not isinstance(record, tuple):
+        return ColumnBatch([_column(record, count)], 0)
+    if len(record) > WIDEST:
+        raise Inexact
+    return ColumnBatch([_column(field, count) for field in record], len(record))
+
+
+def _column(value: Value, count: int) -> Column:
+    if isinstance(value, Field):
+        return value.column
+    if isinstance(value, float):
+        return np.full(count, value, dtype=np.float64)
+    if not isinstance(value, int) or not LOWEST <= value <= HIGHEST:
+        raise Inexact
+    return np.full(count, value, dtype=np.int64)

@@ -1,0 +1,91 @@
+"""Which functions of a job are called, and which are rewritten, and why not: as far as the driver can tell.
+
+In the worker a function may still be called where the driver expected a rewrite: a batch that is not for columns, a loop that would
+become too long, a debugger. Never the other way round.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from tidegate.graph.plan import Chain, JobGraph
+from tidegate.operators.contracts.functions import callables_of
+from tidegate.operators.loop import rewrites
+from tidegate.operators.loop.rewrites import prepared
+from tidegate.operators.loop.rewrites.rewrite import Place, Prepared, Refused, Rewrite
+
+log = logging.getLogger(__name__)
+
+CALLED = "called"
+
+
+class Explained(NamedTuple):
+    """``how``: ``called``, or the name of the rewrite that takes the function. ``reason``: why others do not; empty if none did
+    refuse it."""
+
+    operator: str
+    function: str
+    how: str
+    reason: str
+
+
+def explain_functions(graph: JobGraph) -> list[Explained]:
+    """Every function that is due for every record: of operators, and of the partitioning behind them."""
+    return [explained for chain in graph.chains for explained in _explain_chain(chain)]
+
+
+def log_functions(graph: JobGraph) -> None:
+    if log.isEnabledFor(logging.DEBUG):
+        for operator, function, how, reason in explain_functions(graph):
+            log.debug("operator '%s', function %s: %s%s", operator, function, how, f" ({reason})" if reason else "")
+
+
+def places_of(chain: Chain) -> Iterator[Place]:
+    """Where the loops of a chain are due to call a function of the user's for every record."""
+    for node in chain.head.walk():
+        if node.operator.spec.method is not None:
+            yield from (Place(node, None, function) for function in callables_of(node.operator.spec))
+        for edge in node.edges:
+            if edge.partitioning.selector is not None:
+                yield Place(node, edge, edge.partitioning.selector)
+
+
+def assigners_of(chain: Chain) -> Iterator[Callable[..., Any]]:
+    """What gives records their timestamps; the operator calls it, for a batch at a time."""
+    for node in chain.head.walk():
+        assigner = getattr(getattr(node.operator.spec, "watermarks", None), "timestamp_assigner", None)
+        if assigner is not None:
+            yield getattr(assigner, "extract_timestamp", assigner)
+
+
+def _explain_chain(chain: Chain) -> Iterator[Explained]:
+    places = list(places_of(chain))
+    known = [(rewrite, prepared(rewrite, [place.function for place in places])) for rewrite in rewrites.REWRITES]
+    yield from (_explained(chain, place, known) for place in places)
+
+
+def _explained(chain: Chain, place: Place, known: list[tuple[Rewrite, Prepared]]) -> Explained:
+    reasons: list[str] = []
+    how = CALLED
+    for rewrite, found in known:
+        refusal = _refusal(rewrite, chain, place, found)
+        if refusal is None:
+            how = rewrite.name
+            break
+        reasons.append(f"not {rewrite.name}: {refusal}")
+    operator = place.node.operator.label
+    name = getattr(place.function, "__qualname__", None) or type(place.function).__name__
+    return Explained(f"key of '{operator}'" if place.edge else operator, name, how, "; ".join(reasons))
+
+
+def _refusal(rewrite: Rewrite, chain: Chain, place: Place, found: Prepared) -> str | None:
+    if place.edge is None and place.node.operator.spec.calls_only:
+        return "its operator calls it, not the loop"
+    try:
+        rewrite.prepare(place.function)
+        rewrite.check_place(chain, place, found)
+    except Refused as refused:
+        return str(refused)
+    return None

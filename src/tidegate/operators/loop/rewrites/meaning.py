@@ -1,0 +1,233 @@
+"""Whether the statements of a function mean the same inside the generated loop as in a frame of their own.
+
+A call of a small Python function costs more than its work, a generator twice that; so the body stands in the loop where nothing
+in it depends on having a frame of its own. What is not certain is refused, with a reason: it is called as ever, which costs speed,
+never a result. Which functions a body may call itself: ``callees.py``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from functools import lru_cache
+
+from tidegate.operators.loop.rewrites.bodies import Body, changed_elsewhere, comprehended, used_outside
+from tidegate.operators.loop.rewrites.rewrite import Refused
+
+RESERVED = "tg_"
+"""How the names of the generated code begin, and no name of an inlined body."""
+_MOST_NODES, _MOST_YIELDS, _MOST_BLOCKS = 300, 3, 6
+"""The code behind a yield is repeated at every yield; and Python allows 20 blocks inside each other, of a loop and its bodies."""
+_FORBIDDEN = {
+    ast.Lambda: "makes a lambda",
+    ast.GeneratorExp: "makes a generator",
+    ast.NamedExpr: "sets a variable inside an expression",
+    ast.Await: "awaits",
+}
+"""They outlive the record with the variables they see, or bind names in the middle of an expression."""
+
+
+def check(body: Body) -> None:
+    """Raises Refused."""
+    reason = _reason(body)
+    if reason is not None:
+        raise Refused(reason)
+
+
+@lru_cache(maxsize=1024)
+def _reason(body: Body) -> str | None:
+    """Why it is refused. Found once for a body: every attempt of a job asks again."""
+    try:
+        _check(body)
+    except Refused as refused:
+        return str(refused)
+    except RecursionError:
+        return "is nested deeply"
+    return None
+
+
+def _check(body: Body) -> None:
+    every = list(body.parts())
+    scoped = {name for part in every for name in comprehended(part)}
+    if scoped & {*body.parameters, *used_outside(body.statements)}:
+        raise Refused("has one name for two variables")
+    changed = sorted(changed_elsewhere(body.file) & set(body.free)) if body.free else []
+    if changed:
+        raise Refused(f"reads {changed[0]}, which another function may change")
+    _check_parts(every, {*body.variables, *body.free, *body.outer, *scoped})
+    _check_text(body.statements)
+    flow = _Flow(frozenset(body.variables), body.generator)
+    flow.block(body.statements, set(body.parameters), loops=0, guarded=False)
+    if len(every) > _MOST_NODES:
+        raise Refused("is long")
+    if flow.yields > _MOST_YIELDS:
+        raise Refused(f"{flow.yields} yields")
+    if _blocks(body.statements) > _MOST_BLOCKS:
+        raise Refused("nests many blocks")
+
+
+def _blocks(statements: Iterable[ast.AST]) -> int:
+    """How many blocks of the interpreter the statements nest."""
+    most = 0
+    for node in statements:
+        own = 3 if isinstance(node, ast.Try) else isinstance(node, ast.For | ast.While | ast.With)
+        most = max(most, own + _blocks(ast.iter_child_nodes(node)))
+    return most
+
+
+def _check_parts(every: list[ast.AST], names: set[str]) -> None:
+    if any(name.startswith(RESERVED) for name in names):
+        raise Refused(f"uses a name that begins with {RESERVED}")
+    if "__class__" in names:
+        raise Refused("uses __class__")
+    for part in every:
+        if type(part) in _FORBIDDEN:
+            raise Refused(_FORBIDDEN[type(part)])
+        if isinstance(part, ast.JoinedStr) and "\n" in ast.unparse(part):
+            raise Refused("has an f-string of several lines")  # the only expression whose text may need more than one
+
+
+def _check_text(statements: list[ast.stmt]) -> None:
+    """The body goes into the loop as text, which must read as the same tree."""
+    for statement in statements:
+        if ast.dump(ast.parse(f"def f():\n {_indented(statement)}").body[0].body[0]) != ast.dump(statement):  # type: ignore[attr-defined]
+            raise Refused("has a text that does not read as the same tree")
+
+
+def _indented(statement: ast.stmt) -> str:
+    return ast.unparse(statement).replace("\n", "\n ")
+
+
+class _Flow:
+    """Walks a body in its order. A variable may be read only where it has certainly been set for this record: in a frame of its
+    own such a read raises, in the loop it would find the value of the record before."""
+
+    def __init__(self, variables: frozenset[str], generator: bool) -> None:
+        self._variables, self.generator = variables, generator
+        self.yields = 0
+
+    def block(self, statements: list[ast.stmt], known: set[str], loops: int, guarded: bool) -> set[str]:
+        """Returns the variables known behind the statements. ``guarded``: inside try or with, which would catch errors of the
+        operators behind a yield."""
+        known = set(known)
+        for statement in statements:
+            step = getattr(self, f"_{type(statement).__name__.lower()}", None)
+            if step is None:
+                raise Refused(f"has a statement that is not inlined: {_KINDS.get(type(statement), 'another one')}")
+            step(statement, known, loops, guarded)
+        return known
+
+    def _reads(self, node: ast.AST | None, known: set[str]) -> None:
+        parts = [] if node is None else list(ast.walk(node))
+        unset = self._variables - known
+        for part in parts:
+            if isinstance(part, ast.Yield | ast.YieldFrom):
+                raise Refused("uses the value of a yield")
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id in unset:
+                raise Refused(f"reads a variable that may be unset: {part.id}")
+
+    def _sets(self, target: ast.AST, known: set[str]) -> None:
+        self._reads(target, known)  # of objects whose fields and items are set
+        known.update(
+            part.id for part in ast.walk(target) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+        )
+
+    def _pass(self, statement: ast.Pass, known: set[str], loops: int, guarded: bool) -> None:
+        pass
+
+    _break = _continue = _pass
+
+    def _expr(self, statement: ast.Expr, known: set[str], loops: int, guarded: bool) -> None:
+        value = statement.value
+        if isinstance(value, ast.Yield | ast.YieldFrom):
+            if guarded:
+                raise Refused("yields inside try or with")
+            self.yields += 1
+            self._reads(value.value, known)
+        else:
+            self._reads(value, known)
+
+    def _assign(self, statement: ast.Assign, known: set[str], loops: int, guarded: bool) -> None:
+        self._reads(statement.value, known)
+        for target in statement.targets:
+            self._sets(target, known)
+
+    def _augassign(self, statement: ast.AugAssign, known: set[str], loops: int, guarded: bool) -> None:
+        self._reads(statement.value, known)
+        if isinstance(statement.target, ast.Name) and statement.target.id not in known:
+            raise Refused(f"reads a variable that may be unset: {statement.target.id}")
+        self._reads(statement.target, known)
+
+    def _annassign(self, statement: ast.AnnAssign, known: set[str], loops: int, guarded: bool) -> None:
+        if statement.value is None or not statement.simple:
+            raise Refused("declares a variable without setting it")
+        self._reads(statement.value, known)
+        self._sets(statement.target, known)
+
+    def _raise(self, statement: ast.Raise, known: set[str], loops: int, guarded: bool) -> None:
+        self._reads(statement, known)
+
+    def _assert(self, statement: ast.Assert, known: set[str], loops: int, guarded: bool) -> None:
+        self._reads(statement, known)
+
+    def _return(self, statement: ast.Return, known: set[str], loops: int, guarded: bool) -> None:
+        if loops or (self.generator and statement.value is not None):
+            # becomes a break, which would end the loop around it only
+            raise Refused("returns from inside a loop" if loops else "returns a value and yields")
+        self._reads(statement.value, known)
+
+    def _if(self, statement: ast.If, known: set[str], loops: int, guarded: bool) -> None:
+        self._reads(statement.test, known)
+        branches = [statement.body, statement.orelse]
+        known |= self._common([(b, self.block(b, known, loops, guarded)) for b in branches])
+
+    def _for(self, statement: ast.For, known: set[str], loops: int, guarded: bool) -> None:
+        if statement.orelse:
+            raise Refused("has a loop with else")
+        self._reads(statement.iter, known)
+        inside = set(known)
+        self._sets(statement.target, inside)
+        self.block(statement.body, inside, loops + 1, guarded)
+
+    def _while(self, statement: ast.While, known: set[str], loops: int, guarded: bool) -> None:
+        if statement.orelse:
+            raise Refused("has a loop with else")
+        self._reads(statement.test, known)
+        self.block(statement.body, known, loops + 1, guarded)
+
+    def _try(self, statement: ast.Try, known: set[str], loops: int, guarded: bool) -> None:
+        whole = [*statement.body, *statement.orelse]
+        ways = [(whole, self.block(whole, known, loops, guarded=True))]
+        for handler in statement.handlers:
+            self._reads(handler.type, known)
+            named = {handler.name} if handler.name else set()
+            ways.append((handler.body, self.block(handler.body, known | named, loops, guarded=True) - named))
+        last = self.block(statement.finalbody, known, loops, guarded=True)
+        known |= self._common(ways) | last
+
+    def _with(self, statement: ast.With, known: set[str], loops: int, guarded: bool) -> None:
+        inside = set(known)  # behind it nothing more is known: a context manager may leave it at any point
+        for item in statement.items:
+            self._reads(item.context_expr, inside)
+            if item.optional_vars is not None:
+                self._sets(item.optional_vars, inside)
+        self.block(statement.body, inside, loops, guarded=True)
+
+    @staticmethod
+    def _common(ways: list[tuple[list[ast.stmt], set[str]]]) -> set[str]:
+        """What is known behind a fork: on every way that comes out of it."""
+        going_on = [known for block, known in ways if not (block and isinstance(block[-1], _LEAVING))]
+        return set.intersection(*going_on) if going_on else set()
+
+
+_LEAVING = (ast.Return, ast.Raise, ast.Break, ast.Continue)
+_KINDS: dict[type[ast.stmt], str] = {
+    ast.Import: "import",
+    ast.ImportFrom: "import",
+    ast.Global: "global",
+    ast.Nonlocal: "nonlocal",
+    ast.FunctionDef: "def",
+    ast.ClassDef: "class",
+    ast.Delete: "del",
+    ast.Match: "match",
+}

@@ -1,0 +1,216 @@
+"""The seam of the fast path: what a rewrite is, and what it may ask of the loop it writes into.
+
+A chain is correct when every function in it is called. A rewrite knows a faster way to the same result for some functions: it
+looks at them on the driver, where their source is, and what it has found travels with the chain. In the worker it is asked
+first, wherever the loop would call a function and wherever a batch enters a chain; if it declines, the function is called.
+So a rewrite may be taken out of the list (``__init__.py``) at any time: it costs speed, never a result.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from types import CodeType, FunctionType, MethodType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from tidegate.graph.plan import Chain, ChainNode, Edge
+    from tidegate.operators.flow.column_batch import Int64s, Times, Values
+
+Emit = Callable[[str, int], None]
+"""Writes what happens with an output: the variable it is in, the depth."""
+WholeBatch = Callable[["Values", "Times | None"], bool]
+"""Takes records and timestamps of a batch. False: nothing has happened, the loop does it."""
+OfColumn = Callable[["Values", int], "Int64s | None"]
+"""What a function of a record and a number gives for all records of a batch. None: nothing has happened, call it for each."""
+
+
+_TOOLS = 6
+"""Places for tools that ``sys.monitoring`` has."""
+
+
+class Refused(Exception):
+    """A rewrite does not take a function. The text says why, in words for the user."""
+
+
+class Owner(NamedTuple):
+    """Of a generated line: the operator, the variable with the record, the user's line if the text is the user's. ``added``: the
+    line of the program that has added the operator."""
+
+    where: str
+    variable: str
+    place: str | None = None
+    added: str | None = None
+
+
+class Call(NamedTuple):
+    """A place in a loop where a function is due. ``label``: no other place of the loop has it, so names may be made from it.
+    ``keyed``: the record has a current key, ``tg_k``."""
+
+    label: str
+    function: Callable[..., Any]
+    arguments: Sequence[str]
+    depth: int
+    owner: Owner
+    keyed: bool
+
+
+class Place(NamedTuple):
+    """A place in a chain where a function is due for every record: ``node``'s own, or the selector of ``edge`` behind it."""
+
+    node: ChainNode
+    edge: Edge | None
+    function: Callable[..., Any]
+
+
+class LoopText(Protocol):
+    """The text of a loop while it is built. All its own names begin with ``tg_``."""
+
+    scope: dict[str, Any] | None
+    """The module in which the loop looks up names that it does not bind. None: nobody has asked for one."""
+
+    def __len__(self) -> int:
+        """Lines so far."""
+        ...
+
+    def line(self, depth: int, text: str, owner: Owner | None) -> None: ...
+
+    def once(self, text: str) -> None:
+        """A line before the loop: done once for each chunk."""
+        ...
+
+    def bind(self, name: str, value: Any) -> str:
+        """Make an object known to the loop; returns the name it has there."""
+        ...
+
+    def fields(self, variable: str) -> list[str] | None:
+        """The variables of the fields of a record that comes as columns; None if it comes as an object. Those that the lines
+        make use of are named with ``use``."""
+        ...
+
+    def use(self, fields: Iterable[str]) -> None: ...
+
+    @property
+    def key_column(self) -> str | None:
+        """An expression for the keys of the chunk as a column of ints, if there is one."""
+        ...
+
+    def holds_while(self, check: Callable[[], bool]) -> None:
+        """The text is thrown away, and written again, as soon as the check fails before a chunk."""
+        ...
+
+
+class Bindings(Protocol):
+    """What rewrites need to know of the subtask; a part of what the loop itself asks for."""
+
+    def function(self, operator_id: int) -> Callable[..., Any]: ...
+
+    def output(self, edge_id: int) -> Any: ...
+
+
+class Rewrite:
+    """One way to be faster. Has no state: what it knows of a function is what ``prepare`` has returned."""
+
+    name: str
+
+    def prepare(self, function: Callable[..., Any]) -> Any:
+        """On the driver: what the worker needs to know of the function; it is pickled. Raises Refused."""
+        raise NotImplementedError
+
+    def check_place(self, chain: Chain, place: Place, prepared: Prepared) -> None:
+        """On the driver, for a function that ``prepare`` has taken: raises Refused if it will not be taken at this place."""
+
+    def call(self, text: LoopText, call: Call, prepared: Any, out: str) -> bool:
+        """Write code after which ``out`` holds what the function returns. False: nothing was written."""
+        return False
+
+    def call_each(self, text: LoopText, call: Call, prepared: Any, emit: Emit) -> bool:
+        """Write code that hands each output of the function to ``emit``. False: nothing was written."""
+        return False
+
+    def whole_batch(self, node: ChainNode, bindings: Bindings, prepared: Prepared, *, into: bool) -> WholeBatch | None:
+        """A way for whole batches that enter a chain before ``node`` (``into``) or behind it. None: there is none."""
+        return None
+
+    def column_of(self, function: Callable[..., Any], prepared: Any) -> OfColumn | None:
+        """A way to have the ints that the function gives for the records of a batch. None: there is none."""
+        return None
+
+
+FunctionId = tuple[CodeType, str]
+"""Codes of different files may be equal."""
+
+
+class Prepared:
+    """What one rewrite has found out about the functions of a chain."""
+
+    def __init__(self, found: dict[FunctionId, Any]) -> None:
+        self._found = found
+
+    def of(self, function: Callable[..., Any]) -> Any:
+        """None: it does not take the function."""
+        key = function_id(function)
+        return None if key is None else self._found.get(key)
+
+
+def is_watched() -> bool:
+    """Whether a debugger, or a tool that counts lines, looks for the frames of the user's functions."""
+    if sys.gettrace() is not None:
+        return True
+    monitoring: Any = getattr(sys, "monitoring", None)  # since Python 3.12
+    return monitoring is not None and any(monitoring.get_tool(tool) is not None for tool in range(_TOOLS))
+
+
+def _is_unwatched() -> bool:
+    return not is_watched()
+
+
+class Rewrites:
+    """The rewrites of a chain with what they know; travels to the workers. While somebody watches, nothing is rewritten."""
+
+    def __init__(self, prepared: Sequence[tuple[Rewrite, Prepared]] = ()) -> None:
+        self._prepared = prepared
+
+    def call(self, text: LoopText, call: Call, out: str) -> bool:
+        return self._may_write(text) and any(
+            found is not None and rewrite.call(text, call, found, out) for rewrite, found in self._known(call.function)
+        )
+
+    def call_each(self, text: LoopText, call: Call, emit: Emit) -> bool:
+        return self._may_write(text) and any(
+            found is not None and rewrite.call_each(text, call, found, emit)
+            for rewrite, found in self._known(call.function)
+        )
+
+    def _may_write(self, text: LoopText) -> bool:
+        if not self._prepared or is_watched():
+            return False
+        text.holds_while(_is_unwatched)
+        return True
+
+    def _known(self, function: Callable[..., Any]) -> Iterable[tuple[Rewrite, Any]]:
+        return ((rewrite, prepared.of(function)) for rewrite, prepared in self._prepared)
+
+    def whole_batch(self, node: ChainNode, bindings: Bindings, *, into: bool) -> list[WholeBatch]:
+        ways = (rewrite.whole_batch(node, bindings, prepared, into=into) for rewrite, prepared in self._prepared)
+        return [_unless_watched(way) for way in ways if way is not None]
+
+    def column_of(self, function: Callable[..., Any]) -> OfColumn | None:
+        ways = (rewrite.column_of(function, found) for rewrite, found in self._known(function) if found is not None)
+        way = next((way for way in ways if way is not None), None)
+        return None if way is None else lambda values, number: None if is_watched() else way(values, number)
+
+
+def _unless_watched(way: WholeBatch) -> WholeBatch:
+    return lambda values, timestamps: not is_watched() and way(values, timestamps)
+
+
+def function_id(function: Callable[..., Any]) -> FunctionId | None:
+    """Of a plain function or bound method that is called with positional arguments only; else None.
+
+    By its class, not by its attributes: objects that decorate a function often show the attributes of the function inside.
+    """
+    plain = function.__func__ if isinstance(function, MethodType) else function
+    if not isinstance(plain, FunctionType) or plain.__defaults__ or plain.__kwdefaults__:
+        return None
+    return plain.__code__, plain.__code__.co_filename

@@ -1,0 +1,1 @@
+"""What users read and write of snapshots."""

@@ -1,0 +1,259 @@
+"""A checkpoint or savepoint as operators, states and rows, for who reads it without the program.
+
+Nothing is changed, nothing is restored. Rows come key group by key group, so memory does not grow with the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tidegate.base.errors import SnapshotError
+from tidegate.base.files import Files
+from tidegate.base.ids import stable_hash
+from tidegate.base.signing import SigningKey
+from tidegate.checkpoint.locate import locate
+from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
+from tidegate.snapshots.entries import StateEntries, StateRow, TimerRow, own_entries, own_rows, scan, timers_in
+from tidegate.state.layout import STATE, state_name
+from tidegate.state.refs import StateSchema
+from tidegate.state.snapshot import KeyedPart, Redistribution, StoredPart
+
+KEYED = "keyed"
+TIMERS = "timers"
+"""The name under which timers are counted. A state of that name is another thing."""
+
+Watch = Callable[[int, int], None]
+"""Told how many of how many parts of the work are done."""
+
+
+def _nobody(done: int, of: int) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True)
+class StateInfo:
+    """A state of an operator. ``scope``: ``keyed``, or how the state of an operator is dealt out (``even-split``, ``union``,
+    ``broadcast``). ``type``: of the values, ``map_key_type``: of the keys of a map; ``pickle``: any Python object."""
+
+    name: str
+    kind: str
+    type: str
+    scope: str = KEYED
+    map_key_type: str = ""
+    ttl_ms: int = 0
+
+
+@dataclass(frozen=True)
+class OperatorInfo:
+    """An operator in a snapshot. ``bytes``: of its files, which may hold what is deleted since. ``key_type``: ``pickle`` if none
+    was declared, empty without keyed state. ``windows``: see ``state/namespaces.py``."""
+
+    uid: str | None
+    uid_hash: str
+    name: str
+    parallelism: int
+    max_parallelism: int
+    key_type: str
+    windows: str
+    bytes: int
+    files: int
+    states: tuple[StateInfo, ...]
+    source: Any = field(default=None)
+    """The position of a source, as its enumerator has written it down."""
+    uncommitted: int = 0
+    """Outputs that are prepared and not known to be committed."""
+
+
+@dataclass
+class Count:
+    """What a state takes: entries (of a map state each of its own), and the bytes of their keys and values."""
+
+    entries: int = 0
+    bytes: int = 0
+
+
+class SnapshotReader:
+    """``path``: a checkpoint's or savepoint's directory, its ``_metadata``, or a job's directory: then its latest checkpoint.
+
+    Raises ``RestoreError`` for a path that is none, ``CorruptFileError`` for a damaged one and ``NewerFormatError``.
+    Pickled keys and values are unpickled, which runs code of whoever wrote them: read only snapshots of programs you would run.
+    ``signing_key_file``: read only a snapshot that this key signed. Every file of it is read, and checked, at once.
+    """
+
+    def __init__(self, path: str, *, signing_key_file: str | None = None) -> None:
+        self._located = locate(path, "The path to read")
+        if signing_key_file is not None:
+            self._located.check_signature(SigningKey.load(signing_key_file, where=path))
+            self._located.verify_files()
+
+    @property
+    def address(self) -> str:
+        return self._located.address
+
+    @property
+    def metadata(self) -> CheckpointMetadata:
+        """All that is in ``_metadata``."""
+        return self._located.metadata
+
+    @property
+    def files(self) -> Files:
+        """The directory that paths of state files are relative to."""
+        return self._located.root
+
+    @property
+    def operators(self) -> list[OperatorInfo]:
+        """In the order of the program."""
+        return [_info(state) for state in self.metadata.operators]
+
+    def operator(self, name: str) -> OperatorInfo:
+        """By uid, uid hash, or its name if no other has it."""
+        return _info(self.stored(name))
+
+    def stored(self, name: str) -> OperatorState:
+        """As it is in the metadata."""
+        every = self.metadata.operators
+        for found in (
+            [state for state in every if state.uid == name or state.uid_hash in (name, stable_hash(name))],
+            [state for state in every if state.name == name],
+            [state for state in every if len(name) >= 4 and state.uid_hash.startswith(name)],
+        ):
+            if len(found) == 1:
+                return found[0]
+        known = ", ".join(sorted(repr(state.uid or state.name) for state in every))
+        raise SnapshotError(
+            "An operator of a snapshot is named by its uid, its uid hash, or a name that no other has.",
+            where=self.address,
+            found=f"{name!r}; there are {known or 'none'}",
+            cure="give one of those",
+        )
+
+    def state(self, operator: str, name: str) -> StateInfo:
+        info = self.operator(operator)
+        for state in info.states:
+            if state.name == name:
+                return state
+        known = ", ".join(repr(state.name) for state in info.states)
+        raise SnapshotError(
+            "A state is named as the program declares it.",
+            where=f"{self.address}, operator {info.uid or info.name!r}",
+            found=f"{name!r}; there are {known or 'none'}",
+            cure="give one of those",
+        )
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def read(self, operator: str, state: str, *, expired: bool = False, watch: Watch = _nobody) -> Iterator[StateRow]:
+        """The entries of a state, each a ``StateRow``: one for each key, of a map state one for each of its entries, of a
+        broadcast state too. The elements of a list of the operator itself have no key.
+
+        ``expired``: also entries whose time to live was over when the snapshot was taken.
+        """
+        info, stored = self.state(operator, state), self.stored(operator)
+        if info.scope != KEYED:
+            return self._read_own(stored, info)
+        return self._read_keyed(stored, self.entries(operator, state, expired=expired), watch)
+
+    def read_timers(self, operator: str) -> Iterator[TimerRow]:
+        """The timers of an operator, in no particular order."""
+        for part in keyed_parts(self.stored(operator)):
+            for table, entries in scan(self.files, part):
+                if table != STATE:
+                    yield from timers_in((path for path, data in entries.items() if data is not None), part.windows)
+
+    def entries(self, operator: str, state: str, *, expired: bool = False) -> StateEntries:
+        """What decodes the entries of a keyed state."""
+        info, stored = self.state(operator, state), self.stored(operator)
+        schema = next(schema for schema in stored.schemas if schema.name == info.name)
+        return StateEntries(schema, _windows(stored), None if expired else self.metadata.complete_ms)
+
+    def _read_keyed(self, stored: OperatorState, of: StateEntries, watch: Watch) -> Iterator[StateRow]:
+        for entries in self._groups(stored, watch):
+            yield from of.rows(entries)
+
+    def _groups(self, stored: OperatorState, watch: Watch) -> Iterator[dict[bytes, bytes | None]]:
+        parts = keyed_parts(stored)
+        before, every = 0, sum(len(part.groups) for part in parts)
+        for part in parts:
+            for table, entries in scan(self.files, part):
+                if table != STATE:
+                    break  # the table of timers comes last
+                if entries:
+                    group = int.from_bytes(next(iter(entries))[:2], "big")
+                    watch(before + group - part.groups.first, every)
+                    yield entries
+            before += len(part.groups)
+        watch(every, every)
+
+    def _read_own(self, stored: OperatorState, info: StateInfo) -> Iterator[StateRow]:
+        for part in own_parts(stored, info.name):
+            yield from own_rows(self.files, part)
+
+    def count(self, operator: str, watch: Watch = _nobody) -> dict[str, Count]:
+        """By state, with those that only the files know, and timers. Reads all files."""
+        stored = self.stored(operator)
+        counts = {state.name: Count() for state in self.operator(operator).states}
+        for entries in self._groups(stored, watch):
+            for path, data in entries.items():
+                if data is not None:
+                    found = counts.setdefault(state_name(path), Count())
+                    found.entries += 1
+                    found.bytes += len(path) + len(data)
+        for name, part in _every_own(stored):
+            for key, data in own_entries(self.files, part):
+                counts[name].entries += 1
+                counts[name].bytes += len(key) + len(data)
+        timers = sum(1 for _ in self.read_timers(operator))
+        return counts | ({TIMERS: Count(timers)} if timers and TIMERS not in counts else {})
+
+
+def keyed_parts(stored: OperatorState) -> list[KeyedPart]:
+    """Of every subtask that has one."""
+    return [snapshot.keyed for snapshot in stored.subtasks if snapshot.keyed is not None]
+
+
+def own_parts(stored: OperatorState, name: str) -> list[StoredPart]:
+    """Of a state of the operator itself."""
+    return [part for found, part in _every_own(stored) if found == name]
+
+
+def _every_own(stored: OperatorState) -> Iterator[tuple[str, StoredPart]]:
+    """The states of the operator itself, of a broadcast one only one copy: all subtasks have the same."""
+    seen = set()
+    for snapshot in stored.subtasks:
+        for part in snapshot.stored().values():
+            name = part.schema.name
+            if part.redistribution is not Redistribution.BROADCAST or name not in seen:
+                yield name, part
+            seen.add(name)
+
+
+def _windows(stored: OperatorState) -> str:
+    return next((part.windows for part in keyed_parts(stored) if part.windows), "")
+
+
+def _info(stored: OperatorState) -> OperatorInfo:
+    files = {file.path: file for file in stored.state_files()}
+    keyed = [_state_info(schema, KEYED) for schema in stored.schemas]
+    own = {name: _state_info(part.schema, part.redistribution.value) for name, part in _every_own(stored)}
+    return OperatorInfo(
+        stored.uid,
+        stored.uid_hash,
+        stored.name,
+        stored.parallelism,
+        stored.max_parallelism,
+        stored.key_type,
+        _windows(stored),
+        sum(file.size for file in files.values()),
+        len(files),
+        (*keyed, *own.values()),
+        msgspec.to_builtins(stored.source),
+        len(stored.committables),
+    )
+
+
+def _state_info(schema: StateSchema, scope: str) -> StateInfo:
+    return StateInfo(schema.name, schema.kind, schema.type, scope, schema.key_type, schema.ttl_ms)
