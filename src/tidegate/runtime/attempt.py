@@ -450,10 +450,12 @@ class Attempt:
         cut_off, carried = running.watchdog.end(), running.carried
         acks: list[Ack] = event.result if isinstance(event.result, list) else []
         error = _error_of(event.result)
-        self._recorder.note("round", running.number, "ended", "" if error is None else str(error))
+        note = functools.partial(self._recorder.note, "round", running.number)
         if isinstance(at_heart(self.phase), Telling):
+            note("told")
             return self._told(error, acks)
         if isinstance(self.phase, WindingUp):
+            note("dropped")
             self._stray = _prepared_by(acks)
             return self._give_up_carried(carried, "the attempt has ended")
         try:
@@ -463,6 +465,7 @@ class Attempt:
             self.progress.check(acks)
             _raise_first_error(acks)
         except Exception as failed:
+            note("failed", str(failed))
             self._stray, self.failed_round = _prepared_by(acks), (running.plan, acks)
             if carried is not None and carried.kind == CHECKPOINT:
                 self.checkpoints.round_failed(carried, failed)
@@ -471,7 +474,9 @@ class Attempt:
             raise
         declined = next((ack for ack in acks if ack.declined is not None), None)
         if declined is not None:
+            note("declined", declined.declined or "")
             return self._discard(acks, declined.declined or "", carried)
+        note("accepted")
         self._accept(event, acks, running)
 
     def _fail_round(self, error: Exception | SystemExit, running: Round, cut_off: bool) -> None:
