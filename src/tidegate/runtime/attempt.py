@@ -23,8 +23,9 @@ from tidegate.graph.transformation import OperatorSpec
 from tidegate.operators.contracts import functions
 from tidegate.operators.contracts.source import SourcePlan
 from tidegate.operators.flow.rows import Ack, RoundContext
+from tidegate.runtime.checkpoints import Look
 from tidegate.runtime.commands import STOPPED, SavepointCommand, Stop, StopCommand, TriggerCheckpoint
-from tidegate.runtime.engine import Engine, RoundPlan
+from tidegate.runtime.engine import Engine, RoundPlan, RoundResult
 from tidegate.runtime.inbox import (
     Broke,
     Dropped,
@@ -159,7 +160,13 @@ class Attempt:
                 self._round_ended(event)
             case WorkEnded(result=result):
                 self._steps.ended(event)
-                self._work_ended(result, event.seconds)
+                match result:
+                    case Reached():
+                        self._reached(result, event.seconds)
+                    case Discarded():
+                        self._rest(self._poll_ms)
+                    case Broke():
+                        raise result.error
             case Reached():
                 self._reached(event, 0.0)
             case SavepointCopied():
@@ -178,15 +185,6 @@ class Attempt:
                 raise event.error
             case LeaseLost() if event.lease == self._lease:  # else it was that of an earlier attempt
                 raise event.error
-
-    def _work_ended(self, result: object, seconds: float) -> None:
-        match result:
-            case Reached():
-                self._reached(result, seconds)
-            case Discarded():
-                self._rest(self._poll_ms)
-            case Broke():
-                raise result.error
 
     def _reached(self, event: Reached, seconds: float) -> None:
         """A lane has brought a checkpoint or savepoint to its next stage."""
@@ -244,15 +242,15 @@ class Attempt:
         now = self._clock.now_ms()
         room_ms = self.checkpoints.aligned_ms()
         sources = self._sources = self._sources or self._planner.plan(now, self.progress.snapshots, room_ms)
-        state = self._state(sources)
-        hold_ms = self.checkpoints.hold_ms(**state)
+        look = self._look(sources)
+        hold_ms = self.checkpoints.hold_ms(look)
         if hold_ms > 0:
             return self._be_woken(hold_ms)
-        carried = self._trigger(state)
+        carried = self._trigger(look)
         if carried is not None or self._has_work(sources, now):
             return self._start_round(sources, carried, now)
         self._sources = None
-        if state["ending"]:  # storage gave no id for the last checkpoint: it is asked again, after a pause
+        if look.ending:  # storage gave no id for the last checkpoint: it is asked again, after a pause
             self._rest(self._pause_ms(sources, now))
         else:
             self._be_woken(self._pause_ms(sources, now))
@@ -278,14 +276,14 @@ class Attempt:
         rest_ms = self.checkpoints.rest_ms(rest_ms)
         return rest_ms if rest_ms >= 1 else 0.0
 
-    def _trigger(self, state: dict[str, Any]) -> Checkpoint | None:
+    def _trigger(self, look: Look) -> Checkpoint | None:
         """Step 1, for the round that begins. A savepoint goes first; only the last one is a checkpoint too."""
         checkpoints = self.checkpoints
         if checkpoints.closed:
             checkpoints.refuse_waiting_savepoints(CLOSED)
         if checkpoints.savepoint_waits and not isinstance(self.phase, Stopping):
             return checkpoints.begin_savepoint()
-        carried = checkpoints.trigger_if_due(self._subtasks(), **state)
+        carried = checkpoints.trigger_if_due(self._subtasks(), look)
         if not isinstance(self.phase, Stopping):
             return carried
         target = self.phase.target
@@ -301,6 +299,8 @@ class Attempt:
         target = self.checkpoints.ask_for_savepoint(command, last.target if isinstance(last, Checkpoint) else last)
         if target is None or target.ending is None:
             return
+        if isinstance(at_heart(self.phase), Telling | Over):  # too late for one more round
+            return self.checkpoints.give_up_target(target, "the attempt has ended")
         if self._sources is not None:  # planned, and not begun: as good as not planned
             self._planner.discard()
             self._sources = None
@@ -329,18 +329,17 @@ class Attempt:
                 self._move(Running())
             self.checkpoints.give_up_savepoint(carried, why)
 
-    def _state(self, sources: dict[int, SourcePlan]) -> dict[str, Any]:
-        """What decides whether the next round should carry a checkpoint. The last one does, though nothing may be new."""
+    def _look(self, sources: dict[int, SourcePlan]) -> Look:
         stopping = isinstance(self.phase, Stopping)
         unsaved = self.checkpoints.note_sources(stopping=stopping, some_ended=self._planner.some_finished)
         waiting = bool(self.progress.in_flight_records)
         news = unsaved or waiting or any(plan.intervals for plan in sources.values())
         ended = all(plan.finished for plan in sources.values()) and not waiting
-        return {
-            "wanted": news or self.progress.keeps_writers,  # which may want to roll their parts though nothing new came
-            "ending": stopping or ended,
-            "half_round_ms": self.statistics[-1].seconds * 500 if self.statistics else 0.0,
-        }
+        return Look(
+            wanted=news or self.progress.keeps_writers,  # which may want to roll their parts though nothing new came
+            ending=stopping or ended,
+            half_round_ms=self.statistics[-1].seconds * 500 if self.statistics else 0.0,
+        )
 
     def _subtasks(self) -> set[tuple[str, int]]:
         return {(o.uid_hash, s) for o in self.progress.graph.operators for s in range(o.parallelism)}
@@ -449,7 +448,7 @@ class Attempt:
         assert running is not None
         cut_off, carried = running.watchdog.end(), running.carried
         acks: list[Ack] = event.result if isinstance(event.result, list) else []
-        error = _error_of(event.result)
+        result, error = RoundResult(running.number, event.seconds, acks), _error_of(event.result)
         note = functools.partial(self._recorder.note, "round", running.number)
         if isinstance(at_heart(self.phase), Telling):
             note("told")
@@ -477,7 +476,7 @@ class Attempt:
             note("declined", declined.declined or "")
             return self._discard(acks, declined.declined or "", carried)
         note("accepted")
-        self._accept(event, acks, running)
+        self._accept(result, running)
 
     def _fail_round(self, error: Exception | SystemExit, running: Round, cut_off: bool) -> None:
         """A round that hangs must not outlive the rules of failed checkpoints. First it was cancelled, so that none of its
@@ -499,11 +498,11 @@ class Attempt:
         self._steps.discard(_prepared_by(acks), self.progress.committables, self.progress.writer_states())
         self.checkpoints.round_declined(carried, reason, written_paths(acks))
 
-    def _accept(self, event: WorkEnded, acks: list[Ack], running: Round) -> None:
-        before, context = self.progress, running.plan.context
+    def _accept(self, result: RoundResult, running: Round) -> None:
+        before, acks = self.progress, result.acks
         accepted, prepared = before.accept(acks)
         self._planner.accept(busy_seconds(acks, accepted.graph), rounds_behind(acks))
-        self.checkpoints.round_accepted(context, before, accepted)
+        self.checkpoints.round_accepted(running.plan.context, before, accepted)
         waits = functools.partial(self._committers.waits_for_checkpoint, checkpointing=self.checkpoints.enabled)
         later = {sink: items for sink, items in prepared.items() if waits(sink)}
         at_once = {sink: items for sink, items in prepared.items() if items and sink not in later}
@@ -511,30 +510,27 @@ class Attempt:
         if at_once:
             self._steps.publish(at_once)
         if any(ack.run.attempt > 0 and self._has_sink(ack) for ack in acks):
-            log.info("round %d: tasks were tried again; what their first tries left is looked for", context.round)
+            log.info("round %d: tasks were tried again; what their first tries left is looked for", result.round)
             self._steps.sweep(self.progress.committables, self.progress.writer_states())
-        self._cut(acks, event.seconds, running)
-        self._report(acks, event.seconds, context)
+        if running.carried is not None:
+            self._cut(running.carried, result)
+        statistics = statistics_of(
+            running.plan.context, result.seconds, acks, accepted.graph, self._steps.take_seconds()
+        )
+        self.statistics.append(statistics)
+        self._recorder.round(statistics, acks)
+        tell(self._listeners, statistics)
 
     def _has_sink(self, ack: Ack) -> bool:
         return any(operator.spec.is_sink for operator in self.progress.graph.chains[ack.chain].operators)
 
-    def _cut(self, acks: list[Ack], seconds: float, running: Round) -> None:
+    def _cut(self, carried: Checkpoint, result: RoundResult) -> None:
         """What the round carried goes into the lanes."""
-        carried = running.carried
-        if carried is None:
-            return
         if carried.ending is not None:
             self._move(LastCut(carried))
-        stored = self.checkpoints.cut(carried, acks, seconds, self.progress, self._planner, running.number)
+        stored = self.checkpoints.cut(carried, result, self.progress, self._planner)
         if carried.ending is not None and not stored:
             self._last_failed(carried, RoundError("the round of the last checkpoint took longer than its timeout"))
-
-    def _report(self, acks: list[Ack], seconds: float, context: RoundContext) -> None:
-        statistics = statistics_of(context, seconds, acks, self.progress.graph, self._steps.take_seconds())
-        self.statistics.append(statistics)
-        self._recorder.round(statistics, acks)
-        tell(self._listeners, statistics)
 
     def _told(self, error: Exception | SystemExit | None, acks: list[Ack]) -> None:
         """All output is committed, so what failed in the round that only tells is logged."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from tidegate.base import faults
@@ -35,6 +36,7 @@ from tidegate.checkpoint.policy import CheckpointPolicy, CheckpointTrigger, Fail
 from tidegate.graph.plan import Operator
 from tidegate.operators.flow.rows import Ack, RoundContext
 from tidegate.runtime.commands import TriggerCheckpoint
+from tidegate.runtime.engine import RoundResult
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
 from tidegate.runtime.savepoints import CLOSED, Savepoints
@@ -49,6 +51,16 @@ _SLOW = (
 )
 
 
+@dataclass(frozen=True)
+class Look:
+    """What decides whether the next round should carry a checkpoint. ``wanted``: something is new. ``ending``: it is the last
+    round, which carries one though nothing may be new."""
+
+    wanted: bool
+    ending: bool
+    half_round_ms: float
+
+
 class NoCheckpoints(Savepoints):
     """Output waits for the end of the job, and a failure ends the job, or begins it anew."""
 
@@ -61,15 +73,13 @@ class NoCheckpoints(Savepoints):
         cure = "set execution.checkpointing.interval"
         command.fail(RefusedError(_NOT_TAKEN, found="the job takes no checkpoints", cure=cure))
 
-    def hold_ms(self, *, wanted: bool, ending: bool, half_round_ms: float) -> float:
+    def hold_ms(self, look: Look) -> float:
         return 0.0
 
     def rest_ms(self, rest_ms: float) -> float:
         return 0.0
 
-    def trigger_if_due(
-        self, expected: set[SubtaskId], *, wanted: bool, ending: bool, half_round_ms: float
-    ) -> Checkpoint | None:
+    def trigger_if_due(self, expected: set[SubtaskId], look: Look) -> Checkpoint | None:
         return None
 
     def note_sources(self, *, stopping: bool, some_ended: bool) -> bool:
@@ -93,16 +103,8 @@ class NoCheckpoints(Savepoints):
     def round_accepted(self, context: RoundContext, before: Progress, after: Progress) -> None:
         """No function waits for news of checkpoints, and nothing is deleted before the end."""
 
-    def cut(
-        self,
-        checkpoint: Checkpoint,
-        acks: list[Ack],
-        seconds: float,
-        progress: Progress,
-        planner: SourcePlanner,
-        round: int,
-    ) -> bool:
-        self._cut_savepoint(checkpoint, progress, planner, round)
+    def cut(self, checkpoint: Checkpoint, result: RoundResult, progress: Progress, planner: SourcePlanner) -> bool:
+        self._cut_savepoint(checkpoint, progress, planner, result.round)
         return True
 
     def stored(self, checkpoint: Checkpoint, stage: Stored) -> None:
@@ -209,7 +211,7 @@ class Checkpoints(Savepoints):
         """Whether the next round should carry a barrier. ``early_ms``: how much before its time it may."""
         return self._trigger.due(self._now(), early_ms)
 
-    def hold_ms(self, *, wanted: bool, ending: bool, half_round_ms: float) -> float:
+    def hold_ms(self, look: Look) -> float:
         """How long the next round should wait for room for its checkpoint; 0: it begins.
 
         The last round carries a barrier, so it waits ``FOREVER``, which ends with the checkpoint under way. Any other waits a
@@ -218,12 +220,12 @@ class Checkpoints(Savepoints):
         """
         if self.closed or not self.is_full:
             return 0.0
-        if ending and self._unsaved:
+        if look.ending and self._unsaved:
             return FOREVER
-        now, patience_ms = self._now(), half_round_ms / 2
+        now, patience_ms = self._now(), look.half_round_ms / 2
         if self._held_until is None:
             quick = self._likely_seconds() * 1000 <= patience_ms
-            if not (wanted and quick and self._trigger.late(now, half_round_ms)):
+            if not (look.wanted and quick and self._trigger.late(now, look.half_round_ms)):
                 return 0.0
             self._held_until = now + patience_ms
         return max(0.0, self._held_until - now)
@@ -244,16 +246,14 @@ class Checkpoints(Savepoints):
 
     # -- step 1 ----------------------------------------------------------------------------------------------------------
 
-    def trigger_if_due(
-        self, expected: set[SubtaskId], *, wanted: bool, ending: bool, half_round_ms: float
-    ) -> Checkpoint | None:
+    def trigger_if_due(self, expected: set[SubtaskId], look: Look) -> Checkpoint | None:
         """Step 1, for the round that begins. The last one always carries a barrier: it commits the last output."""
         if self.closed:
             self._refuse_asked(CLOSED)
         if self.closed or self.is_full:
             return None
         # Rounds are the grid checkpoints lie on: the one nearest to the beat carries it, even if that is a little early.
-        due = (ending and self._unsaved) or (wanted and self.due(half_round_ms))
+        due = (look.ending and self._unsaved) or (look.wanted and self.due(look.half_round_ms))
         return self.trigger(expected) if due or self._asked else None
 
     def trigger(self, expected: Iterable[SubtaskId]) -> Checkpoint | None:
@@ -351,32 +351,24 @@ class Checkpoints(Savepoints):
 
     # -- step 6 ----------------------------------------------------------------------------------------------------------
 
-    def cut(
-        self,
-        checkpoint: Checkpoint,
-        acks: list[Ack],
-        seconds: float,
-        progress: Progress,
-        planner: SourcePlanner,
-        round: int,
-    ) -> bool:
+    def cut(self, checkpoint: Checkpoint, result: RoundResult, progress: Progress, planner: SourcePlanner) -> bool:
         """Step 6 is done: what the checkpoint holds is fixed, and the lane stores it. False: it is given up."""
         if checkpoint.kind == SAVEPOINT:
-            self._cut_savepoint(checkpoint, progress, planner, round)
+            self._cut_savepoint(checkpoint, progress, planner, result.round)
             return True
-        _acknowledge(checkpoint, acks, progress)
-        checkpoint.ran(seconds * 1000, planner.behind())
+        _acknowledge(checkpoint, result.acks, progress)
+        checkpoint.ran(result.seconds * 1000, planner.behind())
         checkpoint.passed_ms[6] = self._clock.now_ms()
         if checkpoint.is_expired(self._now()):
             # The round itself is fine: its state stays, and what its sinks prepared goes into the next checkpoint.
-            self.abort(checkpoint, Reason.EXPIRED, f"round {round}", shown=Reason.EXPIRED.text)
+            self.abort(checkpoint, Reason.EXPIRED, f"round {result.round}", shown=Reason.EXPIRED.text)
             return False
         operators = progress.operator_states(planner.snapshots())
         if (too_large := self._too_large(operators)) is not None:
             self.abort(checkpoint, Reason.STATE_TOO_LARGE, too_large)
             return False
         finished = planner.finished and not progress.in_flight_records
-        self.fix(checkpoint, operators, progress, round=round, finished=finished)
+        self.fix(checkpoint, operators, progress, round=result.round, finished=finished)
         self.steps.store(checkpoint)
         checkpoint.handed_over = self._now()
         number = checkpoint.checkpoint_id

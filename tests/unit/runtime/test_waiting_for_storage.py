@@ -16,8 +16,9 @@ from tidegate.checkpoint.history import CheckpointHistory, Sizes
 from tidegate.checkpoint.lease import acquire
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.checkpoint.savepoint import SavepointPlace
-from tidegate.runtime.checkpoints import Checkpoints
+from tidegate.runtime.checkpoints import Checkpoints, Look
 from tidegate.runtime.commands import Stop
+from tidegate.runtime.engine import RoundResult
 from tidegate.runtime.steps import CheckpointSteps
 
 HALF_ROUND_MS = 400.0
@@ -52,7 +53,7 @@ class Driver:
             committables={}, in_flight_records=0, operator_states=lambda sources: [], paths=set, without_pending=dict
         )
         planner: Any = SimpleNamespace(behind=dict, snapshots=dict, finished=False)
-        assert self.checkpoints.cut(self.checkpoint, [], 0.0, progress, planner, 1)
+        assert self.checkpoints.cut(self.checkpoint, RoundResult(1, 0.0, []), progress, planner)
 
     def through(self, seconds: float) -> None:
         self.clock.advance(int(seconds * 1000))
@@ -68,7 +69,9 @@ class Driver:
         self.checkpoints.failed(self.checkpoint, Failed(CheckpointFailureReason.STORAGE_FAILED), seconds)
 
     def hold_ms(self, **state: Any) -> float:
-        return self.checkpoints.hold_ms(**{"wanted": True, "ending": False, "half_round_ms": HALF_ROUND_MS, **state})
+        return self.checkpoints.hold_ms(
+            Look(**{"wanted": True, "ending": False, "half_round_ms": HALF_ROUND_MS, **state})
+        )
 
     def round(self) -> None:
         self.checkpoints.round_begins(None)
