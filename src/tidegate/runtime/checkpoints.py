@@ -12,7 +12,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from tidegate.base import faults
 from tidegate.base.clock import FOREVER
@@ -39,7 +38,7 @@ from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundResult
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
-from tidegate.runtime.savepoints import CLOSED, Savepoints
+from tidegate.runtime.savepoints import CLOSED, Around, Savepoints
 from tidegate.runtime.steps import CheckpointSteps
 
 log = logging.getLogger(__name__)
@@ -148,9 +147,9 @@ class Checkpoints(Savepoints):
     steps: CheckpointSteps
 
     def __init__(
-        self, steps: CheckpointSteps, *, policy: CheckpointPolicy, history: CheckpointHistory, **common: Any
+        self, steps: CheckpointSteps, around: Around, policy: CheckpointPolicy, history: CheckpointHistory
     ) -> None:
-        super().__init__(steps, **common)
+        super().__init__(steps, around)
         self._policy, self.history = policy, history
         self._failures = FailureCounter(policy.tolerable_failures)
         self._trigger = CheckpointTrigger(policy, self._now())

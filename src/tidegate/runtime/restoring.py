@@ -38,6 +38,7 @@ from tidegate.runtime.inbox import Lanes
 from tidegate.runtime.life_cycle import Checked, Claimed, FinishedBefore, Heartbeat, Restored
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
+from tidegate.runtime.savepoints import Around
 from tidegate.runtime.settings import JobSettings
 from tidegate.runtime.steps import CheckpointSteps, Steps
 from tidegate.runtime.view import JobRecorder
@@ -315,26 +316,17 @@ class Restoring:
         self, lease: Lease, completed: CompletedCheckpoints, committers: SinkCommitters, graph: JobGraph
     ) -> Checkpoints | NoCheckpoints:
         job, settings, policy = self._job, self._job.settings, self._job.settings.checkpoints
-        common: dict[str, Any] = {
-            "place": SavepointPlace(
-                job.job_id,
-                job.program.name,
-                settings.savepoint_dir,
-                "a job in batch mode is one round, and takes none" if settings.batch_mode else None,
-                settings.group_access,
-            ),
-            "graph": graph,
-            "lease": lease,
-            "recorder": self._recorder,
-            "clock": job.clock,
-            "stop": self._stop,
-        }
+        refusal = "a job in batch mode is one round, and takes none" if settings.batch_mode else None
+        place = SavepointPlace(
+            job.job_id, job.program.name, settings.savepoint_dir, refusal, group=settings.group_access
+        )
+        around = Around(place, graph, lease, self._recorder, job.clock, self._stop)
         needs = (self._lanes, committers, lease, job.clock, settings.savepoint_threads)
         if policy is None:
-            return NoCheckpoints(Steps(*needs), **common)
+            return NoCheckpoints(Steps(*needs), around)
         history = CheckpointHistory(job.files)
         steps = CheckpointSteps(*needs, completed, history, policy.concurrency)
-        return Checkpoints(steps, policy=policy, history=history, **common)
+        return Checkpoints(steps, around, policy, history)
 
 
 class Read(NamedTuple):

@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from tidegate.base.clock import FOREVER, Clock
@@ -45,24 +46,26 @@ log = logging.getLogger(__name__)
 CLOSED = "a source has ended, and execution.checkpointing.checkpoints-after-tasks-finish is false"
 
 
+@dataclass(frozen=True)
+class Around:
+    """What the checkpoints and savepoints of an attempt work with."""
+
+    place: SavepointPlace
+    graph: JobGraph
+    lease: Lease
+    recorder: JobRecorder
+    clock: Clock
+    stop: Stop
+
+
 class Savepoints:
     """What a job with checkpoints and one without have in common. Belongs to an attempt and is its thread's. Every command that
     comes here is answered when the attempt has ended, or handed back (``close``)."""
 
-    def __init__(
-        self,
-        steps: Steps,
-        *,
-        place: SavepointPlace,
-        graph: JobGraph,
-        lease: Lease,
-        recorder: JobRecorder,
-        clock: Clock,
-        stop: Stop,
-    ) -> None:
+    def __init__(self, steps: Steps, around: Around) -> None:
         self.steps = steps
-        self._place, self._graph, self._lease = place, graph, lease
-        self._recorder, self._clock, self._stop = recorder, clock, stop
+        self._place, self._graph, self._lease = around.place, around.graph, around.lease
+        self._recorder, self._clock, self._stop = around.recorder, around.clock, around.stop
         self._all: dict[int, Checkpoint] = {}
         """All checkpoints and savepoints of the attempt by id, until they are over and functions have heard of them."""
         self._waiting: deque[Target] = deque()

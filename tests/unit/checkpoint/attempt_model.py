@@ -29,6 +29,7 @@ from tidegate.checkpoint.recovery import Recovery, decide
 from tidegate.checkpoint.savepoint import SavepointPlace
 from tidegate.runtime.checkpoints import Checkpoints
 from tidegate.runtime.commands import Stop
+from tidegate.runtime.savepoints import Around
 from tidegate.runtime.steps import CheckpointSteps
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot
@@ -55,10 +56,9 @@ def new_checkpoints(
     lanes, history = NoLanes(), CheckpointHistory(lease.files)
     committers: Any = SimpleNamespace(at_once=False)
     steps = CheckpointSteps(lanes, committers, lease, clock, 1, completed, history, policy.concurrency)  # type: ignore[arg-type]
-    return Checkpoints(
-        steps, policy=policy, history=history, place=SavepointPlace("job", job_name, None), graph=None, lease=lease,
-        recorder=SimpleNamespace(checkpoint=lambda checkpoint: None), clock=clock, stop=Stop(),
-    )  # fmt: skip
+    nobody: Any = SimpleNamespace(checkpoint=lambda checkpoint: None)
+    around = Around(SavepointPlace("job", job_name, None), nobody, lease, nobody, clock, Stop())
+    return Checkpoints(steps, around, policy, history)
 
 
 def complete(

@@ -19,6 +19,7 @@ from tidegate.checkpoint.savepoint import SavepointPlace
 from tidegate.runtime.checkpoints import Checkpoints, Look
 from tidegate.runtime.commands import Stop
 from tidegate.runtime.engine import RoundResult
+from tidegate.runtime.savepoints import Around
 from tidegate.runtime.steps import CheckpointSteps
 
 HALF_ROUND_MS = 400.0
@@ -38,11 +39,8 @@ class Driver:
         steps = CheckpointSteps(
             lanes, committers, lease, self.clock, 1, CompletedCheckpoints(files, lease, 1), history, 1
         )
-        place = SavepointPlace("job", "job", None)
-        self.checkpoints = Checkpoints(
-            steps, policy=policy, history=history, place=place, graph=None, lease=lease, recorder=nobody,
-            clock=self.clock, stop=Stop(),
-        )  # fmt: skip
+        around = Around(SavepointPlace("job", "job", None), nobody, lease, nobody, self.clock, Stop())
+        self.checkpoints = Checkpoints(steps, around, policy, history)
         self.checkpoint: Checkpoint | None = None
 
     def begin(self) -> None:
