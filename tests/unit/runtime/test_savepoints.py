@@ -27,6 +27,7 @@ from tidegate.runtime.commands import (
     TriggerSavepoint,
 )
 from tidegate.runtime.handle import StartedJob
+from tidegate.runtime.phase import WindingUp
 
 RECOVERY = "execution.state-recovery.path"
 FROM_ELSEWHERE: dict[str, Any] = {"tidegate.job-id": "other"}
@@ -277,7 +278,7 @@ def test_a_cancel_during_a_savepoint(tmp_path: Path) -> None:
     assert reached.wait(PATIENCE_S)
     handle.cancel()
     attempt: Any = handle._master._attempt
-    eventually(lambda: attempt._copies._dropping, "the attempt ends")
+    eventually(lambda: isinstance(attempt.phase, WindingUp), "the attempt ends")
     go_on.set()
     with pytest.raises(JobCancelledError):
         handle.result(PATIENCE_S)
