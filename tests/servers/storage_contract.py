@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import ScriptedSource
 from tidegate.base import faults
 from tidegate.base.errors import CorruptFileError, StorageError
 from tidegate.base.files import Files, verified_copy
@@ -21,10 +25,6 @@ from tidegate.operators.contracts.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import ScriptedSource
 
 PATIENCE_S = 300
 PUBLISHERS = 8

@@ -19,8 +19,7 @@ from tidegate.connectors.frames.for_each_checkpoint import for_each_checkpoint
 from tidegate.connectors.functions.former import AddedSink
 from tidegate.connectors.functions.function_sink import FunctionSink
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
-from tidegate.connectors.values.collect import CollectSink, collected
-from tidegate.connectors.values.print import PrintSink
+from tidegate.connectors.values.sinks import CollectSink, PrintSink, collected
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.base import SupportsPreprocessing
 from tidegate.datastream.freezing import pickled

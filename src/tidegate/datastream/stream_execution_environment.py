@@ -31,12 +31,11 @@ from tidegate.common.restart_strategy import RestartStrategyConfiguration
 from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.formats.avro_files import AvroInputFormat
-from tidegate.connectors.frames.dataframe_source import DataFrameSource
-from tidegate.connectors.frames.stream_reader_source import StreamReaderSource
+from tidegate.connectors.frames.sources import DataFrameSource, StreamReaderSource
 from tidegate.connectors.functions.former import AddedSource
 from tidegate.connectors.sockets.source import SocketSource
 from tidegate.connectors.values.cache import drop
-from tidegate.connectors.values.collection import CollectionSource, records_of
+from tidegate.connectors.values.ranges import CollectionSource, records_of
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode

@@ -19,7 +19,7 @@ from tidegate.base.errors import (
 from tidegate.common.job_execution_result import JobExecutionResult
 from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
-from tidegate.connectors.values.collect import collected
+from tidegate.connectors.values.sinks import collected
 from tidegate.operators.contracts.specs import sinks_of
 from tidegate.runtime.commands import StopWithSavepoint, TriggerSavepoint
 from tidegate.runtime.master import C, JobMaster

@@ -45,7 +45,7 @@ from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
 from tidegate.runtime.job_files import job_files
 from tidegate.runtime.lanes import ThreadedLanes
 from tidegate.runtime.life_cycle import Checked, FinishedBefore, Restored
-from tidegate.runtime.prometheus import PrometheusServer
+from tidegate.runtime.prometheus import open_metrics_port
 from tidegate.runtime.rehearsal import Rehearsal
 from tidegate.runtime.restart import SameFailures, is_outage
 from tidegate.runtime.restart import from_configuration as restart_strategy
@@ -319,10 +319,11 @@ class JobMaster:
 
     @contextlib.contextmanager
     def _shown_to_prometheus(self) -> Iterator[None]:
-        if self._settings.metrics_ports is None:
+        settings = self._settings
+        if settings.metrics_ports is None:
             yield
             return
-        self._prometheus = PrometheusServer(self._settings.metrics_ports, self.view, self._settings.metrics_token_file)
+        self._prometheus = open_metrics_port(settings.metrics_ports, self.view, settings.metrics_token_file)
         log.info("job %s: metrics at http://127.0.0.1:%d/metrics", self.job_id, self._prometheus.port)
         try:
             yield

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import ArgumentTypeError, JobFailedError
-from tidegate.common import Configuration, Row, Types, WatermarkStrategy
+from tidegate.common import Row, Types, WatermarkStrategy
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.connectors.values.collection import CollectionSource
-from tidegate.datastream import ProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.connectors.values.ranges import CollectionSource
+from tidegate.datastream import ProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSource, StreamFormat
 from tidegate.datastream.formats.parquet import ParquetColumnarRowInputFormat
 from tidegate.graph.output_tag import OutputTag
@@ -22,25 +23,22 @@ from tidegate.operators.contracts.source import Source
 from tidegate.operators.contracts.specs import SourceSpec
 from tidegate.operators.flow.column_batch import ColumnBatch
 from tidegate.operators.kinds.source import _Declared
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 PERSON = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.LONG()])
 NONE = WatermarkStrategy.no_watermarks()
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=3))
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "restart-strategy.type": "fixed-delay",
-        "restart-strategy.fixed-delay.attempts": 3,
-        "restart-strategy.fixed-delay.delay": "1 ms",
-        "parallelism.default": "1",
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(
+        seed=3,
+        **{
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": 3,
+            "restart-strategy.fixed-delay.delay": "1 ms",
+            "parallelism.default": 1,
+        },
+    )
 
 
 def collected(env: StreamExecutionEnvironment, values: list[Any], info: TypeInformation) -> list[Any]:

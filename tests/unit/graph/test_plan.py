@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tidegate.base.errors import ProgramError
-from tidegate.connectors.values.discard import DiscardingSink
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
+from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.graph.plan import JobGraph, build
 from tidegate.graph.transformation import ChainingStrategy, Input, Partitioning, Program, Ship, Transformation
 from tidegate.operators.contracts.specs import FilterSpec, MapSpec, SinkSpec, SourceSpec

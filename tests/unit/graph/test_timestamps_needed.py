@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.programs import program_of
 from tidegate.base.errors import ProgramError
 from tidegate.common import Configuration, Time, Types, WatermarkStrategy
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
@@ -45,7 +46,7 @@ def env() -> StreamExecutionEnvironment:
 
 
 def refuse(env: StreamExecutionEnvironment) -> None:
-    build(env._program("job"), 1, None, {})
+    build(program_of(env, "job"), 1, None, {})
 
 
 @pytest.mark.parametrize(

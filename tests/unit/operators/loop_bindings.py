@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tidegate.connectors.values.discard import DiscardingSink
+from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.graph.plan import ChainNode, Operator
 from tidegate.operators.contracts.operator import Site, StreamOperator
 from tidegate.operators.contracts.settings import Settings

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loop_bindings import SINK, Bindings, node
-from written_functions import exact, written
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
+from tests.unit.operators.written_functions import exact, written
 from tidegate.base.errors import UserCodeError
 from tidegate.common import Types
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.plan import ChainNode, Edge
 from tidegate.graph.transformation import Partitioning, Ship
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, SinkSpec, SourceSpec

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from loop_bindings import SINK, Bindings, node
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
 from tidegate.base.errors import StateAccessError, UserCodeError
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec

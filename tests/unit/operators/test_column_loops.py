@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_functions import exact, written
 
+from tests.unit.operators.written_functions import exact, written
 from tidegate.base.files import Files
 from tidegate.common import Types
 from tidegate.graph.output_tag import OutputTag

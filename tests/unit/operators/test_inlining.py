@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from loop_bindings import SINK, Bindings, node
-from written_functions import is_inlined
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
+from tests.unit.operators.written_functions import is_inlined
 from tidegate.base.errors import UserCodeError
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.output_tag import OutputTag
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop

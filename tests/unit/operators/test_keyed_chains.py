@@ -9,6 +9,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.simulation.engine import Chances, SimulatedEngine
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import ScriptedSource
 from tidegate.base.clock import ManualClock
 from tidegate.common import Types
 from tidegate.graph.plan import build
@@ -21,10 +25,6 @@ from tidegate.operators.loop.codegen import LoopSource
 from tidegate.runtime.master import JobMaster
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ListStateDescriptor, ValueStateDescriptor
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import ScriptedSource
 
 RECORDS = [(f"key-{n * 7 % 11}", n) for n in range(60)]
 SETTINGS: dict[str, Any] = {

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
-from loop_bindings import SINK, Bindings, node
-from written_functions import is_inlined, written
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
+from tests.unit.operators.written_functions import is_inlined, written
 from tidegate.base.errors import UserCodeError
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from loop_bindings import SINK, Bindings, node
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
 from tidegate.common import Types
-from tidegate.connectors.values.collection import CollectionSource
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSource
 from tidegate.datastream.typed_functions import TypedProcess
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import Chain, ChainNode, JobGraph

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import ScriptedSource, Step
 from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import Sink
 from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import ScriptedSource, Step
 
 SETTINGS: dict[str, Any] = {
     "execution.checkpointing.interval": 10,

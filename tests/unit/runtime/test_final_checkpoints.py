@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SETTINGS
 
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import Fail, ScriptedSource
+from tests.unit.runtime.small_jobs import SETTINGS
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, ProgramError, RefusedError
@@ -23,10 +27,6 @@ from tidegate.runtime.commands import Command, StopWithSavepoint, TriggerCheckpo
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.guarantee import guarantee_of
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import Fail, ScriptedSource
 
 SWITCH = "execution.checkpointing.checkpoints-after-tasks-finish"
 OFF: dict[str, Any] = {SWITCH: False}

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from small_jobs import SmallJob, unchanged
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.runtime.small_jobs import SmallJob, unchanged
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import ArgumentTypeError
 from tidegate.datastream.functions import MapFunction
@@ -17,7 +18,6 @@ from tidegate.operators.contracts.sink import Prepared, Sink, SinkWriter, Writer
 from tidegate.operators.contracts.specs import MapSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import Listener
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 
 def run(job: SmallJob, *listeners: Listener) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tests.sources import ScriptedSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.operators.contracts.source import SourcePlan, SplitEnumerator, SplitInterval
 from tidegate.operators.contracts.specs import SourceNode, SourceSpec
 from tidegate.runtime.planner import SourcePlanner
-from tidegate.testing.sources import ScriptedSource
 
 
 def planner(*, most: int | None = None, target_ms: int = 1000, end: int = 10**9, restored: Any = None) -> SourcePlanner:

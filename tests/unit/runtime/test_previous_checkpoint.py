@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SETTINGS, SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
+from tests.unit.runtime.small_jobs import SETTINGS, SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CorruptFileError, RestoreError
@@ -21,8 +23,6 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
 
 PREVIOUS: dict[str, Any] = {"tidegate.restore-previous": True}
 RETAINED = "execution.checkpointing.num-retained"

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
-from test_commands import INTERVAL, PATIENCE_S, RARELY, endless, started, stop
 
+from tests.unit.runtime.small_jobs import SmallJob
+from tests.unit.runtime.test_commands import INTERVAL, PATIENCE_S, RARELY, endless, started, stop
+from tests.waiting import eventually
 from tidegate.base import faults
 from tidegate.base.errors import CheckpointError, ConfigurationError, JobCancelledError, StorageError
 from tidegate.base.files import Files
@@ -26,7 +27,6 @@ from tidegate.runtime.commands import (
     TriggerSavepoint,
 )
 from tidegate.runtime.handle import StartedJob
-from waiting import eventually
 
 RECOVERY = "execution.state-recovery.path"
 FROM_ELSEWHERE: dict[str, Any] = {"tidegate.job-id": "other"}

@@ -8,6 +8,22 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from tests.simulation.observer import (
+    Cause,
+    Coverage,
+    Output,
+    Outside,
+    OutsideTransactions,
+    StateProbe,
+    covers,
+    file_pages,
+    hidden_files,
+    ledger_pages,
+    staged_pages,
+)
+from tests.simulation.scenario import Place, Scenario
+from tests.sinks import LedgerSink
+from tests.sources import At, Pause, ScriptedSource
 from tidegate.common.time import Duration
 from tidegate.common.typeinfo import Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
@@ -34,22 +50,6 @@ from tidegate.state.descriptors import (
     ReducingStateDescriptor,
     ValueStateDescriptor,
 )
-from tidegate.testing.observer import (
-    Cause,
-    Coverage,
-    Output,
-    Outside,
-    OutsideTransactions,
-    StateProbe,
-    covers,
-    file_pages,
-    hidden_files,
-    ledger_pages,
-    staged_pages,
-)
-from tidegate.testing.scenario import Place, Scenario
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import At, Pause, ScriptedSource
 
 SIDE = OutputTag("side")
 DISORDER_MS = 20
