@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_outages import make_sink
-from test_kafka_programs import source, values
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_outages import make_sink
+from tests.kafka.test_kafka_programs import source, values
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.common import Configuration, SimpleStringSchema, WatermarkStrategy
 from tidegate.datastream import OutputTag, StreamExecutionEnvironment
@@ -42,9 +42,7 @@ def environment(directory: Path, **settings: Any) -> StreamExecutionEnvironment:
 
 
 @pytest.mark.parametrize("assigner", [False, True])
-def test_bad_records_go_to_a_side_output(
-    assigner: bool, broker: Broker, topics: Topics, tmp_path: Path, simulated: None
-) -> None:
+def test_bad_records_go_to_a_side_output(assigner: bool, broker: Broker, topics: Topics, tmp_path: Path) -> None:
     topic = topics.new(2)
     topics.write(topic, [f"x{n}" if n % 5 == 0 else n for n in range(40)])
     builder = source(broker.bootstrap_servers, topic).set_value_only_deserializer(Numbers())
@@ -66,7 +64,7 @@ def test_bad_records_go_to_a_side_output(
 
 
 def test_bad_records_are_discarded_if_no_stream_reads_the_side_output(
-    broker: Broker, topics: Topics, tmp_path: Path, simulated: None
+    broker: Broker, topics: Topics, tmp_path: Path
 ) -> None:
     topic = topics.new(1)
     topics.write(topic, ["x", "1", "y"])

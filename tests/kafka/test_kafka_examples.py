@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from kafka_tools import Broker, Topics
 
+from tests.kafka.kafka_tools import Broker, Topics
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.base.ids import new_token
 from tidegate.common import ByteArraySchema, Configuration, SimpleStringSchema, Types, WatermarkStrategy
@@ -64,7 +64,7 @@ def created(creating: Broker) -> Topics:
 
 
 @pytest.fixture
-def env(tmp_path: Path, simulated: None) -> StreamExecutionEnvironment:
+def env(tmp_path: Path) -> StreamExecutionEnvironment:
     settings = {"execution.target": "simulated", "execution.checkpointing.dir": str(tmp_path)}
     return StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.waiting import eventually
 from tidegate.base import faults
 from tidegate.base.errors import OutputLostError, RetryableCommitError
 from tidegate.common.serialization import SimpleStringSchema
@@ -25,7 +26,6 @@ from tidegate.connectors.kafka.sink import KafkaSink
 from tidegate.connectors.kafka.transactions import Ended, end, ended, init_producer
 from tidegate.operators.contracts.sink import CommitterContext, WriterContext
 from tidegate.testing.sink_run import Crash, SinkRun
-from waiting import eventually
 
 
 def make_sink(servers: str, topic: str, *, keep: bool = True, timeout_ms: int = 60_000, **properties: str) -> KafkaSink:

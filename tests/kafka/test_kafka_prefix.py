@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_outages import make_sink
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_outages import make_sink
+from tests.waiting import eventually
 from tidegate.base.errors import ConfigurationError
 from tidegate.common import Configuration, WatermarkStrategy
 from tidegate.connectors.kafka import prefix_hold
@@ -20,7 +21,6 @@ from tidegate.connectors.kafka.sink import KafkaSink
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.operators.contracts.sink import Committer, CommitterContext, WriterContext
-from waiting import eventually
 
 Hold = Callable[..., PrefixHold]
 
@@ -111,7 +111,7 @@ def test_one_of_two_jobs_that_start_at_the_same_moment_gives_up(
 
 
 def test_job_with_the_prefix_of_another_fails_before_it_starts(
-    hold: Hold, broker: Broker, topics: Topics, tmp_path: Path, simulated: None
+    hold: Hold, broker: Broker, topics: Topics, tmp_path: Path
 ) -> None:
     topic = topics.new()
     hold(topic, "aaa", "payments")

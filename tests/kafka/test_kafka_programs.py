@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
 
+from tests.kafka.kafka_tools import Broker, Topics
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError, ServiceError, UserCodeError
 from tidegate.common import Configuration, SimpleStringSchema, Types, WatermarkStrategy
 from tidegate.common.serialization import for_many
@@ -282,7 +282,7 @@ def test_the_program_of_the_page_builds(broker: Broker, tmp_path: Path) -> None:
     assert isinstance(namespace["sink"], KafkaSink)
 
 
-def test_from_topic_to_topic_in_one_process(broker: Broker, topics: Topics, tmp_path: Path, simulated: None) -> None:
+def test_from_topic_to_topic_in_one_process(broker: Broker, topics: Topics, tmp_path: Path) -> None:
     start, end = topics.new(3), topics.new(2)
     topics.write(start, list(range(200)), transaction="commit")
     settings = {"execution.checkpointing.dir": str(tmp_path), "execution.checkpointing.interval": "10 ms"}

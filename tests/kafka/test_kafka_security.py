@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_outages import make_sink
-from test_kafka_programs import source, values
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_outages import make_sink
+from tests.kafka.test_kafka_programs import source, values
 from tidegate.base.errors import AccessError, CommitError, ServiceError
 from tidegate.common import Configuration, WatermarkStrategy
 from tidegate.connectors.kafka.cluster import Cluster
@@ -232,7 +232,6 @@ def test_a_password_is_in_no_log_file_page_or_error(
     secured: Secured,
     inside: Topics,
     tmp_path: Path,
-    simulated: None,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:

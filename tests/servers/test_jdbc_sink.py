@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import PASSWORD
-from sql_cases import Target
 
+from tests.servers.databases import PASSWORD
+from tests.servers.sql_cases import Target
 from tidegate.base import faults
 from tidegate.base.errors import AccessError, ConfigurationError, RowError, ServiceError
 from tidegate.common import Configuration, Types
@@ -100,7 +100,7 @@ class TestMariaDb(JdbcContract):
 # -- statements and values -----------------------------------------------------------------------------------------------
 
 
-def test_a_program_writes_upserts(target: Target, tmp_path: Path, simulated: None) -> None:
+def test_a_program_writes_upserts(target: Target, tmp_path: Path) -> None:
     table = target.new_table()
     settings = {"execution.target": "simulated", "execution.checkpointing.dir": str(tmp_path)}
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))

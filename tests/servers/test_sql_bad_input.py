@@ -8,12 +8,12 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import databases
 import pymysql
 import pytest
 from psycopg import errors
-from sql_cases import Target
 
+from tests.servers import databases
+from tests.servers.sql_cases import Target
 from tidegate.base import faults
 from tidegate.base.errors import (
     AccessError,

@@ -9,8 +9,8 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from format_examples import ITEM, item
 
+from tests.unit.connectors.format_examples import ITEM, item
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError, UserCodeError
 from tidegate.common import (
     DeserializationSchema,

@@ -13,10 +13,10 @@ import msgspec
 import pyarrow.orc
 import pyarrow.parquet
 import pytest
-from format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 
+from tests.unit.connectors.format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 from tidegate.base.errors import ArgumentTypeError, UserCodeError
-from tidegate.common import Row, configuration
+from tidegate.common import Row
 from tidegate.connectors.files.rolling import RollingPolicy
 from tidegate.connectors.files.sink import FileSink
 from tidegate.datastream.formats.avro import AvroBulkWriters
@@ -181,7 +181,6 @@ def test_invalid_arguments_of_the_builder_are_refused(tmp_path: Path) -> None:
 
 
 def test_arguments_of_parquet_and_orc_without_effect_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    configuration._noticed.clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             ParquetColumnarRowInputFormat(ITEM_COLUMNS)

@@ -11,8 +11,8 @@ import fastavro
 import pyarrow
 import pyarrow.parquet
 import pytest
-from format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 
+from tests.unit.connectors.format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 from tidegate.base.errors import CorruptFileError, UserCodeError
 from tidegate.common import Row, Types
 from tidegate.connectors.files.source import FileSource

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import JobFailedError, TidegateError
-from tidegate.common import Configuration, Row, Time, Types
+from tidegate.common import Row, Time, Types
 from tidegate.datastream import (
     AsyncDataStream,
     AsyncFunction,
     BroadcastProcessFunction,
     ProcessFunction,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.connectors.file_system import FileSink
 from tidegate.datastream.formats.avro import AvroBulkWriters, AvroInputFormat, AvroSchema
@@ -34,7 +34,6 @@ from tidegate.datastream.window import (
     TumblingProcessingTimeWindows,
     WindowAssigner,
 )
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
@@ -42,16 +41,8 @@ SECOND = Time.seconds(1)
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=5))
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "restart-strategy.type": "none",
-        "parallelism.default": "1",
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(seed=5, **{"parallelism.default": 1})
 
 
 class WritesOnTheOtherSide(BroadcastProcessFunction):
@@ -208,8 +199,8 @@ def avro_that_a_file_does_not_fit(one: Any, place: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "rule", "where", "found", "cure"),
     [
-        (untimed, "goes by event time", "operator 'sums'", "'Collection Source' have none", "assign_timestamps"),
-        (untimed_sessions, "goes by event time", "operator 'sums'", "have none", "assign_timestamps"),
+        (untimed, "uses event time", "operator 'sums'", "'Collection Source' have none", "assign_timestamps"),
+        (untimed_sessions, "uses event time", "operator 'sums'", "have none", "assign_timestamps"),
         (
             trigger_that_cannot_merge,
             "merging window assigner cannot be used with a trigger",

@@ -20,6 +20,8 @@ try:
     from aiokafka.record._crecords.cutil import crc32c_cython as crc32c
     from aiokafka.record.default_records import DefaultRecordBatchBuilder
     from aiokafka.record.memory_records import MemoryRecords
+    from kafka import KafkaAdminClient
+    from kafka import TopicPartition as ClientPartition
     from kafka.admin import AbortTransactionSpec, ConfigResource, ConfigResourceType
     from kafka.protocol.admin.groups import DescribeGroupsRequest
     from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
@@ -32,9 +34,6 @@ try:
         ProduceRequest,
     )
     from kafka.structs import OffsetAndMetadata
-
-    from kafka import KafkaAdminClient
-    from kafka import TopicPartition as ClientPartition
 except ImportError as missing:  # pragma: no cover - an installation without the extra, or with other versions
     raise ConfigurationError(
         "The Kafka connector does not find its client libraries, or finds versions without the parts that it uses",
