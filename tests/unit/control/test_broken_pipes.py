@@ -138,4 +138,4 @@ def test_help_ends_quietly(home: Path, tmp_path: Path, arguments: list[str]) -> 
 
 def test_an_error_is_shown_though_nobody_reads_the_output(home: Path, tmp_path: Path) -> None:
     ((_, code, text),) = ended(tmp_path, [["info", "nobody"]])
-    assert code == 4 and "A job is named by its id" in text
+    assert code == 4 and "There is no job with this id" in text

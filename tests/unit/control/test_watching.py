@@ -90,7 +90,7 @@ def test_a_job_in_the_foreground_has_no_log_file(driver: Start) -> None:
 @pytest.mark.parametrize("command", ["logs", "wait"])
 def test_an_unknown_job(home: Path, command: str) -> None:
     code, _, text = tidegate(command, "nobody")
-    assert code == ExitCode.UNKNOWN_JOB and "A job is named by its id" in text
+    assert code == ExitCode.UNKNOWN_JOB and "There is no job with this id" in text
 
 
 def test_waiting_ends_with_the_job_and_says_how_it_ended(driver: Start, place: Path) -> None:
