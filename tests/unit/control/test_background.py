@@ -194,7 +194,7 @@ def test_a_job_without_checkpoints_is_not_begun_anew(place: Path) -> None:
     os.kill(first.owner.pid, signal.SIGKILL)
     told = supervisor.communicate(timeout=120)[1]
     assert supervisor.returncode == 137
-    assert "it is not started again: its job has no checkpoints to go on from" in told
+    assert "it is not started again: its job has no checkpoints to continue from" in told
 
 
 # -- a function of the file ------------------------------------------------------------------------------------------------

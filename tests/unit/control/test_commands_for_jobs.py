@@ -65,7 +65,7 @@ def test_the_life_of_a_job_as_its_operator_sees_it(driver: Start) -> None:
     cancelled = tidegate("cancel", "count-one")
     assert (cancelled.returncode, cancelled.stdout) == (0, "the job is CANCELED\n"), cancelled.stderr
     one.process.wait()
-    assert tidegate("list").stdout == "no running jobs; tidegate list -a shows those that have ended\n"
+    assert tidegate("list").stdout == "no running jobs; tidegate list -a also shows ended jobs\n"
     assert [job["state"] for job in parsed("list", "-a")] == ["CANCELED"]
     again = tidegate("cancel", "count-one")
     assert again.returncode == ExitCode.ENDED

@@ -132,7 +132,7 @@ def test_every_mistake_has_its_message_and_code(tmp_path: Path) -> None:
     assert "must be a checkpoint" in tidegate(str(tmp_path / "gone"), code=9)
     assert "there are 'Sink: Collect'" in tidegate(str(GOLDEN), "-o", "nobody", code=15)
     assert "there are 'count', 'seen', 'some'" in tidegate(str(GOLDEN), "-o", "by text", "-s", "nothing", code=15)
-    assert "Name the operator" in tidegate(str(GOLDEN), "-s", "count", code=10)
+    assert "The operator is not clear" in tidegate(str(GOLDEN), "-s", "count", code=10)
     assert "--csv and --parquet are formats for rows" in tidegate(str(GOLDEN), "--csv", code=10)
     job = Path(shutil.copytree(GOLDEN, tmp_path / "job-2"))
     for file in (job / "shared").iterdir():
