@@ -146,7 +146,9 @@ class SnapshotReader:
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def read(self, operator: str, state: str, *, expired: bool = False, watch: Watch = _unwatched) -> Iterator[StateRow]:
+    def read(
+        self, operator: str, state: str, *, expired: bool = False, watch: Watch = _unwatched
+    ) -> Iterator[StateRow]:
         """Yield the entries of a state, each as a ``StateRow``: one for each key; for a map or broadcast state one for each map
         key. The elements of the operator's own list have no key.
 
