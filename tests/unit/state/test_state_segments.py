@@ -129,7 +129,7 @@ def test_a_clipped_read_of_a_large_file_touches_only_its_blocks(files: Files, mo
 def _cutting(init: Any, cut_at: int) -> Any:
     def wrapped(self: SegmentWriter, *arguments: Any, **options: Any) -> None:
         init(self, *arguments, **options)
-        self._cut_at = cut_at
+        self._block_items = cut_at
 
     return wrapped
 
