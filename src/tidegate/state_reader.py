@@ -30,13 +30,13 @@ class SavepointReader(SnapshotReader):
         Columns: ``key``, ``namespace`` for windows, ``map_key`` for maps, ``value``, ``expires_ms`` with a time to live. Columns
         with a declared type have Spark's type for it. Pickled keys and values are texts, unless you give their types.
         """
-        from tidegate.spark.state_frames import StateFrame  # only a DataFrame needs Spark
+        from tidegate.spark.frames import StateFrame  # only a DataFrame needs Spark
 
         types = {"key_type": key_type, "value_type": value_type, "map_key_type": map_key_type}
         return StateFrame(self, operator, state, expired=expired, **types).read(spark)
 
     def timers_dataframe(self, spark: Any, operator: str, *, key_type: Any = None) -> Any:
         """Return the timers of an operator: ``key``, ``namespace`` for windows, ``time_ms``, ``domain``."""
-        from tidegate.spark.state_frames import TimerFrame
+        from tidegate.spark.frames import TimerFrame
 
         return TimerFrame(self, operator, key_type=key_type).read(spark)

@@ -1,6 +1,6 @@
 """Every format on checkpoint storage with a fixed content: what golden files are made of, and are compared with.
 
-``python tests/compat/formats.py`` writes the golden files that are missing. It never writes over one: a file that was written by
+``python -m tests.compat.formats`` writes the golden files that are missing. It never writes over one: a file that was written by
 an earlier version of Tidegate must be read for ever.
 """
 
@@ -19,8 +19,7 @@ import msgspec
 from tidegate.base.files import Files
 from tidegate.base.hashing import SigningKey
 from tidegate.checkpoint import history, lease_records, metadata
-from tidegate.checkpoint.figures import OperatorFigures
-from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry
+from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, OperatorFigures
 from tidegate.checkpoint.lease_records import AttemptStatus, Claim, LiveRecord, RestoredRecord, RestorePoint
 from tidegate.checkpoint.metadata import CheckpointMetadata, OperatorState
 from tidegate.checkpoint.owner import Owner

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "config.yaml"
 _dynamic: dict[str, Any] = {}
-_logged: set[Path] = set()
+announced: set[Path] = set()
 
 
 def set_dynamic_properties(properties: Mapping[str, Any]) -> None:
@@ -42,8 +42,8 @@ def load() -> Configuration:
 def tell_file(say: Callable[[str], object]) -> None:
     """Log which file is used, once for each file: the user did not name the file of the current directory."""
     path = configuration_file()
-    if path is not None and path.absolute() not in _logged:
-        _logged.add(path.absolute())
+    if path is not None and path.absolute() not in announced:
+        announced.add(path.absolute())
         say(f"configuration: {path.absolute()}")
 
 

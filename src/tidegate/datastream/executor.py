@@ -50,7 +50,7 @@ class Executor(Protocol):
 class Face(Protocol):
     """Shows jobs to a person. The entry point makes it without arguments. It must not slow or break the job."""
 
-    def watch(self, job: JobHandle, *, awaited: bool) -> Callable[[], None]:
+    def watch(self, job: RunningJob, *, awaited: bool) -> Callable[[], None]:
         """Show the job in the background. The returned function is called after the job's end and waits until the face has shown
         it.
 
@@ -59,7 +59,7 @@ class Face(Protocol):
         ...
 
 
-def watch(job: JobHandle, *, awaited: bool) -> Callable[[], None]:
+def watch(job: RunningJob, *, awaited: bool) -> Callable[[], None]:
     """Let all installed faces show the job. The returned function waits until they have shown its end."""
     waits: list[Callable[[], None]] = []
     for point in entry_points(group=FACES):

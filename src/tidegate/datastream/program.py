@@ -6,13 +6,11 @@ import json
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from tidegate.base.errors import ProgramError
 from tidegate.base.pickling import cure_of, dumps, why_not
-from tidegate.base.watermarks import MAX_WATERMARK
 from tidegate.common.configuration import Configuration, effective, notice
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.options import (
@@ -25,14 +23,9 @@ from tidegate.common.options import (
     PARALLELISM,
     RUNTIME_MODE,
 )
-from tidegate.common.typeinfo import Types
 from tidegate.datastream.cached_stream import cache_writers, with_caches
-from tidegate.datastream.functions import KeyedProcessFunction, RuntimeContext
-from tidegate.datastream.state import ReducingState, ReducingStateDescriptor
 from tidegate.graph.plan import build
-from tidegate.graph.transformation import Input, Partitioning, ProcessSpec, Program, Ship, Transformation
-from tidegate.operators.contracts.functions import FunctionWrapper, method_of
-from tidegate.operators.contracts.source import Boundedness
+from tidegate.graph.transformation import Input, OperatorSpec, Partitioning, Program, Role, Ship, Transformation
 
 DEFAULT_JOB_NAME = "Tidegate Streaming Job"
 
@@ -163,31 +156,9 @@ def counterpart(jar: str) -> str:
 # -- batch mode: a rolling reduce gives one result per key, when the bounded input has ended ---------------------------------
 
 
-class LastReduction(FunctionWrapper, KeyedProcessFunction):
-    """Reduces in state and emits from a timer at the end of time."""
-
-    def __init__(self, function: Any, value_type: Any) -> None:
-        super().__init__(function)
-        reduce = partial(method_of(function, "reduce"))  # a partial has no methods that the descriptor would prefer
-        self._descriptor = ReducingStateDescriptor("reduction", reduce, value_type or Types.PICKLED_BYTE_ARRAY())
-
-    def open(self, runtime_context: RuntimeContext) -> None:
-        super().open(runtime_context)
-        self._state: ReducingState[Any] = runtime_context.get_reducing_state(self._descriptor)
-
-    def process_element(self, value: Any, ctx: KeyedProcessFunction.Context) -> None:
-        ctx.timer_service().register_event_time_timer(MAX_WATERMARK)
-        self._state.add(value)
-
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterator[Any]:
-        yield self._state.get()
-
-
 def resolve_mode(mode: str, transformations: list[Transformation]) -> str:
-    """Return STREAMING or BATCH; raise for BATCH with an unbounded source."""
-    unbounded = [
-        t.name for t in transformations if t.spec.is_source and t.spec.source.boundedness is not Boundedness.BOUNDED
-    ]
+    """Return STREAMING or BATCH. BATCH with an unbounded source is refused."""
+    unbounded = [t.name for t in transformations if not t.spec.is_bounded]
     if mode == "AUTOMATIC":
         return "STREAMING" if unbounded else "BATCH"
     if mode == "BATCH" and unbounded:
@@ -201,13 +172,14 @@ def resolve_mode(mode: str, transformations: list[Transformation]) -> str:
 
 
 def with_batch_semantics(transformation: Transformation) -> Transformation:
-    """Replace a rolling reduce by a last reduction. All other operators are the same in both modes."""
-    spec = transformation.spec
-    if not spec.is_rolling:
+    """Return the operator of batch mode. Only a rolling reduce differs: it emits its last result alone."""
+    spec = transformation.spec.in_batch_mode()
+    if spec is transformation.spec:
         return transformation
     if transformation.pickled_spec is not None:
-        spec = pickle.loads(transformation.pickled_spec)
-    return replace(transformation, spec=ProcessSpec(LastReduction(spec.function, spec.value_type)), pickled_spec=None)
+        added: OperatorSpec = pickle.loads(transformation.pickled_spec)
+        spec = added.in_batch_mode()
+    return replace(transformation, spec=spec, pickled_spec=None)
 
 
 # -- the execution plan, in the shape of Flink's JSON ------------------------------------------------------------------------
@@ -215,6 +187,9 @@ def with_batch_semantics(transformation: Transformation) -> Transformation:
 
 KEYED = "_stream_key_by_map_operator"
 """PyFlink's name of the operator that adds the key to a record. Here an edge computes the key, and the plan shows a node for it."""
+
+
+_PREFIXES = {Role.SOURCE: "Source: ", Role.SINK: "Sink: "}
 
 
 def execution_plan(program: Program) -> str:
@@ -243,8 +218,8 @@ class _Plan:
                     above = [_edge(i.upstream, Ship.FORWARD.value)]
                     yield _node(self._keyed[known], KEYED, KEYED, "Operator", self._degree[i.upstream], above)
                 predecessors.append(_edge(self._keyed[known], Ship.HASH.value))
-            pact = "Data Source" if t.spec.is_source else "Data Sink" if t.spec.is_sink else "Operator"
-            yield _node(t.id, shown_name(t), t.description or shown_name(t), pact, self._degree[t.id], predecessors)
+            contents, role = t.description or shown_name(t), t.spec.role.value
+            yield _node(t.id, shown_name(t), contents, role, self._degree[t.id], predecessors)
 
     def _ship(self, i: Input, reader: int) -> str:
         same = Partitioning(Ship.FORWARD if self._degree[i.upstream] == self._degree[reader] else Ship.REBALANCE)
@@ -254,7 +229,7 @@ class _Plan:
 
 def shown_name(t: Transformation) -> str:
     """Return ``Source: orders``, ``Sink: totals``."""
-    prefix = "Source: " if t.spec.is_source else "Sink: " if t.spec.is_sink else ""
+    prefix = _PREFIXES.get(t.spec.role, "")
     return t.name if t.name.startswith(prefix) else prefix + t.name
 
 

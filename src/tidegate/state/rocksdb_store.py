@@ -46,8 +46,8 @@ _TAG = b"\xff"
 _END_OF_STATE = b"\x80"
 _ANY_LENGTH = 1 << 31
 _MOST_OWNERS = 64
-_PAUSE_S = 0.002
-_PATIENCE = 500
+PAUSE_S = 0.002
+PATIENCE = 500
 """This many pauses are a second."""
 _WORTH_LOGGING_S = 1.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 30, 240
@@ -121,7 +121,7 @@ class RocksdbStore:
             _refuse_in_child(self.path)
             self._place = place = self._place or _OwnDirectory.take(self.path)
             self._db = _open(place.directory, self._options)
-            if _sorted_runs(self._db) >= MOST_RUNS:
+            if sorted_runs(self._db) >= MOST_RUNS:
                 self._merge_files(self._db)
         return self._db
 
@@ -309,8 +309,8 @@ def open_rocksdb(path: str, options: RocksdbOptions) -> RocksdbStore:
 
 def close_removed_stores() -> None:
     """Drop the caches of removed directories. The stores themselves are closed with the round."""
-    for directory in [path for path in _caches if not os.path.exists(path)]:
-        del _caches[directory]
+    for directory in [path for path in caches if not os.path.exists(path)]:
+        del caches[directory]
 
 
 def _open(directory: str, options: RocksdbOptions) -> Any:
@@ -332,7 +332,7 @@ def _opened_with(directory: str, native: Any) -> Any:
     return rocksdict.Rdict(directory, native, column_families={"default": native})
 
 
-def _sorted_runs(db: Any) -> int:
+def sorted_runs(db: Any) -> int:
     """Return how many files a read may have to look into: those of level 0, and one of each other level."""
     first, *others = (_count(db, f"rocksdb.num-files-at-level{level}") for level in range(_LEVELS))
     return first + sum(map(bool, others))
@@ -342,15 +342,15 @@ def _wait_for_merges(db: Any, longest_s: float) -> bool:
     """Wait until no merge runs and there are few files. Return False if merges still run after ``longest_s``. A merge that does not
     start, because the disk is full or for RocksDB's own reasons, is not waited for."""
     idle, begun = 0, time.monotonic()
-    while idle < _PATIENCE:
+    while idle < PATIENCE:
         if time.monotonic() - begun >= longest_s:
             return False
         if _count(db, "rocksdb.num-running-compactions"):
             idle = 0
-        elif _sorted_runs(db) < MOST_RUNS:
+        elif sorted_runs(db) < MOST_RUNS:
             break
         idle += 1
-        time.sleep(_PAUSE_S)
+        time.sleep(PAUSE_S)
     waited = time.monotonic() - begun
     if waited > _WORTH_LOGGING_S:
         logger.info("the round waited %.1f s for files of the local store %s to be merged", waited, db.path())
@@ -384,8 +384,8 @@ def _add(write: Any, block: EntryBlock) -> None:
 
 # -- RocksDB's own options -------------------------------------------------------------------------------------------
 
-_shared: dict[tuple[int, float], tuple[Any, Any]] = {}
-_caches: dict[str, Any] = {}
+shared: dict[tuple[int, float], tuple[Any, Any]] = {}
+caches: dict[str, Any] = {}
 _lock = threading.Lock()
 
 
@@ -431,7 +431,7 @@ def _blocks(directory: str, options: RocksdbOptions, native: Any) -> Any:
         cache, buffers = _shared_memory(options.memory, options.write_buffer_ratio)
         native.set_write_buffer_manager(buffers)
     else:
-        cache = _caches.setdefault(directory, rocksdict.Cache(options.cache_size))
+        cache = caches.setdefault(directory, rocksdict.Cache(options.cache_size))
     blocks.set_block_cache(cache)
     if options.bloom_filter:
         blocks.set_bloom_filter(options.bloom_bits, False)
@@ -446,13 +446,13 @@ def _blocks(directory: str, options: RocksdbOptions, native: Any) -> Any:
 def _shared_memory(size: int, write_ratio: float) -> tuple[Any, Any]:
     """Return block cache and write buffers with one budget: the buffers take their memory from the cache."""
     with _lock:
-        if (size, write_ratio) not in _shared:
+        if (size, write_ratio) not in shared:
             cache = rocksdict.Cache(size)
             buffers = rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(
                 int(size * write_ratio), False, cache
             )
-            _shared[size, write_ratio] = cache, buffers
-        return _shared[size, write_ratio]
+            shared[size, write_ratio] = cache, buffers
+        return shared[size, write_ratio]
 
 
 _COMPRESSION = {

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import Pause, ScriptedSource
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, JobCancelledError, JobFailedError
@@ -18,10 +20,8 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import Cancel, TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
-from tidegate.runtime.inbox import RoundEnded
+from tidegate.runtime.inbox import LaneName, WorkEnded
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import Pause, ScriptedSource
 
 PATIENCE_S = 60
 INTERVAL = "execution.checkpointing.interval"
@@ -225,7 +225,7 @@ def test_no_round_begins_behind_a_cancellation(tmp_path: Path) -> None:
 
     def wait_behind(event: Any) -> None:
         post(event)
-        if isinstance(event, RoundEnded):
+        if isinstance(event, WorkEnded) and event.lane.name is LaneName.ROUNDS:
             idle.set()
         if isinstance(event, Cancel):
             assert engine.acted.wait(PATIENCE_S)

@@ -6,18 +6,22 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from small_jobs import SmallJob, unchanged
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.runtime.small_jobs import SmallJob, unchanged
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import ArgumentTypeError
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.typed_functions import TypedMap
-from tidegate.graph.transformation import MapSpec
+from tidegate.operators.contracts.functions import is_notified
 from tidegate.operators.contracts.sink import Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.specs import MapSpec
+from tidegate.operators.flow.rows import Ack
+from tidegate.runtime.commands import StopWithSavepoint
+from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.runtime.notifications import is_notified
+from tidegate.runtime.phase import Telling
 from tidegate.runtime.statistics import Listener
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 
 def run(job: SmallJob, *listeners: Listener) -> None:
@@ -94,6 +98,30 @@ class CannotBeTold(Told):
         raise ValueError("too late")
 
 
+class AsksWhileTelling(SimulatedEngine):
+    """Somebody wants to stop the job with a savepoint while the round runs that only tells functions of the last checkpoint."""
+
+    master: JobMaster
+    asked: StopWithSavepoint | None = None
+    target = ""
+
+    def run(self, plan: RoundPlan) -> list[Ack]:
+        if isinstance(self.master._attempt and self.master._attempt.phase, Telling):
+            self.asked = self.master.submit(StopWithSavepoint(self.target))
+        return super().run(plan)
+
+
+def test_a_stop_that_comes_with_the_last_round_is_refused_and_the_job_finishes(tmp_path: Path) -> None:
+    Told.told.clear()
+    job, engine = SmallJob(tmp_path, 1, 2, function=Told()), AsksWhileTelling(1)
+    engine.master = JobMaster(job.program(), engine, clock=ManualClock(), local_root=job.local)
+    engine.target = f"{tmp_path}/sp"
+    engine.master.run()
+    assert engine.asked is not None
+    assert "the attempt has ended" in str(engine.asked.answer.exception(1))
+    assert job.committed() == [1, 2]
+
+
 def test_the_last_checkpoint_is_told_too(tmp_path: Path) -> None:
     Told.told.clear()
     job, ids = SmallJob(tmp_path, 1, 2, function=Told()), []
@@ -140,4 +168,4 @@ class Silent(MapFunction):
 )
 def test_who_is_to_be_told(function: Any, notified: bool) -> None:
     """Every function inherits an empty hook, and the wrapper of a declared type passes all hooks on."""
-    assert is_notified(MapSpec(function)) is notified
+    assert is_notified(MapSpec(function).user_function) is notified

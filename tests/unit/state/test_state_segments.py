@@ -126,10 +126,10 @@ def test_a_clipped_read_of_a_large_file_touches_only_its_blocks(files: Files, mo
     assert sum(lengths) < ref.size / 5
 
 
-def _cutting(init: Any, cut_at: int) -> Any:
+def _cutting(init: Any, block_items: int) -> Any:
     def wrapped(self: SegmentWriter, *arguments: Any, **options: Any) -> None:
         init(self, *arguments, **options)
-        self._block_items = cut_at
+        self._block_items = block_items
 
     return wrapped
 
