@@ -19,9 +19,10 @@ from tidegate.base.errors import CheckpointError, FencedError, JobCancelledError
 from tidegate.checkpoint.checkpoint import Checkpoint, Committed, Failed, Stored, Subsumed, Target
 from tidegate.checkpoint.metadata import CHECKPOINT
 from tidegate.checkpoint.savepoint import Ending
-from tidegate.graph.transformation import OperatorSpec
-from tidegate.operators.contracts import functions
+from tidegate.graph.transformation import Role
+from tidegate.operators.contracts.functions import is_notified
 from tidegate.operators.contracts.source import SourcePlan
+from tidegate.operators.contracts.specs import sinks_of
 from tidegate.operators.flow.rows import Ack, RoundContext
 from tidegate.runtime.checkpoints import Look
 from tidegate.runtime.commands import STOPPED, SavepointCommand, Stop, StopCommand, TriggerCheckpoint
@@ -379,7 +380,8 @@ class Attempt:
             return
         if self.checkpoints.closed:
             self._say_what_is_dropped()
-        if self.checkpoints.completed and any(is_notified(o.spec) for o in self.progress.graph.operators):
+        notified = (is_notified(o.spec.user_function) for o in self.progress.graph.operators)
+        if self.checkpoints.completed and any(notified):
             # Notifications ride on the next round, and after the last checkpoint there is none: functions that ask for them
             # get a round of their own.
             self.phase = Telling(last)
@@ -393,7 +395,7 @@ class Attempt:
             sink for sink, items in self.progress.committables.items() if items
         } | self.progress.writer_states().keys()
         if dropped:
-            names = ", ".join(o.label for o in self.progress.graph.sinks if o.id in dropped)
+            names = ", ".join(o.label for o in sinks_of(self.progress.graph) if o.id in dropped)
             log.warning(
                 "%s: what %s has written since the last checkpoint is not committed, and aborted", CLOSED, names
             )
@@ -522,7 +524,7 @@ class Attempt:
         tell(self._listeners, statistics)
 
     def _has_sink(self, ack: Ack) -> bool:
-        return any(operator.spec.is_sink for operator in self.progress.graph.chains[ack.chain].operators)
+        return any(operator.spec.role is Role.SINK for operator in self.progress.graph.chains[ack.chain].operators)
 
     def _cut(self, carried: Checkpoint, result: RoundResult) -> None:
         """What the round carried goes into the lanes."""
@@ -600,11 +602,6 @@ class Attempt:
                     assert target.ending is not None
         except AssertionError as error:
             raise InvariantError(f"{error} (phase {self.phase})") from error
-
-
-def is_notified(spec: OperatorSpec) -> bool:
-    """Whether the user's function has the hook for completed checkpoints, other than the empty one all functions inherit."""
-    return spec.method is not None and functions.is_notified(spec.function)
 
 
 def _checkpoint(carried: Checkpoint | None) -> Checkpoint | None:

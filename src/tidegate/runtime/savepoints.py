@@ -35,6 +35,7 @@ from tidegate.checkpoint.lease import Lease
 from tidegate.checkpoint.metadata import CHECKPOINT, SAVEPOINT, CheckpointMetadata, OperatorState
 from tidegate.checkpoint.savepoint import PURPOSE, Copied, Ending, NewSavepoint, SavepointPlace, discard
 from tidegate.graph.plan import JobGraph
+from tidegate.operators.contracts.specs import sources_of
 from tidegate.runtime.commands import CancelWithSavepoint, LastSavepoint, SavepointCommand, Stop, StopWithSavepoint
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
@@ -111,7 +112,7 @@ class Savepoints:
             raise _refused(
                 f"the job ends already, with the savepoint {last.address}", "take that one, when it is there"
             )
-        fixed = [o.label for o in self._graph.sources if not o.spec.source.can_stop]
+        fixed = [o.label for o in sources_of(self._graph) if not o.spec.source.can_stop]
         if fixed and isinstance(command, StopWithSavepoint):
             raise RefusedError(
                 "A job stops only if all its sources can.",

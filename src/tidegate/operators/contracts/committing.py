@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidegate.base import faults
 from tidegate.operators.contracts.sink import Committer, CommitterContext, GlobalCommitter, Sink
 
@@ -20,27 +18,27 @@ class _BothCommitters(Committer):
     def __init__(self, own: Committer | None, common: GlobalCommitter) -> None:
         self._own, self._global = own, common
 
-    def commit(self, committables: list[Any]) -> None:
+    def commit(self, committables: list[object]) -> None:
         if self._own is not None:
             self._own.commit(committables)
         self._commit_globally(committables)
 
-    def recover(self, committables: list[Any]) -> None:
+    def recover(self, committables: list[object]) -> None:
         if self._own is not None:
             self._own.recover(committables)
         self._commit_globally(committables)
 
-    def _commit_globally(self, committables: list[Any]) -> None:
+    def _commit_globally(self, committables: list[object]) -> None:
         if committables:
             faults.point("K3.global.before-commit", count=len(committables))
             self._global.commit(committables)
             faults.point("K3.global.committed", count=len(committables))
 
-    def abort(self, committables: list[Any]) -> None:
+    def abort(self, committables: list[object]) -> None:
         if self._own is not None:
             self._own.abort(committables)
 
-    def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
+    def abort_lingering(self, committables: list[object], states: list[object]) -> None:
         if self._own is not None:
             self._own.abort_lingering(committables, states)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate.base.errors import StateAccessError
+from tidegate.base.user_code import UserValue
 from tidegate.graph.plan import Operator
 from tidegate.metrics.metricbase import MetricGroup
 from tidegate.operators.contracts.distributed_cache import DistributedCache
@@ -13,6 +14,8 @@ from tidegate.operators.contracts.metrics import SubtaskMetricGroup, SubtaskMetr
 from tidegate.operators.contracts.time_domain import TimeDomain
 from tidegate.operators.contracts.watermarks import Domain
 from tidegate.state.backend import KeyedBackend
+from tidegate.state.descriptors import StateDescriptor
+from tidegate.state.interfaces import AggregatingState, ListState, MapState, ReducingState, ValueState
 
 
 class SubtaskRuntimeContext:
@@ -60,22 +63,27 @@ class SubtaskRuntimeContext:
     def get_metrics_group(self) -> MetricGroup:
         return SubtaskMetricGroup(self._metrics)
 
-    def get_state(self, state_descriptor: Any) -> Any:
-        return self._keyed(state_descriptor)
+    def get_state(self, state_descriptor: StateDescriptor) -> ValueState[UserValue]:
+        state: ValueState[UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def get_list_state(self, state_descriptor: Any) -> Any:
-        return self._keyed(state_descriptor)
+    def get_list_state(self, state_descriptor: StateDescriptor) -> ListState[UserValue]:
+        state: ListState[UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def get_map_state(self, state_descriptor: Any) -> Any:
-        return self._keyed(state_descriptor)
+    def get_map_state(self, state_descriptor: StateDescriptor) -> MapState[UserValue, UserValue]:
+        state: MapState[UserValue, UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def get_reducing_state(self, state_descriptor: Any) -> Any:
-        return self._keyed(state_descriptor)
+    def get_reducing_state(self, state_descriptor: StateDescriptor) -> ReducingState[UserValue]:
+        state: ReducingState[UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def get_aggregating_state(self, state_descriptor: Any) -> Any:
-        return self._keyed(state_descriptor)
+    def get_aggregating_state(self, state_descriptor: StateDescriptor) -> AggregatingState[UserValue, UserValue]:
+        state: AggregatingState[UserValue, UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def _keyed(self, descriptor: Any) -> Any:
+    def _keyed(self, descriptor: StateDescriptor) -> Any:
         if self._backend is None:
             raise StateAccessError(
                 "Keyed state can only be used in a function on a keyed stream",
@@ -142,7 +150,7 @@ class ProcessContext:
     def time_domain(self) -> TimeDomain:
         return self.domain
 
-    def get_current_key(self) -> Any:
+    def get_current_key(self) -> UserValue:
         if self._backend is None:
             raise StateAccessError(
                 "There is a current key only on a keyed stream", cure="call key_by(...) before process(...)"

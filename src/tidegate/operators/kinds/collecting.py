@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tidegate.base.user_code import UserValue
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.operator import OperatorRound, Site, StreamOperator
 from tidegate.operators.flow.column_batch import ColumnBatch, Values
@@ -20,7 +21,7 @@ class CollectingOperator(StreamOperator):
 
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
-        self.values: list[Any] = []
+        self.values: list[UserValue] = []
         self.timestamps: list[Any] = []
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tidegate.base.user_code import UserValue
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Ship
-from tidegate.operators.contracts.contexts import ProcessContext, SubtaskTimerService
-from tidegate.operators.contracts.functions import callables_of, checkpointed
+from tidegate.operators.contracts.contexts import ProcessContext, SubtaskRuntimeContext, SubtaskTimerService
+from tidegate.operators.contracts.functions import checkpointed
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site, StreamOperator
+from tidegate.operators.contracts.specs import FunctionSpec
 from tidegate.operators.contracts.time_domain import TimeDomain
 from tidegate.operators.contracts.watermarks import Domain
 from tidegate.operators.flow.rows import MAX_WATERMARK
+from tidegate.operators.kinds.broadcast_contexts import BroadcastContext
 from tidegate.operators.kinds.own_state import OwnState
 from tidegate.operators.kinds.state_by_key import StateByKey
 from tidegate.operators.loop.blame import user_error
 from tidegate.operators.loop.ownership import own
+from tidegate.state.context import KeyContext
 from tidegate.state.snapshot import KEYED, OperatorSnapshot, Part
+from tidegate.state.timers import TimerQueue
 
 if TYPE_CHECKING:
     from tidegate.operators.loop.codegen import LoopSource
@@ -36,13 +41,13 @@ class FunctionOperator(StreamOperator):
 
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
-        spec = self.operator.spec
+        spec = self.operator.spec_as(FunctionSpec)
         self.by_key = None if self.operator.keyed is None else StateByKey(self.operator, site)
         backend = None if self.by_key is None else self.by_key.backend
         if self.by_key is not None:
             self.below = Domain()
-        self.functions = callables_of(spec)
-        self.function: Callable[..., Any] = self.functions[0]
+        self.functions = spec.callables
+        self.function: Callable[..., UserValue] = self.functions[0]
         self.context = ProcessContext(
             SubtaskTimerService(self.operator, self.above, backend, site.settings.now_ms), backend
         )
@@ -54,17 +59,17 @@ class FunctionOperator(StreamOperator):
         if self.operator.keyed is not None and self.operator.keyed.ship is Ship.FORWARD:  # keys are made in this chain
             self.hooks.extend(self._hooks_of(self.operator.keyed, "before"))
 
-    def _own_state(self, keyed_store: Any) -> OwnState | None:
-        function = checkpointed(self.operator.spec.function)
-        if function is None and not self.operator.spec.broadcast_states:
-            return None
-        return OwnState(self.operator, self.site, function, keyed_store)
+    def _own_state(self, keyed_store: SubtaskRuntimeContext | None) -> OwnState | None:
+        function = checkpointed(self.operator.spec.user_function)
+        return None if function is None else OwnState(self.operator, self.site, function, keyed_store)
 
     @property
-    def key_context(self) -> Any:
+    def key_context(self) -> KeyContext | None:
         return None if self.by_key is None else self.by_key.backend.context
 
-    def write_time(self, source: LoopSource, value: str, depth: int, told: Any = None) -> str:
+    def write_time(
+        self, source: LoopSource, value: str, depth: int, told: ProcessContext | BroadcastContext | None = None
+    ) -> str:
         """Write the code that tells the context the record's time; returns the variable of the context."""
         context = source.bind(f"c{self.id}", told or self.context)
         if source.timed:
@@ -73,7 +78,7 @@ class FunctionOperator(StreamOperator):
             source.once(f"{context}.ts = None")
         return context
 
-    def begin_batch(self, keys: list[Any] | None, now_ms: int) -> None:
+    def begin_batch(self, keys: list[UserValue] | None, now_ms: int) -> None:
         if self.by_key is not None:
             self.by_key.backend.context.time = now_ms
             if keys is not None:
@@ -153,16 +158,17 @@ class FunctionOperator(StreamOperator):
 
     # -- timers ------------------------------------------------------------------------------------------------------
 
-    def _fire_due(self, queue: Any, up_to: int, kind: TimeDomain) -> None:
+    def _fire_due(self, queue: TimerQueue, up_to: int, kind: TimeDomain) -> None:
         if self.round.end_of_input is EndOfInput.BEHIND:
             return  # Flink: no timer fires in a task that has ended
         due = queue.next_time()
         if due is not None and due <= up_to:
             self._fire(queue.due(up_to), kind)
 
-    def _fire(self, timers: Iterable[tuple[int, Any, bytes]], kind: TimeDomain) -> None:
-        context, keys = self.context, self.key_context
-        values: list[Any] = []
+    def _fire(self, timers: Iterable[tuple[int, UserValue, bytes]], kind: TimeDomain) -> None:
+        assert self.by_key is not None
+        context, keys = self.context, self.by_key.backend.context
+        values: list[UserValue] = []
         times: list[int | None] = []
         context.domain = kind
         for moment, key, namespace in timers:
@@ -181,6 +187,6 @@ class FunctionOperator(StreamOperator):
         if values:
             self.site.emit(values, times)
 
-    def on_timer(self, moment: int) -> Iterable[Any] | None:
+    def on_timer(self, moment: int) -> Iterable[UserValue] | None:
         """A timer of the current key has come due: what to emit."""
         return self._on_timer(moment, self.context) if self._on_timer is not None else None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from tidegate.base.user_code import UserValue
 from tidegate.operators.contracts.operator import OperatorRound
+from tidegate.operators.contracts.specs import ReduceSpec
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.codegen import LoopSource
 from tidegate.state.descriptors import ValueStateDescriptor
@@ -16,9 +16,9 @@ class ReduceOperator(FunctionOperator):
         super().restore(snapshot, round)
         self._state()  # as a function asks for its states in open: a misfit is found before the first record
 
-    def _state(self) -> Any:
+    def _state(self) -> UserValue:
         assert self.by_key is not None
-        return self.by_key.backend.state(ValueStateDescriptor("_reduce", self.operator.spec.value_type))
+        return self.by_key.backend.state(ValueStateDescriptor("_reduce", self.operator.spec_as(ReduceSpec).value_type))
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
         state = self._state()

@@ -8,6 +8,7 @@ from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts import watermarks
 from tidegate.operators.contracts.generators import strategy_of
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, Site
+from tidegate.operators.contracts.specs import TimestampsSpec
 from tidegate.operators.contracts.watermarks import Domain
 from tidegate.operators.flow.rows import MAX_WATERMARK
 from tidegate.operators.kinds.collecting import CollectingOperator
@@ -26,7 +27,7 @@ class TimestampsOperator(CollectingOperator):
     def __init__(self, node: ChainNode, site: Site) -> None:
         super().__init__(node, site)
         self.below = Domain()
-        self._strategy = strategy_of(self.operator.spec.watermarks, site, self.operator.name)
+        self._strategy = strategy_of(self.operator.spec_as(TimestampsSpec).watermarks, site, self.operator.name)
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)

@@ -44,6 +44,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.types import Row
 from tidegate.graph.output_tag import OutputTag
 from tidegate.operators.loop.rewrites.bodies import Body, comprehended
@@ -82,14 +83,14 @@ _READABLE = {"__class__", "__name__", "__qualname__", "__module__", "__doc__"}
 _MISSING = object()
 
 
-def _public(module: types.ModuleType) -> Iterator[Any]:
+def _public(module: types.ModuleType) -> Iterator[object]:
     for name in getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]:
         value = getattr(module, name, None)
         if callable(value) and getattr(value, "__module__", None) != "typing":
             yield value
 
 
-_ALLOWED: set[Any] = {
+_ALLOWED: set[object] = {
     *(getattr(builtins, name) for name in _BUILTINS),
     *(value for module in _MODULES for value in _public(module)),
     *(contextlib.suppress, contextlib.nullcontext, contextlib.closing, Row, OutputTag, *_TYPES),
@@ -109,7 +110,7 @@ class _Use(NamedTuple):
         return ".".join((self.root, *self.attributes))
 
 
-def check(body: Body, function: Callable[..., Any], *, opened: bool) -> list[Callable[[], bool]]:
+def check(body: Body, function: UserFunction, *, opened: bool) -> list[Callable[[], bool]]:
     """Raises Refused if the body calls something that is not allowed. Returns what it relies on: checks that fail when a name
     comes to stand for another object. ``opened``: the function object has what its ``open`` gives it."""
     names = _Names(body, function, opened)
@@ -121,9 +122,9 @@ def check(body: Body, function: Callable[..., Any], *, opened: bool) -> list[Cal
 class _Names:
     """What the names of a body stand for."""
 
-    def __init__(self, body: Body, function: Callable[..., Any], opened: bool) -> None:
+    def __init__(self, body: Body, function: UserFunction, opened: bool) -> None:
         plain: Any = getattr(function, "__func__", function)
-        self._scope: dict[str, Any] = plain.__globals__
+        self._scope: dict[str, object] = plain.__globals__
         self._closure = dict(zip(body.free, plain.__closure__ or (), strict=True))
         self._own = {*body.variables, *(name for part in body.parts() for name in comprehended(part))}
         bound = plain is not function and body.parameters and body.parameters[0] not in body.assigned
@@ -164,7 +165,7 @@ class _Names:
         if callable(value) or attributes:
             self._rely(use, value, len(use.attributes) - len(attributes))
 
-    def _check_value(self, use: _Use, value: Any, attributes: tuple[str, ...]) -> None:
+    def _check_value(self, use: _Use, value: object, attributes: tuple[str, ...]) -> None:
         if value is _MISSING:
             self._check_unknown(use, attributes or use.attributes)
         elif not attributes:
@@ -199,7 +200,7 @@ class _Names:
         elif rest:
             self._check_unknown(use, rest)
 
-    def _find(self, name: str) -> Any:
+    def _find(self, name: str) -> object:
         cell = self._closure.get(name)
         if cell is not None:
             try:
@@ -209,10 +210,10 @@ class _Names:
         return self._scope.get(name, getattr(builtins, name, _MISSING))
 
     @staticmethod
-    def _attribute(value: Any, name: str) -> Any:
+    def _attribute(value: object, name: str) -> object:
         return getattr(value, name, _MISSING)
 
-    def _rely(self, use: _Use, value: Any, depth: int) -> None:
+    def _rely(self, use: _Use, value: object, depth: int) -> None:
         def holds() -> bool:
             found = self._find(use.root)
             for attribute in use.attributes[:depth]:
@@ -222,13 +223,13 @@ class _Names:
         self.relied.append(holds)
 
 
-def _allow(use: _Use, value: Any) -> None:
+def _allow(use: _Use, value: object) -> None:
     if not _is_allowed(value):
         what = use if use.called else f"or hands on {use}"
         raise Refused(f"calls {what}")
 
 
-def _is_allowed(value: Any) -> bool:
+def _is_allowed(value: UserValue) -> bool:
     try:
         if value in _ALLOWED:
             return getattr(value, "__name__", "") not in _DEPRECATED
@@ -247,7 +248,7 @@ def _is_made_by_python(kind: type) -> bool:
     return type(kind) is type and not any(isinstance(maker, types.FunctionType) for maker in makers)
 
 
-def _is_safe_receiver(value: Any) -> bool:
+def _is_safe_receiver(value: object) -> bool:
     return type(value) in _TYPES or type(value).__module__.startswith("tidegate.")
 
 

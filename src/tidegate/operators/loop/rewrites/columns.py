@@ -7,15 +7,15 @@ path. So nothing runs in between that could change what a function on it reads (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from tidegate.base.errors import TidegateError
+from tidegate.base.user_code import UserFunction
 from tidegate.graph.plan import Chain, ChainNode, Edge
-from tidegate.graph.transformation import Emits, Ship
-from tidegate.operators.contracts.functions import callable_of
+from tidegate.graph.transformation import Emits, Role, Ship
 from tidegate.operators.flow.column_batch import (
     HIGHEST,
     LOWEST,
@@ -44,7 +44,7 @@ class Columns(Rewrite):
 
     name = "on columns"
 
-    def prepare(self, function: Callable[..., Any]) -> Body:
+    def prepare(self, function: UserFunction) -> Body:
         body = body_of(function)
         check_arithmetic(body)
         return body
@@ -60,7 +60,7 @@ class Columns(Rewrite):
         path = BatchPath(node, bindings, prepared, into=into)
         return path.run if path.useful else None
 
-    def column_of(self, function: Callable[..., Any], prepared: Any) -> OfColumn:
+    def column_of(self, function: UserFunction, prepared: Body) -> OfColumn:
         return _OneColumn(function, prepared)
 
 
@@ -70,10 +70,10 @@ class _OnDriver:
     def __init__(self, chain: Chain) -> None:
         self._specs = {operator.id: operator.spec for operator in chain.operators}
 
-    def function(self, operator_id: int) -> Callable[..., Any]:
-        return callable_of(self._specs[operator_id])
+    def function(self, operator_id: int) -> UserFunction:
+        return self._specs[operator_id].callables[0]
 
-    def output(self, edge_id: int) -> Any:
+    def output(self, edge_id: int) -> NoReturn:
         raise AssertionError("nothing is sent on the driver")
 
 
@@ -81,13 +81,16 @@ def _entries(chain: Chain) -> Iterator[tuple[ChainNode, bool]]:
     """Where batches enter: nodes, and whether before or behind them."""
     head = chain.head
     if head.operator.keyed is None:
-        yield head, not head.operator.spec.is_source
-    yield from ((node, False) for node in head.walk() if node.operator.spec.emits_batches)
+        yield head, head.operator.spec.role is not Role.SOURCE
+    yield from ((node, False) for node in head.walk() if node.operator.spec.emits is Emits.BATCH)
+
+
+_BY_RECORD = (Emits.ONE, Emits.SAME_OR_NONE)
 
 
 class _Step(NamedTuple):
     node: ChainNode
-    function: Callable[..., Any]
+    function: UserFunction
     body: Body
 
 
@@ -103,7 +106,7 @@ class BatchPath:
         self.useful = self._edge is not None
 
     def _follow(self, node: ChainNode | None) -> Iterator[_Step]:
-        while node is not None and node.operator.spec.emits is not Emits.ANY and node.operator.keyed is None:
+        while node is not None and node.operator.spec.emits in _BY_RECORD and node.operator.keyed is None:
             function = self._bindings.function(node.operator.id)
             body = self._bodies.of(function)
             if body is None:
@@ -118,8 +121,8 @@ class BatchPath:
         [edge] = node.edges
         if edge.tag is not None or edge.partitioning.ship is not Ship.HASH:
             return None
-        selector: Any = edge.partitioning.selector
-        return edge if self._bodies.of(selector) is not None else None
+        selector = edge.partitioning.selector
+        return edge if selector is not None and self._bodies.of(selector) is not None else None
 
     def passes(self, place: Place) -> bool:
         if place.edge is not None:
@@ -151,8 +154,8 @@ class BatchPath:
 
     def _send(self, record: Value, times: Int64s | None) -> None:
         count = _length(record)
-        assert self._edge is not None
-        selector: Any = self._edge.partitioning.selector
+        assert self._edge is not None and self._edge.partitioning.selector is not None
+        selector = self._edge.partitioning.selector
         key = evaluate(self._bodies.of(selector), selector, (record,))
         fields = record if isinstance(record, tuple) else (record,)
         same = next((i for i, field in enumerate(fields) if field is key and isinstance(key, Field)), None)
@@ -170,7 +173,7 @@ class BatchPath:
 class _OneColumn:
     """The ints that a function gives for a batch."""
 
-    def __init__(self, function: Callable[..., Any], body: Body) -> None:
+    def __init__(self, function: UserFunction, body: Body) -> None:
         self._function, self._body = function, body
         self._failures = 0
 

@@ -13,6 +13,7 @@ from itertools import repeat
 from types import FunctionType
 from typing import Any
 
+from tidegate.base.user_code import UserFunction
 from tidegate.operators.loop.rewrites import callees, meaning
 from tidegate.operators.loop.rewrites.bodies import Body, body_of
 from tidegate.operators.loop.rewrites.release import lingering
@@ -32,7 +33,7 @@ class Inline(Rewrite):
 
     name = "inlined"
 
-    def prepare(self, function: Callable[..., Any]) -> Body:
+    def prepare(self, function: UserFunction) -> Body:
         body = body_of(function)
         meaning.check(body)
         callees.check(body, function, opened=False)
@@ -95,7 +96,7 @@ def _means_the_same(text: LoopText, call: Call, body: Body) -> bool:
     return True
 
 
-def _is_builtin(name: str, *scopes: dict[str, Any]) -> bool:
+def _is_builtin(name: str, *scopes: dict[str, object]) -> bool:
     """In every module. A name that is not there yet may come while the job runs."""
     return not any(name in scope for scope in scopes) and hasattr(builtins, name)
 
