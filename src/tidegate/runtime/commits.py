@@ -12,8 +12,7 @@ from tidegate.base.clock import Clock
 from tidegate.base.counts import count
 from tidegate.base.errors import CommitError, RetryableCommitError
 from tidegate.graph.plan import Operator
-from tidegate.operators.contracts.committing import committer_of
-from tidegate.operators.contracts.sink import Committer, CommitterContext, Publication, Sink
+from tidegate.operators.contracts.sink import Committer, CommitterContext, Publication, Sink, committer_of
 
 log = logging.getLogger(__name__)
 

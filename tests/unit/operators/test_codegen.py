@@ -11,6 +11,7 @@ from tidegate.base.errors import StateAccessError, UserCodeError
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
+from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.loop.codegen import Loop
 
 LATE = OutputTag("late")
@@ -18,7 +19,7 @@ LATE = OutputTag("late")
 
 def run(root: ChainNode, values: list[Any], times: list[Any] | None = None) -> Bindings:
     bindings = Bindings(root)
-    Loop(root, bindings, into=False)(values, times)
+    Loop(root, bindings, into=False)(Batch(values, times))
     return bindings
 
 

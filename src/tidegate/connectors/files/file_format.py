@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tidegate.base.errors import CorruptFileError
 from tidegate.base.files import Files
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.connectors.files.paths import SOURCE
-from tidegate.operators.flow.column_batch import Values
+from tidegate.operators.contracts.batch import Batch
 
 
 class FileFormat(ABC):
@@ -24,9 +25,9 @@ class FileFormat(ABC):
         """Whether a reader can start anywhere in the file."""
 
     @abstractmethod
-    def read(self, path: str, size: int, start: int, end: int) -> Iterator[Values]:
-        """What **starts** in ``[start, end)``, in batches. ``size`` is the file's size when it was planned: what was appended since
-        is not read."""
+    def read(self, path: str, size: int, start: int, end: int) -> Iterator[Sequence[Any] | Batch]:
+        """What **starts** in ``[start, end)``, in batches: lists of records, or a ``Batch`` each. ``size`` is the file's size when
+        it was planned: what was appended since is not read."""
 
     def produced_type(self) -> TypeInformation | None:
         """The type of the records, if the format knows it."""

@@ -122,6 +122,6 @@ class _FileReader(SplitReader):
         with Files(directory).open_stream(name) as stream:
             while True:
                 try:
-                    yield load_stored_from(stream), None
+                    yield Batch(load_stored_from(stream))
                 except EOFError:
                     return

@@ -99,7 +99,7 @@ class _PartitionReader(SplitReader):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         partition = load_stored(base64.b64decode(interval.start["partition"]))
         for batch in in_batches(self._reader.read(partition), self._names, BATCH_SIZE):
-            yield batch, None
+            yield Batch(batch)
 
 
 def _text(partition: Any) -> str:

@@ -39,7 +39,7 @@ class KafkaRecordDeserializationSchema(ABC):
         return ValueOnly(deserialization_schema)
 
     def batch(self, place: TopicPartition, records: list[Any]) -> Batch:
-        """Values and timestamps of many records, as the client has read them."""
+        """The values of many records with the timestamps of the records, as the client has read them."""
         topic, partition = place
         values, times = [], []
         for r in records:
@@ -48,7 +48,7 @@ class KafkaRecordDeserializationSchema(ABC):
             if value is not None:
                 values.append(value)
                 times.append(r.timestamp)
-        return values, times
+        return Batch(values, times)
 
 
 class ValueOnly(KafkaRecordDeserializationSchema):
@@ -75,4 +75,4 @@ class ValueOnly(KafkaRecordDeserializationSchema):
         if any(value is None for value in values):
             kept = [n for n, value in enumerate(values) if value is not None]
             values, times = [values[n] for n in kept], [times[n] for n in kept]
-        return values, times
+        return Batch(values, times)

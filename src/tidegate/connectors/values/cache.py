@@ -113,6 +113,6 @@ class _CacheReader(SplitReader):
         with self._files.open_stream(interval.split) as stream:
             while True:
                 try:
-                    yield load_stored_from(stream)
+                    yield Batch.of(load_stored_from(stream))
                 except EOFError:
                     return

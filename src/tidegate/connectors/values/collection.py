@@ -82,4 +82,4 @@ class _CollectionReader(SplitReader):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         for start in range(interval.start, interval.end, BATCH_SIZE):
             # copies: functions may change what they are given, and a round that is run again begins with these values
-            yield [own(value) for value in self._values[start : min(start + BATCH_SIZE, interval.end)]], None
+            yield Batch([own(value) for value in self._values[start : min(start + BATCH_SIZE, interval.end)]])

@@ -45,4 +45,4 @@ class _NumberReader(SplitReader):
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
         end: int = interval.end
         for start in range(interval.start, end, BATCH_SIZE):
-            yield range(start, min(start + BATCH_SIZE, end)), None
+            yield Batch(range(start, min(start + BATCH_SIZE, end)))

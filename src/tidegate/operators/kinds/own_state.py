@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.base.errors import StateAccessError
 from tidegate.graph.plan import Operator
 from tidegate.operators.contracts.functions import CheckpointedFunction
-from tidegate.operators.contracts.operator import OperatorRound, Site
+from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup
 from tidegate.operators.loop.blame import user_error
 from tidegate.state.operator_state import OperatorStates
 from tidegate.state.snapshot import OperatorSnapshot, Part, Redistribution
@@ -17,12 +17,14 @@ from tidegate.state.snapshot import OperatorSnapshot, Part, Redistribution
 class OwnState:
     """Owns the states. In every round: ``restore``, ``snapshot`` (step 5), ``parts``. ``function``: if it has state of its own."""
 
-    def __init__(self, operator: Operator, site: Site, function: CheckpointedFunction | None, keyed_store: Any) -> None:
-        self._operator, self._index, self._function = operator, site.index, function
+    def __init__(
+        self, operator: Operator, setup: OperatorSetup, function: CheckpointedFunction | None, keyed_store: Any
+    ) -> None:
+        self._operator, self._index, self._function = operator, setup.index, function
         self._keyed_store = keyed_store
         self._where = f"operator '{operator.name}'"
         self._is_initialized = False
-        self.states = OperatorStates(site.settings.state_files(), operator.name, compressed=site.settings.compressed)
+        self.states = OperatorStates(setup.settings.state_files(), operator.name, compressed=setup.settings.compressed)
 
     def fits(self, snapshot: OperatorSnapshot) -> bool:
         return self._function is None or self.states.fits(snapshot)

@@ -34,7 +34,7 @@ ATOMS = frozenset(
 """Classes of values that cannot change. Exactly these: a subclass may have fields."""
 
 
-def is_immutable(info: Any) -> bool:
+def is_immutable(info: object) -> bool:
     """Whether records of a declared type cannot change. False for None: no type was declared."""
     if isinstance(info, TupleTypeInfo):
         return all(map(is_immutable, info.get_field_types()))

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from tidegate.operators.loop.rewrites.columns import Columns
 from tidegate.operators.loop.rewrites.inline import Inline
-from tidegate.operators.loop.rewrites.rewrite import Prepared, Refused, Rewrite, Rewrites, function_id
+from tidegate.operators.loop.rewrites.rewrite import Prepared, Refused, Rewrite, Rewrites, UserFunction, function_id
 
 REWRITES: list[Rewrite] = [Columns(), Inline()]
 """In the order in which they are asked."""
 
 
-def prepare(functions: Iterable[Callable[..., Any]]) -> Rewrites:
+def prepare(functions: Iterable[UserFunction]) -> Rewrites:
     """On the driver: what the rewrites know of the functions of a chain."""
     functions = list(functions)
     return Rewrites([(rewrite, prepared(rewrite, functions)) for rewrite in REWRITES])
 
 
-def prepared(rewrite: Rewrite, functions: Iterable[Callable[..., Any]]) -> Prepared:
+def prepared(rewrite: Rewrite, functions: Iterable[UserFunction]) -> Prepared:
     return Prepared(dict(_found(rewrite, functions)))
 
 
-def _found(rewrite: Rewrite, functions: Iterable[Callable[..., Any]]) -> Iterable[tuple[Any, Any]]:
+def _found(rewrite: Rewrite, functions: Iterable[UserFunction]) -> Iterable[tuple[Any, Any]]:
     for function in functions:
         try:
             yield function_id(function), rewrite.prepare(function)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tidegate.operators.flow.column_batch import HIGHEST, LOWEST, Column
+from tidegate.operators.contracts.batch import HIGHEST, LOWEST, Column
 from tidegate.operators.loop.rewrites.bodies import Body
 from tidegate.operators.loop.rewrites.fields import Field, Floats, Inexact, Ints, Mask, Value
 from tidegate.operators.loop.rewrites.rewrite import Refused
@@ -221,7 +221,7 @@ def _looks_up_itself(kind: Any) -> bool:
     return kind.__getattribute__ is not object.__getattribute__
 
 
-def _contents(cell: CellType) -> Any:
+def _contents(cell: CellType) -> object:
     try:
         return cell.cell_contents
     except ValueError:
@@ -236,6 +236,7 @@ def _plain_number(found: Any) -> int | float:
 
 # -- operators: bounds first, then the columns ---------------------------------------------------------------------------
 
+_Operation = Callable[[Any, Any], Any]
 _Bounds = tuple[int, int]
 
 
@@ -320,7 +321,7 @@ def _remainder(a: _Bounds, b: _Bounds) -> _Bounds:
     return (0, b[1] - 1) if b[0] > 0 else (b[0] + 1, 0)
 
 
-_OPERATORS: dict[type[ast.operator], tuple[Callable[[_Bounds, _Bounds], _Bounds], Callable[[Any, Any], Any]]] = {
+_OPERATORS: dict[type[ast.operator], tuple[Callable[[_Bounds, _Bounds], _Bounds], _Operation]] = {
     ast.Add: (_corners(lambda x, y: x + y), lambda x, y: x + y),
     ast.Sub: (_corners(lambda x, y: x - y), lambda x, y: x - y),
     ast.Mult: (_corners(lambda x, y: x * y), lambda x, y: x * y),
@@ -328,7 +329,7 @@ _OPERATORS: dict[type[ast.operator], tuple[Callable[[_Bounds, _Bounds], _Bounds]
     ast.Mod: (_remainder, lambda x, y: x % y),
 }
 
-_FLOAT_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+_FLOAT_OPERATORS: dict[type[ast.operator], _Operation] = {
     ast.Add: lambda x, y: x + y,
     ast.Sub: lambda x, y: x - y,
     ast.Mult: lambda x, y: x * y,
@@ -337,7 +338,7 @@ _FLOAT_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 _EXACT = 1 << 53
 """A double holds every int up to it."""
 
-_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+_COMPARISONS: dict[type[ast.cmpop], _Operation] = {
     ast.Eq: lambda x, y: x == y,
     ast.NotEq: lambda x, y: x != y,
     ast.Lt: lambda x, y: x < y,

@@ -47,7 +47,7 @@ from typing import Any, NamedTuple
 from tidegate.common.types import Row
 from tidegate.graph.output_tag import OutputTag
 from tidegate.operators.loop.rewrites.bodies import Body, comprehended
-from tidegate.operators.loop.rewrites.rewrite import Refused
+from tidegate.operators.loop.rewrites.rewrite import Refused, UserFunction
 
 _BUILTINS = {
     *("abs", "all", "any", "ascii", "bin", "bool", "bytearray", "bytes", "callable", "chr", "complex", "dict"),
@@ -109,7 +109,7 @@ class _Use(NamedTuple):
         return ".".join((self.root, *self.attributes))
 
 
-def check(body: Body, function: Callable[..., Any], *, opened: bool) -> list[Callable[[], bool]]:
+def check(body: Body, function: UserFunction, *, opened: bool) -> list[Callable[[], bool]]:
     """Raises Refused if the body calls something that is not allowed. Returns what it relies on: checks that fail when a name
     comes to stand for another object. ``opened``: the function object has what its ``open`` gives it."""
     names = _Names(body, function, opened)
@@ -121,7 +121,7 @@ def check(body: Body, function: Callable[..., Any], *, opened: bool) -> list[Cal
 class _Names:
     """What the names of a body stand for."""
 
-    def __init__(self, body: Body, function: Callable[..., Any], opened: bool) -> None:
+    def __init__(self, body: Body, function: UserFunction, opened: bool) -> None:
         plain: Any = getattr(function, "__func__", function)
         self._scope: dict[str, Any] = plain.__globals__
         self._closure = dict(zip(body.free, plain.__closure__ or (), strict=True))
@@ -164,7 +164,7 @@ class _Names:
         if callable(value) or attributes:
             self._rely(use, value, len(use.attributes) - len(attributes))
 
-    def _check_value(self, use: _Use, value: Any, attributes: tuple[str, ...]) -> None:
+    def _check_value(self, use: _Use, value: object, attributes: tuple[str, ...]) -> None:
         if value is _MISSING:
             self._check_unknown(use, attributes or use.attributes)
         elif not attributes:
@@ -209,10 +209,10 @@ class _Names:
         return self._scope.get(name, getattr(builtins, name, _MISSING))
 
     @staticmethod
-    def _attribute(value: Any, name: str) -> Any:
+    def _attribute(value: object, name: str) -> Any:
         return getattr(value, name, _MISSING)
 
-    def _rely(self, use: _Use, value: Any, depth: int) -> None:
+    def _rely(self, use: _Use, value: object, depth: int) -> None:
         def holds() -> bool:
             found = self._find(use.root)
             for attribute in use.attributes[:depth]:
@@ -222,7 +222,7 @@ class _Names:
         self.relied.append(holds)
 
 
-def _allow(use: _Use, value: Any) -> None:
+def _allow(use: _Use, value: object) -> None:
     if not _is_allowed(value):
         what = use if use.called else f"or hands on {use}"
         raise Refused(f"calls {what}")
@@ -247,7 +247,7 @@ def _is_made_by_python(kind: type) -> bool:
     return type(kind) is type and not any(isinstance(maker, types.FunctionType) for maker in makers)
 
 
-def _is_safe_receiver(value: Any) -> bool:
+def _is_safe_receiver(value: object) -> bool:
     return type(value) in _TYPES or type(value).__module__.startswith("tidegate.")
 
 

@@ -14,10 +14,9 @@ from types import FunctionType
 from typing import Any
 
 from tidegate.operators.loop.rewrites import callees, meaning
-from tidegate.operators.loop.rewrites.bodies import Body, body_of
+from tidegate.operators.loop.rewrites.bodies import Body, body_of, constant_index, own_attribute
 from tidegate.operators.loop.rewrites.release import lingering
-from tidegate.operators.loop.rewrites.rewrite import Call, Emit, LoopText, Refused, Rewrite
-from tidegate.operators.loop.rewrites.tree import constant_index, own_attribute
+from tidegate.operators.loop.rewrites.rewrite import Call, Emit, LoopText, Refused, Rewrite, UserFunction
 from tidegate.state.keyed import ImmutableValueState
 
 _LONGEST = 400
@@ -32,7 +31,7 @@ class Inline(Rewrite):
 
     name = "inlined"
 
-    def prepare(self, function: Callable[..., Any]) -> Body:
+    def prepare(self, function: UserFunction) -> Body:
         body = body_of(function)
         meaning.check(body)
         callees.check(body, function, opened=False)

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from tidegate.graph.plan import Chain, ChainNode, Edge
-    from tidegate.operators.flow.column_batch import Int64s, Times, Values
+    from tidegate.operators.contracts.batch import Batch, Int64s
 
+UserFunction = Callable[..., Any]
+"""A function of the program: what it takes and returns is the user's."""
 Emit = Callable[[str, int], None]
 """Writes what happens with an output: the variable it is in, the depth."""
-WholeBatch = Callable[["Values", "Times | None"], bool]
-"""Takes records and timestamps of a batch. False: nothing has happened, the loop does it."""
-OfColumn = Callable[["Values", int], "Int64s | None"]
+WholeBatch = Callable[["Batch"], bool]
+"""Processes a batch. False: nothing has happened, the loop does it."""
+OfColumn = Callable[["Batch", int], "Int64s | None"]
 """What a function of a record and a number gives for all records of a batch. None: nothing has happened, call it for each."""
 
 
@@ -48,7 +50,7 @@ class Call(NamedTuple):
     ``keyed``: the record has a current key, ``tg_k``."""
 
     label: str
-    function: Callable[..., Any]
+    function: UserFunction
     arguments: Sequence[str]
     depth: int
     owner: Owner
@@ -60,7 +62,7 @@ class Place(NamedTuple):
 
     node: ChainNode
     edge: Edge | None
-    function: Callable[..., Any]
+    function: UserFunction
 
 
 class LoopText(Protocol):
@@ -79,7 +81,7 @@ class LoopText(Protocol):
         """A line before the loop: done once for each chunk."""
         ...
 
-    def bind(self, name: str, value: Any) -> str:
+    def bind(self, name: str, value: object) -> str:
         """Make an object known to the loop; returns the name it has there."""
         ...
 
@@ -103,7 +105,7 @@ class LoopText(Protocol):
 class Bindings(Protocol):
     """What rewrites need to know of the subtask; a part of what the loop itself asks for."""
 
-    def function(self, operator_id: int) -> Callable[..., Any]: ...
+    def function(self, operator_id: int) -> UserFunction: ...
 
     def output(self, edge_id: int) -> Any: ...
 
@@ -113,7 +115,7 @@ class Rewrite:
 
     name: str
 
-    def prepare(self, function: Callable[..., Any]) -> Any:
+    def prepare(self, function: UserFunction) -> Any:
         """On the driver: what the worker needs to know of the function; it is pickled. Raises Refused."""
         raise NotImplementedError
 
@@ -132,7 +134,7 @@ class Rewrite:
         """A way for whole batches that enter a chain before ``node`` (``into``) or behind it. None: there is none."""
         return None
 
-    def column_of(self, function: Callable[..., Any], prepared: Any) -> OfColumn | None:
+    def column_of(self, function: UserFunction, prepared: Any) -> OfColumn | None:
         """A way to have the ints that the function gives for the records of a batch. None: there is none."""
         return None
 
@@ -147,7 +149,7 @@ class Prepared:
     def __init__(self, found: dict[FunctionId, Any]) -> None:
         self._found = found
 
-    def of(self, function: Callable[..., Any]) -> Any:
+    def of(self, function: UserFunction) -> Any:
         """None: it does not take the function."""
         key = function_id(function)
         return None if key is None else self._found.get(key)
@@ -188,24 +190,24 @@ class Rewrites:
         text.holds_while(_is_unwatched)
         return True
 
-    def _known(self, function: Callable[..., Any]) -> Iterable[tuple[Rewrite, Any]]:
+    def _known(self, function: UserFunction) -> Iterable[tuple[Rewrite, Any]]:
         return ((rewrite, prepared.of(function)) for rewrite, prepared in self._prepared)
 
     def whole_batch(self, node: ChainNode, bindings: Bindings, *, into: bool) -> list[WholeBatch]:
         ways = (rewrite.whole_batch(node, bindings, prepared, into=into) for rewrite, prepared in self._prepared)
         return [_unless_watched(way) for way in ways if way is not None]
 
-    def column_of(self, function: Callable[..., Any]) -> OfColumn | None:
+    def column_of(self, function: UserFunction) -> OfColumn | None:
         ways = (rewrite.column_of(function, found) for rewrite, found in self._known(function) if found is not None)
         way = next((way for way in ways if way is not None), None)
-        return None if way is None else lambda values, number: None if is_watched() else way(values, number)
+        return None if way is None else lambda batch, number: None if is_watched() else way(batch, number)
 
 
 def _unless_watched(way: WholeBatch) -> WholeBatch:
-    return lambda values, timestamps: not is_watched() and way(values, timestamps)
+    return lambda batch: not is_watched() and way(batch)
 
 
-def function_id(function: Callable[..., Any]) -> FunctionId | None:
+def function_id(function: UserFunction) -> FunctionId | None:
     """Of a plain function or bound method that is called with positional arguments only; else None.
 
     By its class, not by its attributes: objects that decorate a function often show the attributes of the function inside.
