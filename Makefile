@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 setup: $(VENV)/.setup-done
 
-$(VENV)/.setup-done: pyproject.toml requirements-dev.lock scripts/setup.sh
+$(VENV)/.setup-done: pyproject.toml uv.lock scripts/setup.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash scripts/setup.sh
 	@touch $@
 
@@ -30,8 +30,9 @@ lint: setup
 	$(BIN)/ruff check .
 	MYPY=$(BIN)/mypy bash scripts/check_types.sh
 
+# In two processes: many of them wait for processes that they start.
 unit: setup
-	$(BIN)/python -m pytest -m "not slow and not pyflink" tests/unit tests/architecture
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not pyflink" tests/unit tests/architecture
 
 integration: setup
 	$(BIN)/python -m pytest tests/integration
@@ -48,9 +49,8 @@ crash: setup
 	$(BIN)/python -m pytest tests/crash
 
 # All of them; or some: make test TESTS="tests/crash tests/compat".
-TESTS ?= tests
-test: setup
-	$(BIN)/python -m pytest -m "not slow and not pyflink" $(TESTS)
+test: setup $(if $(TESTS),,unit)
+	$(BIN)/python -m pytest -m "not slow and not pyflink" $(or $(TESTS),tests --ignore tests/unit --ignore tests/architecture)
 
 soak: setup
 	$(BIN)/python -m pytest -m slow tests
@@ -67,7 +67,7 @@ hdfs: setup
 
 # Mutants of the protocol, each run against the simulated fault tests: all must be caught. Or one: make mutants MUTANT="ignore the lease".
 mutants: setup
-	$(BIN)/python tests/mutants/mutant_run.py $(if $(MUTANT),"$(MUTANT)")
+	$(BIN)/python -m tests.mutants.mutant_run $(if $(MUTANT),"$(MUTANT)")
 
 # A failure and a restart on Spark for every pair of mode, backend, kind of checkpoint, changelog and storage.
 pairwise: setup
@@ -87,8 +87,7 @@ wheel-test: setup
 
 # New pins for what pyproject.toml asks; what is pinned stays unless you say UPGRADE=--upgrade.
 lock: setup
-	$(BIN)/uv pip compile --universal --python-version 3.11 --extra dev --generate-hashes --quiet $(UPGRADE) \
-		--custom-compile-command "make lock" -o requirements-dev.lock pyproject.toml
+	$(BIN)/uv lock $(UPGRADE)
 
 test-pyflink: setup
 	bash scripts/pyflink_venv.sh
@@ -106,7 +105,7 @@ LAST ?= 499
 random-pyflink: setup
 	bash scripts/pyflink_venv.sh
 	venv="$${TIDEGATE_PYFLINK_VENV:-$(CURDIR)/.venv-pyflink}"; DIFFERENTIAL_API=pyflink PATH="$$venv/bin:$$PATH" \
-		PYTHONPATH=tests/compat "$$venv/bin/python" -m random_programs.run $(FIRST) $(LAST)
+		PYTHONPATH="$(CURDIR)" "$$venv/bin/python" -m tests.compat.random_programs.run $(FIRST) $(LAST)
 
 bench: setup
 	bash bench/setup_peers.sh

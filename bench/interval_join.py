@@ -14,7 +14,7 @@ from tidegate_jobs import PAIR, NumberSequenceSource, StreamExecutionEnvironment
 
 from tidegate.common import Time
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.connectors.values.discard import DiscardingSink
+from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.datastream import KeyedStream, ProcessJoinFunction
 
 TRIPLE = Types.TUPLE([Types.LONG(), Types.LONG(), Types.LONG()])

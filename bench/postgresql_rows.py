@@ -15,11 +15,11 @@ from pathlib import Path
 
 import psycopg
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from databases import postgresql, postgresql_url
 from sink_rows import Way, compare
 
+from tests.servers.databases import postgresql, postgresql_url
 from tidegate.datastream.connectors.postgresql import PostgreSqlSink, Table
 from tidegate.testing.sink_run import SinkRun
 

@@ -14,11 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "servers"))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from redis_servers import client_of, redis_server, url_of
 from sink_rows import Way, compare
 
+from tests.servers.redis_servers import client_of, redis_server, url_of
 from tidegate.connectors.redis.sink import RedisSink
 from tidegate.testing.sink_run import SinkRun
 

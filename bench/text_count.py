@@ -7,7 +7,7 @@ from typing import Any
 import tidegate_jobs
 from tidegate_jobs import Count, StreamExecutionEnvironment, Types, WatermarkStrategy
 
-from tidegate.connectors.values.discard import DiscardingSink
+from tidegate.connectors.values.sinks import DiscardingSink
 
 PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
 

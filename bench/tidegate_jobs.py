@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.connectors.values.discard import DiscardingSink
+from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.state import ValueStateDescriptor

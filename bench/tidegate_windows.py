@@ -9,7 +9,7 @@ from tidegate_jobs import main
 
 from tidegate.common import Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.connectors.values.discard import DiscardingSink
+from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.datastream import AggregateFunction, StreamExecutionEnvironment
 from tidegate.datastream.window import SlidingEventTimeWindows, TumblingEventTimeWindows, WindowAssigner
 

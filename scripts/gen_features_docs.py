@@ -9,8 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "features.md"
-sys.path.insert(0, str(ROOT / "tests" / "compat"))
-import parity  # noqa: E402
+sys.path.insert(0, str(ROOT))
+from tests.compat import parity  # noqa: E402
 
 HEAD = """\
 # Features

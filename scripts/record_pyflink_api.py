@@ -13,10 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-COMPAT = Path(__file__).parents[1] / "tests" / "compat"
-sys.path.insert(0, str(COMPAT))
-from api_values import values_of  # noqa: E402
-from module_names import names_by_module  # noqa: E402
+ROOT = Path(__file__).parents[1]
+COMPAT = ROOT / "tests" / "compat"
+sys.path.insert(0, str(ROOT))
+from tests.compat.api_values import values_of  # noqa: E402
+from tests.compat.module_names import names_by_module  # noqa: E402
 
 API, VALUES, MODULES = (COMPAT / f"pyflink_{name}.json" for name in ("api", "values", "modules"))
 

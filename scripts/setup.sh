@@ -29,5 +29,15 @@ if [ ! -x "$VENV/bin/python" ]; then
     }
 fi
 echo "Installing Tidegate into $VENV (first time: some minutes, PySpark is large) ..."
-"$VENV/bin/python" -m pip install --quiet --require-hashes --requirement requirements-dev.lock
-"$VENV/bin/python" -m pip install --quiet --no-deps --editable .
+# uv installs everything from uv.lock, and is itself installed from there: pip checks its hashes.
+uv=$(mktemp)
+trap 'rm -f "$uv"' EXIT
+"$VENV/bin/python" - >"$uv" <<'EOF'
+import tomllib
+
+with open("uv.lock", "rb") as lock:
+    uv = next(package for package in tomllib.load(lock)["package"] if package["name"] == "uv")
+print(f"uv=={uv['version']}", *(f"--hash={file['hash']}" for file in uv["wheels"]))
+EOF
+"$VENV/bin/python" -m pip install --quiet --only-binary uv --require-hashes --requirement "$uv"
+UV_PROJECT_ENVIRONMENT="$VENV" "$VENV/bin/uv" sync --quiet --frozen --inexact --extra dev

@@ -87,11 +87,26 @@ def run_tests(version: str, python: Path) -> bool:
         subprocess.run([*uv, "venv", "--python", str(python), str(venv)], check=True, env=env)
     own = str(venv / "bin" / "python")
     subprocess.run(
-        [*uv, "pip", "install", "--python", own, "-r", str(ROOT / "requirements-dev.lock")], check=True, env=env
+        [*uv, "sync", "--frozen", "--inexact", "--extra", "dev"],
+        check=True,
+        cwd=ROOT,
+        env={**env, "UV_PROJECT_ENVIRONMENT": str(venv)},
     )
-    subprocess.run([*uv, "pip", "install", "--python", own, "--no-deps", "-e", str(ROOT)], check=True, env=env)
     tests = ["tests/unit", "tests/architecture"]
-    command = [own, "-m", "pytest", "-m", "not slow and not pyflink", "-p", "no:cacheprovider", *tests]
+    command = [
+        own,
+        "-m",
+        "pytest",
+        "-n",
+        "2",
+        "--dist",
+        "worksteal",
+        "-m",
+        "not slow and not pyflink",
+        "-p",
+        "no:cacheprovider",
+        *tests,
+    ]
     return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode == 0
 
 

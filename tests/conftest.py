@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+
+from tests.simulation.executor import Simulated, simulated_environment
+from tidegate.base import former_names
+from tidegate.common import configuration, global_configuration
 
 hypothesis.settings.register_profile("tidegate", deadline=None)  # a busy machine is no failure
 hypothesis.settings.load_profile("tidegate")
@@ -22,6 +27,8 @@ FAULT_DIRECTORY = "TIDEGATE_SWITCHED_FAULTS"
 for _name in ("CI", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"):
     os.environ.pop(_name, None)
 os.environ["TERM"] = "xterm"
+# Processes that tests start, and Spark's workers, import this package too.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,6 +48,24 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.timeout(3_600))
 
 
+@pytest.fixture(autouse=True)
+def _as_a_new_process() -> Iterator[None]:
+    """What a process reports once, and what ``tidegate run`` sets in it: every test begins without it."""
+    configuration.noticed.clear()
+    former_names.noticed.clear()
+    global_configuration.announced.clear()
+    global_configuration.set_dynamic_properties({})
+    arguments, path = list(sys.argv), list(sys.path)
+    yield
+    sys.argv, sys.path[:] = arguments, path
+
+
+@pytest.fixture
+def simulated(tmp_path: Path) -> Simulated:
+    """``simulated(seed=1, **keys)``: an environment in the test's directory whose programs run on the simulated engine."""
+    return partial(simulated_environment, tmp_path)
+
+
 @pytest.fixture(scope="session")
 def fault_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where faults for the Python workers of the session are switched on (integration/fault_switch.py)."""
@@ -50,15 +75,13 @@ def fault_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(fault_directory: Path) -> Iterator[Any]:
     """The Spark context all tests run in, with the settings jobs get without one. Two cores, tasks are tried four times."""
-    from tidegate.spark.lost import is_lost
+    from tidegate.spark.pyspark_internals import is_lost
     from tidegate.spark.session import spark_context
 
-    # Workers get the driver's sys.path: what test modules define is imported there when functions are unpickled.
-    sys.path[:] = dict.fromkeys([str(HERE / "integration"), *sys.path])
     created = spark_context(
         {
             "spark.master": "local[2,4]",
-            "spark.executorEnv.TIDEGATE_FAULT_HOOK": "fault_switch:hook",
+            "spark.executorEnv.TIDEGATE_FAULT_HOOK": "tests.integration.fault_switch:hook",
             f"spark.executorEnv.{FAULT_DIRECTORY}": str(fault_directory),
         }
     )

@@ -1,7 +1,7 @@
 """Tidegate: Flink-style DataStream programs in Python, run on Apache Spark."""
 
-from tidegate.pyflink_names import install as _answer_for_missing_names
+from tidegate.base.imports import answer_for_names as _answer_for_names
 
 __version__ = "0.1.0"
 
-_answer_for_missing_names()
+_answer_for_names()

@@ -30,13 +30,13 @@ class SavepointReader(SnapshotReader):
         Columns: ``key``, ``namespace`` where there are windows, ``map_key`` of maps, ``value``, ``expires_ms`` with time to live.
         What has a type has Spark's type for it; pickled keys and values are texts, unless you name the type they have.
         """
-        from tidegate.spark.state_frames import StateFrame  # only who asks for a DataFrame needs Spark
+        from tidegate.spark.frames import StateFrame  # only who asks for a DataFrame needs Spark
 
         types = {"key_type": key_type, "value_type": value_type, "map_key_type": map_key_type}
         return StateFrame(self, operator, state, expired=expired, **types).read(spark)
 
     def timers_dataframe(self, spark: Any, operator: str, *, key_type: Any = None) -> Any:
         """The timers of an operator: ``key``, ``namespace`` where there are windows, ``time_ms``, ``domain``."""
-        from tidegate.spark.state_frames import TimerFrame
+        from tidegate.spark.frames import TimerFrame
 
         return TimerFrame(self, operator, key_type=key_type).read(spark)

@@ -19,7 +19,7 @@ class SavepointWriter(SnapshotWriter):
         own partitions. Its columns are ``key`` and ``value``, of a map state ``map_key`` too, of windows ``namespace``. Of two rows
         for one key in different partitions either may count."""
         if hasattr(rows, "rdd") and hasattr(rows, "columns"):
-            from tidegate.spark.frame_rows import FrameRows  # only who has a DataFrame needs Spark
+            from tidegate.spark.frames import FrameRows  # only who has a DataFrame needs Spark
 
             rows = FrameRows(rows)
         return super().with_keyed_state(uid, state, rows, key_type=key_type)

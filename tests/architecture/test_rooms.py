@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.former_names import MOVED
+from tidegate.base.former_names import MOVED
 
 SOURCE = Path(__file__).parents[2] / "src" / "tidegate"
 
@@ -77,6 +77,16 @@ def test_only_spark_imports_pyspark() -> None:
         for path in modules(room)
         for name in imports(path)
         if name.split(".")[0] in {"pyspark", "py4j"}
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_imports_the_tests() -> None:
+    wrong = [
+        f"{path.relative_to(SOURCE)} imports {name}"
+        for path in SOURCE.rglob("*.py")
+        for name in imports(path)
+        if name.split(".")[0] == "tests"
     ]
     assert not wrong, "\n".join(wrong)
 

@@ -1,6 +1,6 @@
 """Every format on checkpoint storage with a fixed content: what golden files are made of, and are compared with.
 
-``python tests/compat/formats.py`` writes the golden files that are missing. It never writes over one: a file that was written by
+``python -m tests.compat.formats`` writes the golden files that are missing. It never writes over one: a file that was written by
 an earlier version of Tidegate must be read for ever.
 """
 

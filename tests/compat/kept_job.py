@@ -1,7 +1,7 @@
 """A job whose checkpoint is kept in ``golden/job-<version>``, and a savepoint of it in ``golden/savepoint-<version>``: every later
 version restores them and ends as if nothing had been.
 
-``python tests/compat/kept_job.py`` writes those of this version's format, if there are none yet.
+``python -m tests.compat.kept_job`` writes those of this version's format, if there are none yet.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.simulation.executor import TARGET
 from tidegate.base.errors import JobFailedError
 from tidegate.checkpoint.metadata import VERSION
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.common.completable_future import CompletableFuture
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.connectors.values.discard import DiscardingSink
-from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.connectors.values.sinks import DiscardingSink
+from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.functions import RuntimeContext
 from tidegate.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 GOLDEN = Path(__file__).parent / "golden"
 RECORDS, FAILS_AT, STOPS_AT, NEVER = 400, 250, 8, 10**12
@@ -64,9 +64,8 @@ class SameTime(TimestampAssigner):
 def program(
     directory: str, *, fails: bool = False, restore: Path | None = None, parallelism: int = 2
 ) -> tuple[StreamExecutionEnvironment, DataStream]:
-    executor.register_executor("kept-job", SimulatedExecutor)
     settings = {
-        "execution.target": "kept-job",
+        "execution.target": TARGET,
         "execution.checkpointing.interval": "10 ms",
         "execution.checkpointing.dir": directory,
         "execution.state-recovery.path": str(restore or ""),

@@ -1,6 +1,6 @@
 """Compare our API with what is recorded of PyFlink's: names, parameters, defaults, constants, members of enums, properties.
 
-``python tests/compat/parity.py`` prints what is missing and not listed; with ``prune`` it removes from ``missing.json`` what
+``python -m tests.compat.parity`` prints what is missing and not listed; with ``prune`` it removes from ``missing.json`` what
 exists by now. Nothing adds to the list but a person with a reason.
 """
 
@@ -14,11 +14,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))
-from api_values import values_of  # noqa: E402
-from module_names import PACKAGES, has  # noqa: E402
+from tests.compat.api_values import values_of
+from tests.compat.module_names import PACKAGES, has
 
+HERE = Path(__file__).parent
 API = HERE / "pyflink_api.json"
 VALUES = HERE / "pyflink_values.json"
 MODULES = HERE / "pyflink_modules.json"

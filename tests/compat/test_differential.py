@@ -18,14 +18,11 @@ from typing import Any
 
 import pytest
 
-from tidegate.common import Configuration
-from tidegate.datastream import StreamExecutionEnvironment, executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
-
-sys.path.insert(0, str(Path(__file__).parent))
-from differential import programs
-from differential.catalog import Case, Surroundings, cases, normalized, run
-from pyflink_place import pyflink_python
+from tests.compat.differential import programs
+from tests.compat.differential.catalog import Case, Surroundings, cases, normalized, run
+from tests.compat.pyflink_place import pyflink_python
+from tests.simulation.executor import Simulated
+from tidegate.datastream import StreamExecutionEnvironment
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "differential" / "recorded.json"
@@ -58,15 +55,8 @@ def recorded() -> dict[str, Any]:
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=7))
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "restart-strategy.type": "none",
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(seed=7)
 
 
 @every_case
@@ -115,11 +105,10 @@ def run_everything(python: Path, package: str, target: Path) -> dict[str, Any]:
         **os.environ,
         "DIFFERENTIAL_API": package,
         "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
     log = target.with_suffix(".log")
     with log.open("w") as output:
-        command = [str(python), "-m", "differential.run", str(target)]
+        command = [str(python), "-m", "tests.compat.differential.run", str(target)]
         ended = subprocess.run(command, env=environment, stdout=output, stderr=output, check=False)
     assert ended.returncode == 0, f"{package} did not run: {log.read_text()[-3000:]}"
     results: dict[str, Any] = json.loads(target.read_text())

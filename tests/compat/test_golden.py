@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import kept_job
-from formats import FORMATS, GOLDEN, Format
-
+from tests.compat import kept_job
+from tests.compat.formats import FORMATS, GOLDEN, Format
 from tidegate.checkpoint import metadata
 
 
 @pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
 def test_every_version_ever_written_is_read(known: Format) -> None:
-    assert known.path in known.all_versions(), "run `python tests/compat/formats.py` and commit the new file"
+    assert known.path in known.all_versions(), "run `python -m tests.compat.formats` and commit the new file"
     for path in known.all_versions():
         assert known.read(path.read_bytes()) == known.content, path.name
 
@@ -44,7 +41,7 @@ def test_a_savepoint_of_every_version_is_resumed(kept: Path, parallel: int, tmp_
 
 def test_this_version_has_a_kept_job(tmp_path: Path) -> None:
     assert (GOLDEN / f"job-{metadata.VERSION}").exists(), (
-        "run `python tests/compat/kept_job.py` and commit what it wrote"
+        "run `python -m tests.compat.kept_job` and commit what it wrote"
     )
     assert (GOLDEN / f"savepoint-{metadata.VERSION}").exists()
     assert kept_job.run(str(tmp_path), fails=False) == kept_job.expected()

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from parity import API, compare
 
-from tidegate import pyflink_names
+from tests.compat.parity import API, compare
+from tidegate.base import imports
 from tidegate.common import ExecutionConfig
 from tidegate.datastream import MapFunction, StreamExecutionEnvironment
 
@@ -33,9 +33,7 @@ def lacking(kind: str) -> list[str]:
 
 def test_the_list_is_what_was_recorded_of_pyflink() -> None:
     content = runpy.run_path(str(ROOT / "scripts" / "gen_pyflink_names.py"))["content"]
-    assert Path(pyflink_names.__file__).with_suffix(".json").read_text() == content(), (
-        "run scripts/gen_pyflink_names.py"
-    )
+    assert (ROOT / "src/tidegate/pyflink_names.json").read_text() == content(), "run scripts/gen_pyflink_names.py"
 
 
 def test_a_missing_module_is_not_there_yet() -> None:
@@ -108,4 +106,4 @@ def test_modules_and_classes_are_what_they_were() -> None:
     spec = importlib.util.find_spec("tidegate.datastream.functions")
     assert spec is not None and spec.origin is not None and spec.origin.endswith("functions.py")
     assert pickle.loads(pickle.dumps(MapFunction)) is MapFunction
-    assert set(json.loads(API.read_text())) <= {n.replace("tidegate", "pyflink", 1) for n in pyflink_names._names()}
+    assert set(json.loads(API.read_text())) <= {n.replace("tidegate", "pyflink", 1) for n in imports._names()}

@@ -5,15 +5,12 @@ from __future__ import annotations
 import enum
 import runpy
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-import api_values
-import parity
-from pyflink_place import pyflink_python
+from tests.compat import api_values, parity
+from tests.compat.pyflink_place import pyflink_python
 
 
 def test_everything_missing_is_listed_with_a_reason() -> None:
@@ -24,7 +21,7 @@ def test_nothing_listed_exists_by_now() -> None:
     present, _ = parity.compare()
     patterns = [pattern for group in parity.listed().values() for pattern in group]
     found = [(pattern, identity) for pattern in patterns for identity in present if parity.matches(identity, pattern)]
-    assert found == [], "the list only shrinks: run `python tests/compat/parity.py prune`"
+    assert found == [], "the list only shrinks: run `python -m tests.compat.parity prune`"
 
 
 def test_every_entry_names_something_of_pyflink() -> None:

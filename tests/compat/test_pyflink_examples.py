@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyflink_place import pyflink_python
+
+from tests.compat.pyflink_place import pyflink_python
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "examples.json"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from pyflink_place import pyflink_python
 
+from tests.compat.pyflink_place import pyflink_python
 from tidegate.connectors.kafka.dev_broker import DevBroker
 
 PORT = 9092

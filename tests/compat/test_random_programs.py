@@ -5,42 +5,30 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from tests.compat.random_programs.generator import RandomProgram, generate
+from tests.compat.random_programs.run import Difference, differences, results, summary
+from tests.compat.random_programs.stage import STAGES
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import JobFailedError
-from tidegate.common import Configuration, Encoder
-from tidegate.datastream import MapFunction, StreamExecutionEnvironment, executor
+from tidegate.common import Encoder
+from tidegate.datastream import MapFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink, RollingPolicy
-from tidegate.testing.simulated_executor import SimulatedExecutor
-
-sys.path.insert(0, str(Path(__file__).parent))
-from random_programs.generator import RandomProgram, generate
-from random_programs.run import Difference, differences, results, summary
-from random_programs.stage import STAGES
 
 MakeEnv = Any
 
 
 @pytest.fixture
-def make_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeEnv:
+def make_env(simulated: Simulated) -> MakeEnv:
     """``make_env(parallelism, keys)``: on the simulated engine, with a schedule of the seed."""
 
     def make(parallelism: int, keys: dict[str, str] | None = None, seed: int = 1) -> StreamExecutionEnvironment:
-        monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=seed))
-        settings = {
-            "execution.target": "simulated",
-            "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-            "tidegate.state.local-dir": str(tmp_path / "local"),
-            "restart-strategy.type": "none",
-            **(keys or {}),
-        }
-        env = StreamExecutionEnvironment(Configuration.from_dict(settings))
-        return env.set_parallelism(parallelism)
+        return simulated(seed=seed, **(keys or {})).set_parallelism(parallelism)
 
     return make
 
@@ -159,7 +147,7 @@ def test_a_difference_is_told_with_its_program_and_how_to_see_it_again() -> None
     text = differences(program, ["3.7: 1 2 at 3", *expected[1:]])
     assert text.startswith("program 3, keys ")
     assert f"- {expected[0]} (x1)\n+ 3.7: 1 2 at 3 (x1)" in text
-    assert text.endswith("PYTHONPATH=tests/compat python -m random_programs.run 3 3")
+    assert text.endswith("python -m tests.compat.random_programs.run 3 3")
     assert differences(program, expected) == ""
 
 

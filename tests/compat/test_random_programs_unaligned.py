@@ -6,11 +6,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from random_programs.generator import generate
-from random_programs.run import differences
-from test_random_programs import MakeEnv, check, live, make_env, written
 
-from tidegate.testing.stingy_pace import stingy
+from tests.compat.random_programs.generator import generate
+from tests.compat.random_programs.run import differences
+from tests.compat.test_random_programs import MakeEnv, check, live, make_env, written
+from tests.simulation.stingy_pace import stingy
 
 __all__ = ["make_env"]  # the fixture
 

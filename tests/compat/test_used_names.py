@@ -8,10 +8,10 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-import parity
 import pytest
 
-from tidegate.base import pyflink_imports
+from tests.compat import parity
+from tidegate.base import imports
 from tidegate.base.errors import NotInTidegateError
 
 USED: dict[str, int] = json.loads((Path(__file__).parent / "used_names.json").read_text())["imports"]
@@ -22,9 +22,9 @@ NOT_THERE = ("pyflink.table", "pyflink.connector.", "pyflink.testing.", "pyflink
 
 @pytest.fixture
 def _mapped() -> Iterator[None]:
-    pyflink_imports.install()
+    imports.install()
     yield
-    pyflink_imports.uninstall()
+    imports.uninstall()
 
 
 def found(used: str) -> bool:
@@ -89,9 +89,6 @@ def test_re_exports_are_found_under_our_names_too() -> None:
 def test_a_name_of_a_former_pyflink_is_found_with_one_notice(
     module: str, name: str, home: str, real: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from tidegate.common import configuration
-
-    configuration._noticed.discard(f"tidegate.{module}.{name}")
     names: dict[str, object] = {}
     with caplog.at_level(logging.WARNING, "tidegate.configuration"):
         exec(f"from tidegate.{module} import {name} as first\nfrom tidegate.{module} import {name} as second", names)

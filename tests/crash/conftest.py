@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_run import CrashRun
+
+from tests.crash.crash_run import CrashRun
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from crash_job import KEYS_PER_SPLIT, RECORDS, key_of
 
+from tests.crash.crash_job import KEYS_PER_SPLIT, RECORDS, key_of
+from tests.waiting import eventually
 from tidegate.testing import kill_hook
-from waiting import eventually
 
 HERE = Path(__file__).parent
 KILLED = -9

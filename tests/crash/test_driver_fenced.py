@@ -6,7 +6,8 @@ import signal
 from collections.abc import Callable
 
 import pytest
-from crash_run import CrashRun
+
+from tests.crash.crash_run import CrashRun
 
 Crash = Callable[..., CrashRun]
 

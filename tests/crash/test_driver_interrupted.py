@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from crash_run import CrashRun
+
+from tests.crash.crash_run import CrashRun
 
 Crash = Callable[..., CrashRun]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from crash_run import KILLED, CrashRun
+
+from tests.crash.crash_run import KILLED, CrashRun
 
 Crash = Callable[..., CrashRun]
 

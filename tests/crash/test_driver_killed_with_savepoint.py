@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 
-from crash_run import KILLED, CrashRun
-
+from tests.crash.crash_run import KILLED, CrashRun
 from tidegate.checkpoint.locate import locate
 
 Crash = Callable[..., CrashRun]

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import psutil
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
-from standalone import Cluster, bare_python, cluster
+from tests.integration.standalone import Cluster, bare_python, cluster
 
 RECORDS, KEYS, KILLS, MOST_LOG_LINES = 40_000, 50, 3, 400
 PROGRAM = f"""\

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from crash_run import KILLED, CrashRun
+
+from tests.crash.crash_run import KILLED, CrashRun
 
 STORED = "[checkpoints/crash/shared]"
 """Only the driver writes state files there, in step 7: a kill at them is a kill of it."""

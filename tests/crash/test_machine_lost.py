@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from crash_run import KILLED, CrashRun
-
+from tests.crash.crash_run import KILLED, CrashRun
+from tests.waiting import eventually
 from tidegate.base.files import Files
 from tidegate.checkpoint.lease_records import LiveRecord, live_path, read_record
-from waiting import eventually
 
 Crash = Callable[..., CrashRun]
 TIMEOUT_MS = 2_000

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_switch import DIRECTORY, FaultSwitch, hook
 
+from tests.integration.fault_switch import DIRECTORY, FaultSwitch, hook
 from tidegate.base import faults
 from tidegate.common import Configuration
 from tidegate.datastream import StreamExecutionEnvironment

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from snippets import END, blocks, keeps, promised_outputs
+
+from tests.integration.snippets import END, blocks, keeps, promised_outputs
 
 ROOT = Path(__file__).parents[2]
 QUIET = {"keyed_totals.py", "word_count.py"}

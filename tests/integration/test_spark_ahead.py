@@ -21,9 +21,9 @@ def jvms():
     children = psutil.Process().children(recursive=True)
     return len([c for c in children if c.name() == "java" and c.status() != psutil.STATUS_ZOMBIE])
 
-def counting(conf, kwargs):
-    launched.append(conf)
-    return real(conf, kwargs)
+def counting(stderr, properties):
+    launched.append(properties)
+    return real(stderr, properties)
 
 launch.launch_gateway = counting
 env = StreamExecutionEnvironment.get_execution_environment()

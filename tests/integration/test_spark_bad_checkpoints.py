@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import Count, check_message, checkpoints, committed_lines, file_sink, files_below
 
+from tests.integration.job_tools import Count, check_message, checkpoints, committed_lines, file_sink, files_below
+from tests.sources import ScriptedSource
+from tests.waiting import eventually
 from tidegate.base.errors import (
     CorruptFileError,
     JobCancelledError,
@@ -22,8 +24,6 @@ from tidegate.checkpoint.envelope import seal
 from tidegate.common import JobStatus, Types, WatermarkStrategy
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.testing.sources import ScriptedSource
-from waiting import eventually
 
 NONE = WatermarkStrategy.no_watermarks()
 RETAIN = {

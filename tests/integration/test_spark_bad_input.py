@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import check_message, file_sink
 
+from tests.integration.job_tools import check_message, file_sink
+from tests.sources import ScriptedSource
 from tidegate.base.errors import (
     ConfigurationError,
     JobFailedError,
@@ -27,7 +28,6 @@ from tidegate.datastream import (
     StreamExecutionEnvironment,
 )
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.testing.sources import ScriptedSource
 
 NONE = WatermarkStrategy.no_watermarks()
 RETAIN = {
@@ -97,7 +97,7 @@ def test_a_duplicate_uid(make_env: Any) -> None:
         env.execute()
     check_message(
         refused.value,
-        rule="Every operator needs a uid of its own",
+        rule="Two operators have the same uid",
         where="operators 'first' and 'second'",
         found="both have uid 'same'",
         cure="give one of them another uid",
@@ -144,7 +144,7 @@ def test_a_sink_path_that_is_a_file(make_env: Any, tmp_path: Path) -> None:
         env.execute()
     check_message(
         refused.value,
-        rule="a file sink writes into a directory",
+        rule="The path of a file sink is a file, not a directory",
         where=str(path),
         found="a file of this name",
         cure="choose another path",
@@ -331,7 +331,7 @@ def test_speculation_is_refused_before_spark_is_asked(make_env: Any) -> None:
         env.execute()
     check_message(
         refused.value,
-        rule="Speculative execution must be off",
+        rule="Speculative execution is on",
         found="spark.speculation=true",
         cure="spark.speculation=false",
     )

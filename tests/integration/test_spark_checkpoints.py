@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_switch import FaultSwitch
-from job_tools import Count, checkpoints, committed_lines, file_sink, hidden_files, history
 
+from tests.integration.fault_switch import FaultSwitch
+from tests.integration.job_tools import Count, checkpoints, committed_lines, file_sink, hidden_files, history
+from tests.sources import Pause, ScriptedSource
+from tests.waiting import eventually
 from tidegate.base.errors import CheckpointError, JobCancelledError, JobFailedError
 from tidegate.checkpoint.history import CheckpointStatus
 from tidegate.common import JobClient, JobStatus, WatermarkStrategy
 from tidegate.datastream import ExternalizedCheckpointRetention, MapFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
-from tidegate.testing.sources import Pause, ScriptedSource
-from waiting import eventually
 
 NONE = WatermarkStrategy.no_watermarks()
 JOB = "the-job"

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from standalone import SITE, Cluster, bare_python, cluster
+
+from tests.integration.standalone import SITE, Cluster, bare_python, cluster
 
 PROGRAM = """\
 import logging
@@ -169,7 +170,7 @@ def test_executors_that_lack_what_tidegate_depends_on_are_named_before_the_job_s
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=250
         )
     assert done.returncode == 1, done.stderr
-    assert "found: Executors need the packages that Tidegate depends on\n" in done.stderr
+    assert "found: An executor lacks packages that Tidegate depends on\n" in done.stderr
     assert f"host {os.uname().nodename}, Python {bare_python()}" in done.stderr
     assert re.search(r"found: no (cloudpickle, )?lmdb, msgspec, numpy, (pyyaml, )?xxhash\n", done.stderr), done.stderr
     assert "Traceback" not in done.stderr and "TaskSetManager" not in done.stderr

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tests.column_source import ColumnSource
 from tidegate.common import Types, WatermarkStrategy
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.testing.column_source import ColumnSource
 
 MakeEnv = Callable[..., StreamExecutionEnvironment]
 COUNT = 20_000

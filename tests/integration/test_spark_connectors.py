@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import RenamedFiles, committed_files, committed_lines, file_sink, hidden_files
 
+from tests.integration.job_tools import RenamedFiles, committed_files, committed_lines, file_sink, hidden_files
+from tests.sources import Pause, ScriptedSource
+from tests.waiting import eventually
 from tidegate.common import Duration, Encoder, JobStatus, Row, Types, WatermarkStrategy
 from tidegate.datastream import SinkFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.datagen import DataGeneratorSource, RateLimiterStrategy
@@ -23,8 +25,6 @@ from tidegate.datastream.connectors.file_system import (
     StreamFormat,
 )
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
-from tidegate.testing.sources import Pause, ScriptedSource
-from waiting import eventually
 
 NONE = WatermarkStrategy.no_watermarks()
 

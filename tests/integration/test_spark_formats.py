@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import committed_files, hidden_files
 
+from tests.integration.job_tools import committed_files, hidden_files
+from tests.waiting import eventually
 from tidegate.common import Row, WatermarkStrategy
 from tidegate.datastream import MapFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink, FileSource
@@ -18,7 +19,6 @@ from tidegate.datastream.formats.csv import CsvBulkWriters, CsvReaderFormat, Csv
 from tidegate.datastream.formats.json import JsonBulkWriters, JsonLinesFormat
 from tidegate.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from tidegate.table import DataTypes
-from waiting import eventually
 
 FILES, RECORDS = 12, 25
 PRICE = DataTypes.DECIMAL(10, 2)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from tests.sources import Fail, ScriptedSource
 from tidegate.base.errors import ArgumentTypeError, JobFailedError
 from tidegate.common import Row, Types, WatermarkStrategy
-from tidegate.testing.sources import Fail, ScriptedSource
 
 CHECKPOINTING = {
     "execution.checkpointing.interval": "50 ms",

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from job_tools import committed_lines, file_sink, history
-
+from tests.integration.job_tools import committed_lines, file_sink, history
 from tidegate.datastream import MapFunction, StreamExecutionEnvironment
 
 MakeEnv = Callable[..., StreamExecutionEnvironment]

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import Count
 from typer.testing import CliRunner
 
+from tests.integration.job_tools import Count
+from tests.sources import Pause, ScriptedSource
+from tests.waiting import eventually
 from tidegate.base.errors import JobCancelledError, JobFailedError, ProgramError
 from tidegate.cli.main import app
-from tidegate.common import JobStatus, WatermarkStrategy, global_configuration
-from tidegate.connectors.values import collect
+from tidegate.common import JobStatus, WatermarkStrategy
+from tidegate.connectors.values import sinks
 from tidegate.datastream import MapFunction
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
-from tidegate.testing.sources import Pause, ScriptedSource
-from waiting import eventually
 
 NONE = WatermarkStrategy.no_watermarks()
 
@@ -165,9 +165,6 @@ def test_a_script_run_by_the_command_line(spark: Any, tmp_path: Path, monkeypatc
         "words.print()\n"
         "env.execute()\n"
     )
-    monkeypatch.setattr(global_configuration, "_dynamic", {})
-    monkeypatch.setattr(sys, "argv", [])
-    monkeypatch.setattr(sys, "path", list(sys.path))
     keys = ["-D", "execution.checkpointing.interval=50 ms", "-D", f"execution.checkpointing.dir={tmp_path}/checkpoints"]
     result = CliRunner().invoke(app, ["run", "-p", "2", *keys, str(script), "to", "be"])
     assert result.exit_code == 0, result.output
@@ -199,19 +196,19 @@ def threads_of(job_id: str) -> list[str]:
 def test_a_limit_ends_the_job_and_releases_what_nobody_reads(make_env: Any) -> None:
     env = make_env({"tidegate.job-id": "limited"})
     numbers = env.from_source(DataGeneratorSource(lambda index: index), NONE, "numbers")
-    others = set(collect._channels)
+    others = set(sinks.channels)
     assert len(numbers.execute_and_collect(limit=3)) == 3
     eventually(lambda: not threads_of("limited"))
-    assert set(collect._channels) <= others
+    assert set(sinks.channels) <= others
 
 
 def test_an_iterator_that_is_dropped_ends_its_job(make_env: Any) -> None:
     env = make_env({"tidegate.job-id": "dropped"})
     numbers = env.from_source(DataGeneratorSource(lambda index: index), NONE, "numbers")
-    others = set(collect._channels)
+    others = set(sinks.channels)
     records = numbers.execute_and_collect()
     assert next(records) is not None
-    assert threads_of("dropped") and set(collect._channels) - others
+    assert threads_of("dropped") and set(sinks.channels) - others
     del records
     eventually(lambda: not threads_of("dropped"))
-    assert set(collect._channels) <= others
+    assert set(sinks.channels) <= others

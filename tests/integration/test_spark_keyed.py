@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.sources import Pause, ScriptedSource
 from tidegate.common import Row, Time, Types, WatermarkStrategy
 from tidegate.datastream import (
     AggregateFunction,
@@ -30,7 +31,6 @@ from tidegate.datastream.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from tidegate.testing.sources import Pause, ScriptedSource
 
 SALES = [("a", 3, "x"), ("b", 7, "y"), ("a", 1, "z"), ("a", 5, "w"), ("b", 7, "v"), ("b", 2, "u")]
 

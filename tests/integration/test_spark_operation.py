@@ -16,7 +16,7 @@ import pytest
 
 from tidegate.cli.outcome import ExitCode
 from tidegate.control import registry
-from tidegate.control.registry import Life
+from tidegate.control.registry import DriverLife
 
 TIDEGATE = str(Path(sys.executable).with_name("tidegate"))
 PROGRAM = """
@@ -50,7 +50,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     for record in registry.records():
-        if record.life() is Life.LIVE:
+        if record.life() is DriverLife.LIVE:
             subprocess.run(["kill", "-9", str(record.owner.pid)], check=False)
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import Count, committed_lines, file_sink, hidden_files
 
+from tests.integration.job_tools import Count, committed_lines, file_sink, hidden_files
+from tests.sources import Fail, ScriptedSource
 from tidegate.common import Configuration, WatermarkStrategy
 from tidegate.datastream import StreamExecutionEnvironment
-from tidegate.testing.sources import Fail, ScriptedSource
 
 PREFIX = "execution.checkpointing."
 CHOICES: dict[str, dict[str, dict[str, Any]]] = {

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fault_switch import FaultSwitch
-from job_tools import (
+
+from tests.integration.fault_switch import FaultSwitch
+from tests.integration.job_tools import (
     Count,
     FailOnce,
     RenamedFiles,
@@ -19,15 +20,14 @@ from job_tools import (
     hidden_files,
     history,
 )
-
+from tests.sources import At, Pause, ScriptedSource
+from tests.waiting import eventually
 from tidegate.base.errors import JobCancelledError, JobFailedError
 from tidegate.common import Duration, JobClient, JobStatus, RestartStrategies, Types, WatermarkStrategy
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSource, StreamFormat
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.state import ListStateDescriptor, MapStateDescriptor
-from tidegate.testing.sources import At, Pause, ScriptedSource
-from waiting import eventually
 
 NONE = WatermarkStrategy.no_watermarks()
 RETAIN = {

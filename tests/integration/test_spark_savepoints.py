@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import Count, committed_lines, file_sink, files_below, hidden_files
-from test_spark_restore import KEYS, NONE, expected
 
+from tests.integration.job_tools import Count, committed_lines, file_sink, files_below, hidden_files
+from tests.integration.test_spark_restore import KEYS, NONE, expected
+from tests.sources import ScriptedSource
+from tests.waiting import eventually
 from tidegate.base.errors import RestoreError
 from tidegate.common import JobClient, JobStatus, Types
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.testing.sources import ScriptedSource
-from waiting import eventually
 
 EVERY = {"execution.checkpointing.interval": "100 ms", "pipeline.max-parallelism": 16}
 

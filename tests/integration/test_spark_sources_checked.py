@@ -59,9 +59,9 @@ def run(program: str, home: Path) -> str:
 
 def test_a_missing_path_is_refused_before_spark_starts(tmp_path: Path) -> None:
     text = run(MISSING, tmp_path)
-    assert "a file source needs existing paths" in text
+    assert "A path of a file source does not exist" in text
     assert f"no file or directory {tmp_path}/missing" in text
-    assert "create them before the job starts" in text
+    assert "create it before the job starts, or correct the path" in text
     assert "context: None None" in text
 
 

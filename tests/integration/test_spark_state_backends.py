@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import Count, committed_lines, file_sink, hidden_files
-from test_spark_restore import KEYS, expected
-from test_spark_savepoints import EVERY, counting, wait_for
 
+from tests.integration.job_tools import Count, committed_lines, file_sink, hidden_files
+from tests.integration.test_spark_restore import KEYS, expected
+from tests.integration.test_spark_savepoints import EVERY, counting, wait_for
+from tests.sources import ScriptedSource
 from tidegate.common import Types, WatermarkStrategy
-from tidegate.testing.sources import ScriptedSource
 
 BACKENDS = [
     {"state.backend.type": "hashmap"},

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parents[1] / "unit" / "snapshots"))
-
-from snapshot_jobs import RECORDS, every_kind, kept, own_states, read_so_far, run, windows
-
+from tests.unit.snapshots.snapshot_jobs import RECORDS, every_kind, kept, own_states, read_so_far, run, windows
 from tidegate.base.errors import SnapshotError
 from tidegate.common import Types
 from tidegate.common.time import Instant
@@ -56,9 +52,9 @@ def test_every_kind_is_typed_and_has_what_python_reads(session: Any, reader: Sav
 
 
 def test_it_is_read_by_several_tasks(session: Any, reader: SavepointReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tidegate.spark import state_frames
+    from tidegate.spark import frames
 
-    monkeypatch.setattr(state_frames, "_BYTES_PER_TASK", 500)
+    monkeypatch.setattr(frames, "BYTES_PER_TASK", 500)
     frame = reader.dataframe(session, "every kind", "seen")
     assert frame.rdd.getNumPartitions() > 6
     assert frame.count() == sum(1 for _ in reader.read("every kind", "seen"))
@@ -142,4 +138,4 @@ def test_a_dataframe_with_other_columns_is_refused(session: Any, tmp_path: Path)
     writer = SavepointWriter.new().with_keyed_state("x", ValueStateDescriptor("count", Types.LONG()), frame)
     with pytest.raises(SnapshotError) as refused:
         writer.write(str(tmp_path / "new"))
-    assert (refused.value.found, refused.value.cure) == ("columns k, v", "name them key, value")
+    assert (refused.value.found, refused.value.cure) == ("columns k, v", "name its columns key, value")

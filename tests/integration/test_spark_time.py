@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.sources import At, Pause, ScriptedSource
 from tidegate.common import Duration, Time, TimestampAssigner, Types, WatermarkStrategy
 from tidegate.datastream import (
     AggregateFunction,
@@ -22,7 +23,6 @@ from tidegate.datastream import (
 from tidegate.datastream.connectors.file_system import FileSource, StreamFormat
 from tidegate.datastream.state import MapStateDescriptor, ValueStateDescriptor
 from tidegate.datastream.window import TumblingEventTimeWindows
-from tidegate.testing.sources import At, Pause, ScriptedSource
 
 MIN, MAX = -(1 << 63), (1 << 63) - 1
 NONE = WatermarkStrategy.no_watermarks()

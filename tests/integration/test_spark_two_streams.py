@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from job_tools import FailOnce
-
+from tests.integration.job_tools import FailOnce
+from tests.sources import ScriptedSource
 from tidegate.common import Types, WatermarkStrategy
 from tidegate.datastream import (
     CheckpointedFunction,
@@ -16,7 +16,6 @@ from tidegate.datastream import (
     StreamExecutionEnvironment,
 )
 from tidegate.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from tidegate.testing.sources import ScriptedSource
 
 END = (1 << 63) - 1
 RULES = MapStateDescriptor("rules", Types.LONG(), Types.LONG())

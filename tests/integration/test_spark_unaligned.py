@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import Count, committed_lines, file_sink, history
 
+from tests.integration.job_tools import Count, committed_lines, file_sink, history
+from tests.waiting import eventually
 from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry
 from tidegate.datastream import MapFunction
-from waiting import eventually
 
 RECORDS = 600
 

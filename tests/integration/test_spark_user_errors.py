@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_tools import check_message
 from pyspark import TaskContext
 
+from tests.integration.job_tools import check_message
 from tidegate.base.errors import ConfigurationError, JobFailedError, RoundError, UserCodeError
 from tidegate.base.portable_errors import RemoteTraceback
 from tidegate.common import WatermarkStrategy
@@ -110,7 +110,7 @@ def test_a_generator_function_that_raises_stop_iteration_does_not_end_the_stream
         lambda v: None
     )
     error = failure_of(env).__cause__
-    check_message(error, rule="the generator function raised", where="in draw", found="StopIteration:  (index 50)")  # type: ignore[arg-type]
+    check_message(error, rule="The generator function failed", where="in draw", found="StopIteration:  (index 50)")  # type: ignore[arg-type]
 
 
 def test_the_log_of_a_restart_has_the_traceback(make_env: Any, caplog: pytest.LogCaptureFixture) -> None:

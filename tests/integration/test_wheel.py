@@ -10,7 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from snippets import blocks, keeps, promised_outputs
+
+from tests.integration.snippets import blocks, keeps, promised_outputs
 
 ROOT = Path(__file__).parents[2]
 UV = str(Path(sys.executable).with_name("uv"))

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kafka_tools import Broker, Topics
 
+from tests.kafka.kafka_tools import Broker, Topics
 from tidegate.base.ids import new_token
 from tidegate.connectors.kafka.dev_broker import free_port
-from tidegate.datastream import executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 
 @pytest.fixture(scope="session")
@@ -42,9 +40,3 @@ def own_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
     yield start
     for each in made:
         each.__exit__()
-
-
-@pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``execution.target: simulated`` runs programs without Spark."""
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)

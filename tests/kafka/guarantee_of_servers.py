@@ -1,11 +1,10 @@
 """Sources and sinks that need a server, for the matrix of guarantees; as a program: the table of docs/guarantees.md, all of it.
 
-python tests/kafka/guarantee_of_servers.py
+python -m tests.kafka.guarantee_of_servers
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS / "servers"), str(TESTS / "unit" / "connectors")]
-
-import databases  # noqa: E402
-from guarantee_matrix import (  # noqa: E402
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.servers import databases
+from tests.servers.redis_servers import client_of, redis_server, url_of
+from tests.servers.server import Server
+from tests.servers.sql_cases import Target
+from tests.unit.connectors.guarantee_matrix import (
     COUNT,
     KEYS,
     ROUNDS,
@@ -31,25 +31,20 @@ from guarantee_matrix import (  # noqa: E402
     of_page,
     table,
 )
-from kafka_tools import Broker, Topics  # noqa: E402
-from redis_servers import client_of, redis_server, url_of  # noqa: E402
-from server import Server  # noqa: E402
-from sql_cases import Target  # noqa: E402
-
-from tidegate.common import SimpleStringSchema, Types  # noqa: E402
-from tidegate.common.types import Row  # noqa: E402
-from tidegate.connectors.delivery import DeliveryGuarantee  # noqa: E402
-from tidegate.connectors.jdbc.options import JdbcConnectionOptions  # noqa: E402
-from tidegate.connectors.jdbc.sink import JdbcSink  # noqa: E402
-from tidegate.connectors.kafka.dev_broker import free_port  # noqa: E402
-from tidegate.connectors.kafka.offsets import KafkaOffsetsInitializer  # noqa: E402
-from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema  # noqa: E402
-from tidegate.connectors.kafka.sink import KafkaSink  # noqa: E402
-from tidegate.connectors.kafka.source import KafkaSource  # noqa: E402
-from tidegate.connectors.redis.sink import RedisSink  # noqa: E402
-from tidegate.connectors.sql.table import Table  # noqa: E402
-from tidegate.operators.contracts.sink import Sink  # noqa: E402
-from tidegate.operators.contracts.source import Source  # noqa: E402
+from tidegate.common import SimpleStringSchema, Types
+from tidegate.common.types import Row
+from tidegate.connectors.delivery import DeliveryGuarantee
+from tidegate.connectors.jdbc.options import JdbcConnectionOptions
+from tidegate.connectors.jdbc.sink import JdbcSink
+from tidegate.connectors.kafka.dev_broker import free_port
+from tidegate.connectors.kafka.offsets import KafkaOffsetsInitializer
+from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
+from tidegate.connectors.kafka.sink import KafkaSink
+from tidegate.connectors.kafka.source import KafkaSource
+from tidegate.connectors.redis.sink import RedisSink
+from tidegate.connectors.sql.table import Table
+from tidegate.operators.contracts.sink import Sink
+from tidegate.operators.contracts.source import Source
 
 __all__ = ["SINKS", "SOURCES", "SinkKind", "SourceKind", "cell", "check", "observe", "of_page"]
 

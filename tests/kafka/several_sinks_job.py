@@ -12,6 +12,8 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
+from tests.simulation.executor import SimulatedExecutor
+from tests.sources import ScriptedSource
 from tidegate.base import faults
 from tidegate.common import Configuration, Encoder, SimpleStringSchema, Types, WatermarkStrategy
 from tidegate.datastream import StreamExecutionEnvironment, executor
@@ -21,13 +23,11 @@ from tidegate.datastream.connectors.kafka import KafkaRecordSerializationSchema,
 from tidegate.datastream.connectors.postgresql import PostgreSqlSink, Table
 from tidegate.runtime import master as _master  # noqa: F401
 from tidegate.testing import kill_hook
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sources import ScriptedSource
 
 
 def main(directory: str) -> None:
     said = json.loads(os.environ["SEVERAL_SINKS"])
-    executor._registered["simulated"] = SimulatedExecutor
+    executor.register_executor("simulated", SimulatedExecutor)
     keys = {
         "execution.checkpointing.dir": f"{directory}/checkpoints",
         "execution.checkpointing.interval": "10",

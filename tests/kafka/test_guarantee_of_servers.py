@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import guarantee_of_servers as servers
 import pytest
-from guarantee_of_servers import SINKS, SOURCES, SinkKind, SourceKind
-from kafka_tools import Broker, Topics
+
+from tests.kafka import guarantee_of_servers as servers
+from tests.kafka.guarantee_of_servers import SINKS, SOURCES, SinkKind, SourceKind
+from tests.kafka.kafka_tools import Broker, Topics
 
 PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
 EVERY = [*SOURCES, "Kafka"]
@@ -31,7 +32,7 @@ def compare(source: str, sink: str, source_kind: SourceKind, sink_kind: SinkKind
     directory.mkdir()
     computed, seen = servers.observe(source_kind, sink_kind, directory)
     servers.check(computed, seen)
-    made = "the page is made by: python tests/kafka/guarantee_of_servers.py"
+    made = "the page is made by: python -m tests.kafka.guarantee_of_servers"
     assert servers.of_page(PAGE.read_text(), source, sink) == servers.cell(computed, seen), made
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_outages import make_sink
-from test_kafka_programs import source, values
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_outages import make_sink
+from tests.kafka.test_kafka_programs import source, values
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.common import Configuration, SimpleStringSchema, WatermarkStrategy
 from tidegate.datastream import OutputTag, StreamExecutionEnvironment
@@ -42,9 +42,7 @@ def environment(directory: Path, **settings: Any) -> StreamExecutionEnvironment:
 
 
 @pytest.mark.parametrize("assigner", [False, True])
-def test_bad_records_go_to_a_side_output(
-    assigner: bool, broker: Broker, topics: Topics, tmp_path: Path, simulated: None
-) -> None:
+def test_bad_records_go_to_a_side_output(assigner: bool, broker: Broker, topics: Topics, tmp_path: Path) -> None:
     topic = topics.new(2)
     topics.write(topic, [f"x{n}" if n % 5 == 0 else n for n in range(40)])
     builder = source(broker.bootstrap_servers, topic).set_value_only_deserializer(Numbers())
@@ -65,8 +63,8 @@ def test_bad_records_go_to_a_side_output(
     assert len({(record.partition, record.offset) for record in records}) == 8
 
 
-def test_a_side_output_that_nobody_reads_is_dropped(
-    broker: Broker, topics: Topics, tmp_path: Path, simulated: None
+def test_bad_records_are_discarded_if_no_stream_reads_the_side_output(
+    broker: Broker, topics: Topics, tmp_path: Path
 ) -> None:
     topic = topics.new(1)
     topics.write(topic, ["x", "1", "y"])
@@ -75,7 +73,7 @@ def test_a_side_output_that_nobody_reads_is_dropped(
     assert list(stream.map(lambda number: number).execute_and_collect()) == [1]
 
 
-def test_the_side_output_is_a_tag() -> None:
+def test_set_bad_record_output_refuses_another_type_than_a_tag() -> None:
     with pytest.raises(ArgumentTypeError, match="set_bad_record_output takes an OutputTag"):
         KafkaSource.builder().set_bad_record_output("bad")  # type: ignore[arg-type]
 
@@ -107,12 +105,12 @@ def test_start_offsets_out_of_range_follow_the_strategy(
     assert ("offset 99, the partition holds 0 to 3" in caplog.text) is (at == 99)
 
 
-def test_start_offsets_out_of_range_without_a_strategy(broker: Broker, topics: Topics) -> None:
+def test_start_offsets_out_of_range_without_a_strategy_fail(broker: Broker, topics: Topics) -> None:
     topic = topics.new(1)
     topics.write(topic, [0, 1, 2])
     starting = KafkaOffsetsInitializer.offsets({KafkaTopicPartition(topic, 0): 4}, KafkaOffsetResetStrategy.NONE)
     built = source(broker.bootstrap_servers, topic).set_starting_offsets(starting).build()
-    with pytest.raises(ConfigurationError, match="starts at offsets that are there") as caught:
+    with pytest.raises(ConfigurationError, match="starting offset of a Kafka source does not exist") as caught:
         built.create_enumerator(1, None)
     assert f"topic {topic}, partition 0" in str(caught.value)
     assert "offset 4, the partition holds 0 to 3" in str(caught.value) and "EARLIEST or LATEST" in str(caught.value)
@@ -121,10 +119,10 @@ def test_start_offsets_out_of_range_without_a_strategy(broker: Broker, topics: T
 # -- what the broker does not take -----------------------------------------------------------------------------------------
 
 
-def test_a_record_over_the_brokers_limit(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_record_over_the_brokers_size_limit_fails_and_is_named(broker: Broker, topics: Topics, tmp_path: Path) -> None:
     topic = topics.new(1, max_message_bytes="2000")
     run = SinkRun(make_sink(broker.bootstrap_servers, topic), str(tmp_path), lambda n: "x" * 5_000, 1)
-    with pytest.raises(ProgramError, match="within the size that the broker takes") as caught:
+    with pytest.raises(ProgramError, match="larger than the broker allows") as caught:
         run.step(1, checkpoint=True)
     text = str(caught.value)
     assert f"topic {topic}, partition 0" in text and "with 1 record" in text and "'max.message.bytes'" in text
@@ -132,14 +130,16 @@ def test_a_record_over_the_brokers_limit(broker: Broker, topics: Topics, tmp_pat
     assert topics.read(topic) == []
 
 
-def test_a_time_too_far_ahead(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_record_with_a_time_that_the_broker_refuses_fails_and_is_named(
+    broker: Broker, topics: Topics, tmp_path: Path
+) -> None:
     """Kafka takes an hour, unless told otherwise. Seconds taken for milliseconds would be 1970, microseconds the year 55000."""
     topic = topics.new(1)
     run = SinkRun(make_sink(broker.bootstrap_servers, topic), str(tmp_path), str, 1)
     for moment, shown in [(int(time.time() * 1000) + 86_400_000, "T"), (int(time.time() * 1e6), "9999-12-31T23:59:59")]:
         writer = run._copy.create_writer(run.writer_context(0, 1), [])
         writer.write_batch(["x"], [moment])
-        with pytest.raises(ProgramError, match="event time of a record must be within what the broker takes") as caught:
+        with pytest.raises(ProgramError, match="event time of a record is outside the range") as caught:
             writer.prepare_commit(False)
         writer.abort()
         text = str(caught.value)
@@ -148,7 +148,7 @@ def test_a_time_too_far_ahead(broker: Broker, topics: Topics, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("prefix", ["a b", "ä", "a/b", "", "x" * 65])
-def test_a_prefix_that_is_no_name(prefix: str) -> None:
+def test_illegal_transactional_id_prefix_is_refused(prefix: str) -> None:
     from tidegate.datastream.connectors.kafka import KafkaSink
 
     with pytest.raises(ConfigurationError, match="1 to 64 letters, digits") as caught:

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_outages import check, make_sink
-from test_kafka_programs import source, values
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_outages import check, make_sink
+from tests.kafka.test_kafka_programs import source, values
+from tests.waiting import eventually
 from tidegate.base import faults
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
 from tidegate.connectors.kafka.committer import open_transactions
 from tidegate.connectors.kafka.dev_broker import free_port, new_cluster_id
 from tidegate.testing.sink_run import SinkRun
-from waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

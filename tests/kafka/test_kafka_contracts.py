@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
 
+from tests.kafka.kafka_tools import Broker, Topics
 from tidegate.common.serialization import SimpleStringSchema
 from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.kafka.cluster import Cluster

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from kafka_tools import Broker, Topics
 
+from tests.kafka.kafka_tools import Broker, Topics
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.base.ids import new_token
 from tidegate.common import ByteArraySchema, Configuration, SimpleStringSchema, Types, WatermarkStrategy
@@ -64,7 +64,7 @@ def created(creating: Broker) -> Topics:
 
 
 @pytest.fixture
-def env(tmp_path: Path, simulated: None) -> StreamExecutionEnvironment:
+def env(tmp_path: Path) -> StreamExecutionEnvironment:
     settings = {"execution.target": "simulated", "execution.checkpointing.dir": str(tmp_path)}
     return StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
 
@@ -198,7 +198,7 @@ def starts(built: FlinkKafkaConsumer) -> list[str]:
     return sorted(read_all(built, [(1, 50)]).values)
 
 
-def test_a_former_consumer_starts_where_it_is_told(broker: Broker, topics: Topics) -> None:
+def test_former_consumer_starts_at_the_set_offsets(broker: Broker, topics: Topics) -> None:
     topic, servers = topics.new(1), broker.bootstrap_servers
     topics.write(topic, list(range(5)))
     every, none = ["0", "1", "2", "3", "4"], list[str]()
@@ -256,7 +256,7 @@ def stamps(servers: str, topic: str) -> list[int]:
 
 
 @pytest.mark.parametrize("written", [False, True])
-def test_a_former_producer_writes_event_times_only_if_told(
+def test_former_producer_writes_event_times_only_if_set(
     written: bool, broker: Broker, topics: Topics, env: StreamExecutionEnvironment
 ) -> None:
     class Fixed(TimestampAssigner):
@@ -299,7 +299,7 @@ def test_a_former_producer_that_only_logs_failures_drops_what_the_broker_refuses
     )
     with caplog.at_level(logging.ERROR):
         env.execute()
-    assert "records are lost, and set_log_failures_only(True) allows it" in caplog.text
+    assert "records are lost, which set_log_failures_only(True) allows" in caplog.text
     assert topics.read(topic) == []
 
 

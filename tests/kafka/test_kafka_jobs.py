@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.waiting import eventually
 from tidegate.testing import kill_hook
-from waiting import eventually
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "kafka"
 sys.path.insert(0, str(EXAMPLE))

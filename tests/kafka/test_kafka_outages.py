@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.waiting import eventually
 from tidegate.base import faults
 from tidegate.base.errors import OutputLostError, RetryableCommitError
 from tidegate.common.serialization import SimpleStringSchema
@@ -25,7 +26,6 @@ from tidegate.connectors.kafka.sink import KafkaSink
 from tidegate.connectors.kafka.transactions import Ended, end, ended, init_producer
 from tidegate.operators.contracts.sink import CommitterContext, WriterContext
 from tidegate.testing.sink_run import Crash, SinkRun
-from waiting import eventually
 
 
 def make_sink(servers: str, topic: str, *, keep: bool = True, timeout_ms: int = 60_000, **properties: str) -> KafkaSink:
@@ -92,7 +92,7 @@ def crash(point: str, number: int = 1) -> Any:
     assert met[0] >= number
 
 
-def test_open_records_are_seen_by_those_who_read_uncommitted_only(
+def test_only_readers_of_uncommitted_records_see_open_transactions(
     broker: Broker, topics: Topics, tmp_path: Path
 ) -> None:
     topic = topics.new()
@@ -101,7 +101,7 @@ def test_open_records_are_seen_by_those_who_read_uncommitted_only(
     assert Counter(topics.read(topic, committed=False)) == Counter(map(str, range(20)))
 
 
-def test_what_the_broker_has_dropped_is_written_again(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_transactions_that_the_broker_aborted_are_written_again(broker: Broker, topics: Topics, tmp_path: Path) -> None:
     topic = topics.new()
     sink = make_sink(broker.bootstrap_servers, topic)
     run = completed(sink, tmp_path)
@@ -118,7 +118,9 @@ def test_what_the_broker_has_dropped_is_written_again(broker: Broker, topics: To
 @pytest.mark.parametrize(
     ("point", "times"), [("K4.kafka.written-again", 2), ("K4.kafka.noted", 1), ("K3.kafka.committed", 2)]
 )
-def test_crashed_while_writing_again(point: str, times: int, broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_crash_during_a_rewrite_loses_and_duplicates_nothing(
+    point: str, times: int, broker: Broker, topics: Topics, tmp_path: Path
+) -> None:
     topic = topics.new()
     sink = make_sink(broker.bootstrap_servers, topic)
     run = completed(sink, tmp_path)
@@ -133,7 +135,9 @@ def test_crashed_while_writing_again(point: str, times: int, broker: Broker, top
     assert open_transactions(Cluster.of(sink.properties), topic) == set()
 
 
-def test_written_again_and_dropped_again(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_rewritten_transaction_that_the_broker_aborts_is_written_again(
+    broker: Broker, topics: Topics, tmp_path: Path
+) -> None:
     topic = topics.new()
     sink = make_sink(broker.bootstrap_servers, topic)
     run = completed(sink, tmp_path)
@@ -147,7 +151,7 @@ def test_written_again_and_dropped_again(broker: Broker, topics: Topics, tmp_pat
     check(topics, topic, 20)
 
 
-def test_without_a_copy_the_loss_is_told(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_aborted_transaction_without_a_copy_fails_the_job(broker: Broker, topics: Topics, tmp_path: Path) -> None:
     topic = topics.new()
     sink = make_sink(broker.bootstrap_servers, topic, keep=False)
     run = completed(sink, tmp_path)
@@ -159,7 +163,9 @@ def test_without_a_copy_the_loss_is_told(broker: Broker, topics: Topics, tmp_pat
 
 
 @pytest.mark.parametrize("damage", ["missing", "flipped"])
-def test_a_copy_that_is_lost_is_told(damage: str, broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_commit_fails_and_names_the_file_if_the_copy_is_lost(
+    damage: str, broker: Broker, topics: Topics, tmp_path: Path
+) -> None:
     topic = topics.new()
     sink = make_sink(broker.bootstrap_servers, topic)
     run = completed(sink, tmp_path)
@@ -168,7 +174,7 @@ def test_a_copy_that_is_lost_is_told(damage: str, broker: Broker, topics: Topics
         path.unlink() if damage == "missing" else path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(OutputLostError, match="the copy of its records is lost") as caught:
         run.restore()
-    assert "output/" in str(caught.value) and "bring the file back" in str(caught.value)
+    assert "output/" in str(caught.value) and "restore the file" in str(caught.value)
     check(topics, topic, 5)
     assert open_transactions(Cluster.of(sink.properties), topic) == set()
 
@@ -208,7 +214,7 @@ def test_two_jobs_on_one_topic(broker: Broker, topics: Topics, tmp_path: Path) -
     assert Counter(topics.read(topic)) == Counter(expected)
 
 
-def test_a_repeated_commit_after_the_id_was_used_again(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_repeated_commit_succeeds_after_the_id_was_used_again(broker: Broker, topics: Topics, tmp_path: Path) -> None:
     """EndTxn is refused then, with the same error as after an abort: the log knows that it was committed."""
     topic = topics.new()
     sink = make_sink(broker.bootstrap_servers, topic)
@@ -221,7 +227,7 @@ def test_a_repeated_commit_after_the_id_was_used_again(broker: Broker, topics: T
     check(topics, topic, 20)
 
 
-def test_an_id_that_was_used_again_lingers_too(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_lingering_transaction_of_a_reused_id_is_aborted(broker: Broker, topics: Topics, tmp_path: Path) -> None:
     """The checkpoint names its last transaction, and the next one under it was open when the driver died: readers waited for it."""
     topic = topics.new()
     sink = make_sink(broker.bootstrap_servers, topic)
@@ -239,7 +245,7 @@ def test_an_id_that_was_used_again_lingers_too(broker: Broker, topics: Topics, t
     check(topics, topic, 10)
 
 
-def test_what_a_dead_drivers_worker_begins_late_is_swept(
+def test_late_transaction_of_a_dead_drivers_worker_is_aborted(
     broker: Broker, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without it readers would wait until its time is over: 15 minutes."""
@@ -262,7 +268,9 @@ def test_what_a_dead_drivers_worker_begins_late_is_swept(
     committer.close()
 
 
-def test_in_doubt_when_the_log_is_gone(broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_transaction_with_deleted_log_is_in_doubt_and_fails_the_job(
+    broker: Broker, topics: Topics, tmp_path: Path
+) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
 
@@ -275,12 +283,14 @@ def test_in_doubt_when_the_log_is_gone(broker: Broker, topics: Topics, tmp_path:
     ends = [TopicPartition(topic, partition, -1) for partition in (0, 1)]
     for future in admin.delete_records(ends).values():
         future.result(30)
-    with pytest.raises(OutputLostError, match="can no longer be told"):
+    with pytest.raises(OutputLostError, match="The outcome of a Kafka transaction is unknown"):
         run.restore()
     assert committables
 
 
-def test_outage_longer_than_the_time_of_a_transaction(own_broker: Callable[..., Broker], tmp_path: Path) -> None:
+def test_outage_longer_than_the_transaction_timeout_loses_nothing(
+    own_broker: Callable[..., Broker], tmp_path: Path
+) -> None:
     """The broker is killed with prepared transactions; when it is back, their time is over."""
     broker = own_broker()
     topics = Topics(broker.bootstrap_servers)
@@ -324,7 +334,7 @@ def _wait_for_abort(sink: KafkaSink, run: SinkRun) -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_compressed(codec: str, broker: Broker, topics: Topics, tmp_path: Path) -> None:
+def test_compressed_records_are_read_back(codec: str, broker: Broker, topics: Topics, tmp_path: Path) -> None:
     topic = topics.new()
     run = SinkRun(make_sink(broker.bootstrap_servers, topic, compression_type=codec), str(tmp_path), str, 2)
     run.step(3_000, checkpoint=True)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_outages import make_sink
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_outages import make_sink
+from tests.waiting import eventually
 from tidegate.base.errors import ConfigurationError
 from tidegate.common import Configuration, WatermarkStrategy
 from tidegate.connectors.kafka import prefix_hold
@@ -20,7 +21,6 @@ from tidegate.connectors.kafka.sink import KafkaSink
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.operators.contracts.sink import Committer, CommitterContext, WriterContext
-from waiting import eventually
 
 Hold = Callable[..., PrefixHold]
 
@@ -51,7 +51,7 @@ def hold(broker: Broker) -> Any:
 def test_a_prefix_that_another_live_job_has_is_refused(hold: Hold, topics: Topics) -> None:
     prefix = topics.new(1)
     first = hold(prefix, "aaa", "payments")
-    with pytest.raises(ConfigurationError, match="prefix is used by one job at a time") as caught:
+    with pytest.raises(ConfigurationError, match="Another running job uses the transactional id prefix") as caught:
         hold(prefix, "bbb", "invoices")
     text = str(caught.value)
     assert f"prefix '{prefix}'" in text and "job payments on 127.0.0.1 is alive" in text and "stop that job" in text
@@ -59,12 +59,12 @@ def test_a_prefix_that_another_live_job_has_is_refused(hold: Hold, topics: Topic
     hold(prefix, "bbb", "invoices")
 
 
-def test_sinks_of_one_job_share_it(hold: Hold, topics: Topics) -> None:
+def test_sinks_of_one_job_share_the_prefix(hold: Hold, topics: Topics) -> None:
     prefix = topics.new(1)
     first, second = hold(prefix, "aaa"), hold(prefix, "aaa")
     assert first is second
     first.release()
-    with pytest.raises(ConfigurationError, match="used by one job"):
+    with pytest.raises(ConfigurationError, match="Another running job uses"):
         hold(prefix, "bbb")
 
 
@@ -74,12 +74,12 @@ def crash(held: PrefixHold, monkeypatch: pytest.MonkeyPatch) -> None:
     held.release()
 
 
-def test_a_job_that_crashed_frees_it_and_is_not_in_its_own_way(
+def test_crashed_job_frees_the_prefix_and_may_restart_at_once(
     hold: Hold, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix = topics.new(1)
     crash(hold(prefix, "aaa"), monkeypatch)
-    with pytest.raises(ConfigurationError, match="used by one job"):
+    with pytest.raises(ConfigurationError, match="Another running job uses"):
         hold(prefix, "bbb")
     crash(hold(prefix, "aaa"), monkeypatch)
 
@@ -93,7 +93,7 @@ def test_a_job_that_crashed_frees_it_and_is_not_in_its_own_way(
     eventually(free)
 
 
-def test_of_two_that_start_at_the_same_moment_one_gives_up(
+def test_one_of_two_jobs_that_start_at_the_same_moment_gives_up(
     hold: Hold, topics: Topics, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefix = topics.new(1)
@@ -105,13 +105,13 @@ def test_of_two_that_start_at_the_same_moment_one_gives_up(
     sink = make_sink(broker.bootstrap_servers, prefix)
     committer: Any = sink.create_committer(CommitterContext("job", "sink", str(tmp_path)))
     committer._hold = second
-    with pytest.raises(ConfigurationError, match="used by one job"):
+    with pytest.raises(ConfigurationError, match="Another running job uses"):
         committer.commit([])
     committer._hold = None
 
 
-def test_a_job_is_refused_before_it_starts(
-    hold: Hold, broker: Broker, topics: Topics, tmp_path: Path, simulated: None
+def test_job_with_the_prefix_of_another_fails_before_it_starts(
+    hold: Hold, broker: Broker, topics: Topics, tmp_path: Path
 ) -> None:
     topic = topics.new()
     hold(topic, "aaa", "payments")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
 
+from tests.kafka.kafka_tools import Broker, Topics
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError, ServiceError, UserCodeError
 from tidegate.common import Configuration, SimpleStringSchema, Types, WatermarkStrategy
 from tidegate.common.serialization import for_many
@@ -56,7 +56,7 @@ def values(built: KafkaSource) -> list[Any]:
 # -- where a source starts and ends --------------------------------------------------------------------------------------
 
 
-def test_starts_where_it_is_told(broker: Broker, topics: Topics) -> None:
+def test_source_starts_at_the_set_offsets(broker: Broker, topics: Topics) -> None:
     topic = topics.new(1)
     topics.write(topic, list(range(5)))
     at = KafkaTopicPartition(topic, 0)
@@ -77,14 +77,14 @@ def test_committed_offsets_are_those_of_the_group(broker: Broker, topics: Topics
     topics.write(topic, list(range(5)))
     builder = source(broker.bootstrap_servers, topic).set_group_id(topic)
     builder.set_starting_offsets(KafkaOffsetsInitializer.committed_offsets())
-    with pytest.raises(ConfigurationError, match="needs an offset to start from"):
+    with pytest.raises(ConfigurationError, match="A partition has no starting offset"):
         builder.build().create_enumerator(1, None)
     cluster = Cluster.of(builder.build().properties)
     commit_offsets(cluster, topic, {TopicPartition(topic, 0): 2})
     assert values(builder.build()) == ["2", "3", "4"]
 
 
-def test_offsets_of_a_checkpoint_are_told_to_the_group(broker: Broker, topics: Topics) -> None:
+def test_complete_checkpoint_commits_offsets_to_the_group(broker: Broker, topics: Topics) -> None:
     topic = topics.new(1)
     topics.write(topic, list(range(5)))
     built = source(broker.bootstrap_servers, topic).set_group_id(topic).build()
@@ -95,7 +95,7 @@ def test_offsets_of_a_checkpoint_are_told_to_the_group(broker: Broker, topics: T
     assert committed(Cluster.of(built.properties), topic, [TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): 3}
 
 
-def test_a_pattern_and_partitions(broker: Broker, topics: Topics) -> None:
+def test_source_reads_a_pattern_of_topics_or_partitions(broker: Broker, topics: Topics) -> None:
     one, other = topics.new(2), topics.new(1)
     topics.write(one, ["a"], partition=0)
     topics.write(one, ["b"], partition=1)
@@ -121,7 +121,7 @@ def test_new_partitions_are_found_while_it_runs(broker: Broker, topics: Topics) 
     assert read_interval(built.build(), interval) == ["new"]
 
 
-def test_everything_a_record_has(broker: Broker, topics: Topics) -> None:
+def test_deserializer_gets_all_fields_of_a_record(broker: Broker, topics: Topics) -> None:
     class Whole(KafkaRecordDeserializationSchema):
         def deserialize(self, record: ConsumerRecord) -> Any:
             return record.partition, record.offset, record.key, record.value
@@ -132,7 +132,7 @@ def test_everything_a_record_has(broker: Broker, topics: Topics) -> None:
     assert values(built) == [(0, 0, b"x", b"x"), (0, 1, b"y", b"y")]
 
 
-def test_offsets_that_are_gone(broker: Broker, topics: Topics) -> None:
+def test_deleted_offsets_fail_the_job_unless_reset_is_set(broker: Broker, topics: Topics) -> None:
     from confluent_kafka import TopicPartition as Place
     from confluent_kafka.admin import AdminClient
 
@@ -177,9 +177,9 @@ def test_unknown_topics_are_refused(broker: Broker) -> None:
         _sink(broker.bootstrap_servers, "nowhere").validate()
 
 
-def test_a_broker_that_is_not_there() -> None:
+def test_missing_broker_fails_and_its_address_is_named() -> None:
     built = source("127.0.0.1:1", "t").set_property("request.timeout.ms", "1000").build()
-    with pytest.raises(ServiceError, match=r"broker must answer(.|\n)*127\.0\.0\.1:1"):
+    with pytest.raises(ServiceError, match=r"No Kafka broker answers(.|\n)*127\.0\.0\.1:1"):
         built.create_enumerator(1, None)
 
 
@@ -226,13 +226,13 @@ def test_builders_say_what_is_missing_and_wrong() -> None:
         source("b", "t").set_property("isolation.level", "x").build()
 
 
-def test_properties_without_effect_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_properties_without_effect_are_reported(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         source("b", "t").set_property("linger.ms", "5").build()
-    assert "linger.ms change nothing here" in caplog.text
+    assert "have no effect, because the engine decides them: linger.ms" in caplog.text
 
 
-def test_a_secret_is_in_no_text() -> None:
+def test_repr_and_errors_contain_no_secret() -> None:
     jaas = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="app" password="{SECRET}";'
     properties = ClientProperties({"sasl.jaas.config": jaas, "sasl.password": SECRET, "client.id": "me"})
     assert SECRET not in f"{properties} {properties!r}"
@@ -263,7 +263,7 @@ def test_a_wrong_password_has_a_message_of_its_own(
     builder.set_property("sasl.mechanism", "PLAIN").set_property("sasl.username", "app")
     builder.set_property("request.timeout.ms", "5000")
     assert values(builder.set_property("sasl.password", "right").build()) == ["x"]
-    with caplog.at_level(logging.DEBUG), pytest.raises(ServiceError, match="does not take user and password") as caught:
+    with caplog.at_level(logging.DEBUG), pytest.raises(ServiceError, match="refuses user and password") as caught:
         builder.set_property("sasl.password", SECRET).build().create_enumerator(1, None)
     assert "user 'app' with PLAIN" in str(caught.value)
     shown = capfd.readouterr()
@@ -282,7 +282,7 @@ def test_the_program_of_the_page_builds(broker: Broker, tmp_path: Path) -> None:
     assert isinstance(namespace["sink"], KafkaSink)
 
 
-def test_from_topic_to_topic_in_one_process(broker: Broker, topics: Topics, tmp_path: Path, simulated: None) -> None:
+def test_from_topic_to_topic_in_one_process(broker: Broker, topics: Topics, tmp_path: Path) -> None:
     start, end = topics.new(3), topics.new(2)
     topics.write(start, list(range(200)), transaction="commit")
     settings = {"execution.checkpointing.dir": str(tmp_path), "execution.checkpointing.interval": "10 ms"}

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_programs import serializer
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_programs import serializer
+from tests.waiting import eventually
 from tidegate.base.errors import JobCancelledError
 from tidegate.checkpoint.locate import locate
 from tidegate.common import Configuration, JobClient, JobStatus, SimpleStringSchema, Types, WatermarkStrategy
@@ -19,7 +20,6 @@ from tidegate.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaS
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.runtime.commands import CancelWithSavepoint
 from tidegate.runtime.handle import StartedJob
-from waiting import eventually
 
 BATCH = 40
 
@@ -88,7 +88,6 @@ class Chain:
         }
 
 
-@pytest.mark.usefixtures("simulated")
 def test_taken_stopped_cancelled_and_resumed_at_other_parallelisms(
     broker: Broker, topics: Topics, tmp_path: Path
 ) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_outages import make_sink
-from test_kafka_programs import source, values
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_outages import make_sink
+from tests.kafka.test_kafka_programs import source, values
 from tidegate.base.errors import AccessError, CommitError, ServiceError
 from tidegate.common import Configuration, WatermarkStrategy
 from tidegate.connectors.kafka.cluster import Cluster
@@ -133,19 +133,19 @@ def test_exactly_once_over_tls(secured: Secured, inside: Topics, tmp_path: Path)
     there_and_back(secured.ssl, secured.over_tls(), inside, tmp_path)
 
 
-def test_a_certificate_that_nobody_known_has_signed(secured: Secured) -> None:
+def test_untrusted_certificate_fails_with_its_own_message(secured: Secured) -> None:
     cluster = Cluster.of({"bootstrap.servers": secured.ssl, "security.protocol": "SSL", "request.timeout.ms": "3000"})
-    with pytest.raises(AccessError, match="certificate of the Kafka broker must be one that is trusted") as caught:
+    with pytest.raises(AccessError, match="certificate of the Kafka broker is not trusted") as caught:
         cluster.metadata([])
     assert "ssl.ca.location" in str(caught.value) and secured.ssl in str(caught.value)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_wrong_password(
+def test_wrong_password_fails_with_its_own_message(
     mechanism: str, secured: Secured, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     cluster = Cluster.of({"bootstrap.servers": secured.sasl, **secured.properties(mechanism, password=SECRET)})
-    with caplog.at_level(logging.DEBUG), pytest.raises(AccessError, match="does not take user and password") as caught:
+    with caplog.at_level(logging.DEBUG), pytest.raises(AccessError, match="refuses user and password") as caught:
         cluster.metadata([])
     assert f"user 'app' with {mechanism}" in str(caught.value)
     shown = capfd.readouterr()
@@ -179,7 +179,7 @@ def test_rights_that_are_missing_are_named_one_after_the_other(
     }
     sink = make_sink(secured.sasl, topic, **given)
     cluster = Cluster.of(sink.properties)
-    rule = "user needs the rights"
+    rule = "user lacks a right"
     with pytest.raises(AccessError, match=rule) as topics:
         sink.validate()
     assert "user poor: TopicAuthorizationFailedError" in str(topics.value) and "docs/kafka.md" in str(topics.value)
@@ -209,7 +209,7 @@ def test_a_right_that_is_taken_away_fails_the_commit_at_once(
     committer: Any = run.committer
     properties = {"bootstrap.servers": secured.sasl, **secured.properties("PLAIN", "poor")}
     committer._connect = lambda: Cluster.of(properties)
-    with pytest.raises(CommitError, match="user needs the rights"):
+    with pytest.raises(CommitError, match="user lacks a right"):
         run.commit()
     assert inside.read(topic) == []
 
@@ -232,7 +232,6 @@ def test_a_password_is_in_no_log_file_page_or_error(
     secured: Secured,
     inside: Topics,
     tmp_path: Path,
-    simulated: None,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -272,9 +271,9 @@ def test_a_password_is_in_no_log_file_page_or_error(
     assert PASSWORD not in everything and PASSWORD.encode() not in content
 
 
-def test_an_error_of_the_service_is_no_place_for_it_either(secured: Secured) -> None:
+def test_service_error_contains_no_password(secured: Secured) -> None:
     properties = {**secured.properties("PLAIN", password=SECRET), "request.timeout.ms": "1000"}
     cluster = Cluster.of({"bootstrap.servers": f"127.0.0.1:{free_port()}", **properties})
-    with pytest.raises(ServiceError, match="broker must answer") as caught:
+    with pytest.raises(ServiceError, match="No Kafka broker answers") as caught:
         cluster.metadata([])
     assert SECRET not in str(caught.value)

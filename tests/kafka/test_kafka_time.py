@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_programs import source
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_programs import source
 from tidegate.base.watermarks import MIN_WATERMARK
 from tidegate.common import Configuration, Duration, Types, WatermarkStrategy
 from tidegate.connectors.kafka.reader import KafkaReader
@@ -54,7 +54,7 @@ def filled(topics: Topics, *partitions: list[int]) -> str:
 
 @pytest.mark.parametrize("interleaves", [True, False])
 def test_event_time_goes_on_inside_of_a_round(
-    interleaves: bool, broker: Broker, topics: Topics, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch
+    interleaves: bool, broker: Broker, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """False is the test of the test: read one after the other, the first partition would wait for the second."""
     monkeypatch.setattr(KafkaReader, "interleaves", interleaves)
@@ -77,9 +77,7 @@ def running(servers: str, topic: str) -> KafkaSource:
     return builder.set_deserializer(Places()).build()
 
 
-def test_a_partition_without_records_is_idle_after_a_while(
-    broker: Broker, topics: Topics, tmp_path: Path, simulated: None
-) -> None:
+def test_a_partition_without_records_is_idle_after_a_while(broker: Broker, topics: Topics, tmp_path: Path) -> None:
     """The second one has stopped at 9, and would hold back event time for ever."""
     topic = filled(topics, list(range(500)), list(range(10)))
     strategy = MONOTONOUS.with_idleness(Duration.of_millis(1))
@@ -91,7 +89,7 @@ def test_a_partition_without_records_is_idle_after_a_while(
 
 
 def test_event_time_waits_for_the_first_record_of_every_partition(
-    broker: Broker, topics: Topics, tmp_path: Path, simulated: None
+    broker: Broker, topics: Topics, tmp_path: Path
 ) -> None:
     """As in Flink: what the empty partition holds later may be of any time."""
     topic = filled(topics, list(range(500)), [])
@@ -118,9 +116,7 @@ class Leads(KeyedProcessFunction):
             yield moment - (self.slow.value() or 0)
 
 
-def test_partitions_that_are_aligned_wait_for_each_other(
-    broker: Broker, topics: Topics, tmp_path: Path, simulated: None
-) -> None:
+def test_partitions_that_are_aligned_wait_for_each_other(broker: Broker, topics: Topics, tmp_path: Path) -> None:
     topic = filled(topics, list(range(0, 4_000, 5)), list(range(0, 40_000, 50)))
 
     def most(directory: Path, strategy: WatermarkStrategy) -> int:

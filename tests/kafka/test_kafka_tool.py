@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_outages import make_sink
 from typer.testing import CliRunner
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_outages import make_sink
 from tidegate.base import faults
 from tidegate.base.errors import JobFailedError
 from tidegate.base.files import Files
@@ -45,7 +45,7 @@ def numbers_to(broker: Broker, topic: str, settings: dict[str, str]) -> StreamEx
 
 
 @pytest.fixture
-def crashed(broker: Broker, topics: Topics, tmp_path: Path, simulated: None) -> tuple[str, Path]:
+def crashed(broker: Broker, topics: Topics, tmp_path: Path) -> tuple[str, Path]:
     """A job that died behind step 7 of its first checkpoint: its topic, its directory. A stray transaction is there too."""
     topic = topics.new(1)
     env = numbers_to(broker, topic, {"execution.checkpointing.dir": str(tmp_path), "tidegate.job-id": "numbers"})
@@ -58,7 +58,7 @@ def crashed(broker: Broker, topics: Topics, tmp_path: Path, simulated: None) -> 
 
 
 def _stray(broker: Broker, topic: str, directory: Path) -> None:
-    from test_kafka_transactions import batch
+    from tests.kafka.test_kafka_transactions import batch
 
     [place] = directory.glob(f"taskowned/*/{NAME}")
     record = read(Files(str(place.parent)))
@@ -111,7 +111,7 @@ def test_commit_and_abort(crashed: tuple[str, Path], topics: Topics, monkeypatch
 
 
 def test_a_job_that_has_ended_has_nothing_open(
-    broker: Broker, topics: Topics, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By its id, and by its directory."""
     monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path / "home"))
@@ -126,7 +126,7 @@ def test_a_job_that_has_ended_has_nothing_open(
 
 
 def test_a_job_whose_directory_is_gone_says_how_to_name_its_transactions(
-    broker: Broker, topics: Topics, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEGATE_HOME", str(tmp_path / "home"))
     job = numbers_to(broker, topics.new(1), {}).execute()
@@ -166,7 +166,7 @@ def test_a_directory_without_a_kafka_sink(tmp_path: Path) -> None:
     refused = call(tmp_path)
     assert refused.exit_code == ExitCode.BAD_SNAPSHOT and f"no taskowned/*/{NAME}" in refused.output
     refused = call(tmp_path, "--config", tmp_path / "missing")
-    assert "--config takes a file of client properties" in refused.output
+    assert "--config names no file" in refused.output
 
 
 def test_secrets_are_not_written_down(crashed: tuple[str, Path], caplog: pytest.LogCaptureFixture) -> None:

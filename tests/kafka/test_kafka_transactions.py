@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_tools import Broker, Topics
-from test_kafka_outages import check, crash, drop_prepared, make_sink
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.kafka.test_kafka_outages import check, crash, drop_prepared, make_sink
 from tidegate.base.errors import FencedError
 from tidegate.base.ids import new_token
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition

@@ -17,14 +17,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from kafka_tools import Broker, Topics
 
+from tests.kafka.kafka_tools import Broker, Topics
+from tests.servers import databases
 from tidegate.testing import kill_hook
-
-SERVERS = Path(__file__).parents[1] / "servers"
-sys.path.insert(0, str(SERVERS))
-
-import databases  # noqa: E402
 
 JOB = Path(__file__).with_name("several_sinks_job.py")
 A_TIME = 40

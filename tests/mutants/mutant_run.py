@@ -1,6 +1,7 @@
 """``make mutants``: runs every mutant of the protocol against the simulated fault tests, and prints what has caught it.
 
-Each runs in a process of its own, whose imports give the patched source. Some of them: mutant_run.py "ignore the lease".
+Each runs in a process of its own, whose imports give the patched source. Some of them:
+``python -m tests.mutants.mutant_run "ignore the lease"``.
 """
 
 from __future__ import annotations
@@ -24,11 +25,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from protocol_mutants import MUTANTS, Mutant
+from tests.mutants.protocol_mutants import MUTANTS, Mutant
 
-HERE = Path(__file__).resolve().parent
-SOURCES = HERE.parents[1] / "src/tidegate"
-SIMULATION = HERE.parent / "unit/simulation"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ROOT / "src/tidegate"
 MOST_CASES = 400
 NONE = Mutant("(no mutant)", "", "", "")
 
@@ -67,13 +67,12 @@ def mutated(mutant: Mutant) -> str:
 
 def cases(first: str) -> Iterator[Any]:
     """The kind that shows it soonest, then random ones."""
-    from cases import FIRST_CRASH, Case
-    from simulated_programs import SCENARIOS
-    from test_faults import cases_of, second_life
-    from test_schedules import paused_cases, random_case
-
-    from tidegate.testing.lives import Fault, Kind
-    from tidegate.testing.simulated_engine import Chances
+    from tests.simulation.engine import Chances
+    from tests.simulation.lives import Fault, Kind
+    from tests.unit.simulation.cases import FIRST_CRASH, Case
+    from tests.unit.simulation.simulated_programs import SCENARIOS
+    from tests.unit.simulation.test_faults import cases_of, second_life
+    from tests.unit.simulation.test_schedules import paused_cases, random_case
 
     def at_points(kind: Kind, repeats: int = 0) -> Iterator[Any]:
         every = [cases_of(scenario, kind, repeats) for scenario in SCENARIOS]
@@ -135,7 +134,7 @@ def cases(first: str) -> Iterator[Any]:
 
 
 def not_published(seed: int, fault: Any) -> str | None:
-    from test_round_sinks import ONCE, lost_or_unknown
+    from tests.unit.simulation.test_round_sinks import ONCE, lost_or_unknown
 
     with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
         problem = lost_or_unknown(root, seed, fault, **ONCE)
@@ -150,8 +149,7 @@ def run_one(name: str) -> int:
     logging.disable(logging.CRITICAL)
     count = 0
     try:
-        sys.path.insert(0, str(SIMULATION))
-        from cases import fails
+        from tests.unit.simulation.cases import fails
 
         for count, case in enumerate(cases(mutant.cases), start=1):
             problem = case() if callable(case) else fails(case)
@@ -199,8 +197,8 @@ _VERDICTS = {0: "case {}", 1: "SURVIVES", 2: "BROKEN"}
 
 def _in_a_process(mutant: Mutant) -> tuple[int, str, float]:
     started = time.monotonic()
-    command = [sys.executable, str(HERE / "mutant_run.py"), "--one", mutant.name]
-    ended = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", "tests.mutants.mutant_run", "--one", mutant.name]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     line = ended.stdout.strip().splitlines()[-1] if ended.stdout.strip() else f"0\t{ended.stderr.strip()[-300:]}\t-"
     if ended.returncode not in (0, 1, 2) or not ended.stdout.strip():
         return 2, line, time.monotonic() - started

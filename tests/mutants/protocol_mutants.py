@@ -244,7 +244,7 @@ MUTANTS = [
     Mutant(
         "publish a transaction without writing the decision down",
         "connectors/functions/two_phase_commit.py",
-        "        if self._publishes:\n            self._decide(committables)\n",
+        "        if self._context.publishes:\n            self._decide(committables)\n",
         "",
         "repeats",
     ),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import databases
 import pytest
-from server import Server
 
-from tidegate.datastream import executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
+from tests.servers import databases
+from tests.servers.server import Server
+from tests.servers.sql_cases import own_targets, target
+
+__all__ = ["own_targets", "target"]  # fixtures
 
 
 @pytest.fixture(scope="session")
@@ -22,14 +23,3 @@ def postgresql() -> Iterator[Server]:
 def mariadb() -> Iterator[Server]:
     with databases.mariadb() as running:
         yield running
-
-
-@pytest.fixture
-def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``execution.target: simulated`` runs programs without Spark."""
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-
-
-from sql_cases import own_targets, target  # noqa: E402
-
-__all__ = ["own_targets", "target"]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import psycopg
 import pymysql
-from server import Server, binary
+
+from tests.servers.server import Server, binary
 
 PASSWORD = "planted-7f3a-secret"
 """Of every user of the tests' servers: it must be in no message, log or file."""

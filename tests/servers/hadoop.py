@@ -9,8 +9,8 @@ import urllib.request
 from pathlib import Path
 
 import pyspark
-from server import Server
 
+from tests.servers.server import Server
 from tidegate.base.files import Files
 
 _HERE = Path(__file__).parent

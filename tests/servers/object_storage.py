@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import fsspec
 import pytest
-from server import Server
+
+from tests.servers.server import Server
 
 BUCKET = "tidegate-tests"
 

@@ -1,16 +1,17 @@
-"""Redis as a server of the tests: with a password, and so that it keeps what it has confirmed."""
+"""A Redis server for tests, with a password and a durable log."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import redis
-from databases import PASSWORD
-from server import Server, binary
+
+from tests.servers.databases import PASSWORD
+from tests.servers.server import Server, binary
 
 
 def redis_server(*more: str) -> Server:
-    """``more``: options, behind ours."""
+    """``more``: options after ours."""
     program = binary("redis-server", "redis-server")
 
     def command(server: Server) -> list[str]:

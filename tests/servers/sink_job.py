@@ -11,19 +11,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.simulation.executor import TARGET
+from tests.sources import ScriptedSource
 from tidegate.base import faults
 from tidegate.base.ids import new_token
 from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
 from tidegate.common.types import Row
 from tidegate.connectors.frames import for_each_checkpoint
+from tidegate.connectors.functions.function_sink import UpsertSink
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSinkFunction
-from tidegate.connectors.functions.upsert import UpsertSink
 from tidegate.connectors.functions.write_ahead import DatabaseCheckpointCommitter, GenericWriteAheadSink
 from tidegate.connectors.redis.sink import RedisSink
 from tidegate.connectors.sockets.source import SocketSource
 from tidegate.connectors.tables.delta import DeltaSink
 from tidegate.connectors.tables.iceberg import IcebergSink
-from tidegate.datastream import StreamExecutionEnvironment, executor
+from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.base import DeliveryGuarantee
 from tidegate.datastream.connectors.file_system import (
     BucketAssigner,
@@ -45,8 +47,6 @@ from tidegate.operators.contracts.sink import (
 )
 from tidegate.runtime import master as _master  # noqa: F401
 from tidegate.testing import kill_hook
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sources import ScriptedSource
 
 COUNT, BUCKET = 400, 100
 ROW = Types.ROW_NAMED(["n"], [Types.LONG()])
@@ -215,10 +215,9 @@ KINDS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 def main(said: dict[str, Any]) -> None:
-    executor._registered["simulated"] = SimulatedExecutor
     directory, kind = said["directory"], said["kind"]
     keys = {
-        "execution.target": "simulated",
+        "execution.target": TARGET,
         "execution.checkpointing.dir": f"{directory}/checkpoints",
         "execution.checkpointing.interval": "10",
         "restart-strategy.type": "none",

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from server import Server
+
+from tests.servers.server import Server
 
 _BLOCK = 1 << 16
 

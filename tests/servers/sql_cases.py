@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-import databases
 import psycopg
 import pytest
-from server import Server
 
+from tests.servers import databases
+from tests.servers.server import Server
 from tidegate.base.ids import new_token
 from tidegate.connectors.sql.sink import SqlSink
 from tidegate.datastream.connectors.mysql import MySqlSink

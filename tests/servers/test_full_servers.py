@@ -11,14 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import databases
 import pytest
 from redis.exceptions import RedisError
-from redis_servers import client_of, redis_server, url_of
-from small_disk import SmallDisk, small_disk
-from sql_cases import Target
-from test_sql_crashes import commit_until_done
 
+from tests.servers import databases
+from tests.servers.redis_servers import client_of, redis_server, url_of
+from tests.servers.small_disk import SmallDisk, small_disk
+from tests.servers.sql_cases import Target
+from tests.servers.test_sql_crashes import commit_until_done
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, RetryableCommitError, ServiceError
 from tidegate.base.files import Files
@@ -29,13 +31,12 @@ from tidegate.connectors.files.rolling import RollingPolicy
 from tidegate.connectors.files.sink import FileSink
 from tidegate.connectors.redis.sink import RedisSink
 from tidegate.datastream.connectors.postgresql import Table
-from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
+from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sink_run import SinkRun
-from tidegate.testing.sources import ScriptedSource
 
 LARGE = 1 << 20
 
@@ -153,7 +154,7 @@ def test_the_disk_of_redis_is_full(tmp_path: Path, flush: str) -> None:
         if flush == "everysec":  # it takes some before it knows
             with pytest.raises(RedisError, match="MISCONF"):
                 written_until_refused(client_of(server))
-        with pytest.raises(RetryableCommitError, match="must be written to Redis"):
+        with pytest.raises(RetryableCommitError, match="the Redis server does not take them now"):
             run.committer.commit(list(run.pending))
         disk.make_room()
         if flush == "always":

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hadoop import address, hdfs
-from server import Server, free_port
-from storage_contract import SUMS, Job, StorageContract
 
+from tests.servers.hadoop import address, hdfs
+from tests.servers.server import Server, free_port
+from tests.servers.storage_contract import SUMS, Job, StorageContract
 from tidegate.base import faults
 from tidegate.base.errors import ConfigurationError, StorageError, TidegateError
 from tidegate.base.files import Files

@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import databases
 import psycopg
 import pytest
-from server import Server
 
+from tests.servers import databases
+from tests.servers.server import Server
 from tidegate.base import faults
 from tidegate.base.errors import RetryableCommitError, ServiceError
 from tidegate.common import Row, Types
@@ -54,7 +54,7 @@ def test_drivers_append_the_same_checkpoint_at_the_same_moment(
     for _ in range(CHECKPOINTS):
         run.accept(run.attempt(ROWS, checkpoint=True), ROWS)
         run.complete()
-        drivers = [threading.Thread(target=commit, args=(run._new_committer(), list(run.pending))) for _ in range(2)]
+        drivers = [threading.Thread(target=commit, args=(run.new_committer(), list(run.pending))) for _ in range(2)]
         faults.install(hook)
         try:
             for driver in drivers:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import PASSWORD
-from sql_cases import Target
 
+from tests.servers.databases import PASSWORD
+from tests.servers.sql_cases import Target
 from tidegate.base import faults
 from tidegate.base.errors import AccessError, ConfigurationError, RowError, ServiceError
 from tidegate.common import Configuration, Types
@@ -100,7 +100,7 @@ class TestMariaDb(JdbcContract):
 # -- statements and values -----------------------------------------------------------------------------------------------
 
 
-def test_a_program_writes_upserts(target: Target, tmp_path: Path, simulated: None) -> None:
+def test_a_program_writes_upserts(target: Target, tmp_path: Path) -> None:
     table = target.new_table()
     settings = {"execution.target": "simulated", "execution.checkpointing.dir": str(tmp_path)}
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
@@ -148,7 +148,7 @@ def test_question_marks_and_percent_signs_of_the_statement_stay(target: Target) 
     assert target.rows(table) == [(1, "100%? a"), (2, "100%? b")]
 
 
-def test_values_whose_type_the_place_does_not_tell_have_the_declared_one(postgresql: Any) -> None:
+def test_values_whose_position_gives_no_type_have_the_declared_type(postgresql: Any) -> None:
     target = Target(postgresql)
     table = target.new_table("id bigint PRIMARY KEY, label varchar(200)")
     types = Types.ROW([Types.LONG(), Types.STRING(), Types.INT(), Types.SQL_DATE(), Types.BASIC_ARRAY(Types.LONG())])
@@ -250,7 +250,7 @@ def test_a_batch_fails_when_its_retries_are_used_up(own_target: Target, monkeypa
     writer.write_batch([(1, "a")], None)
     target.server.kill()
     monkeypatch.setattr(type(sink), "connect", _counted(type(sink).connect, tried))
-    with pytest.raises(ServiceError, match="The database must answer") as error:
+    with pytest.raises(ServiceError, match="The database does not answer") as error:
         writer.write_batch([(2, "b")], None)
     assert len(tried) == 2 and PASSWORD not in str(error.value)
     target.server.start()
@@ -312,5 +312,5 @@ def test_the_statement_and_the_access_are_checked_before_the_start(target: Targe
     with pytest.raises(AccessError) as error:
         JdbcSink.sink(good, ROW, connection(target, password="wrong-planted")).validate()
     assert "wrong-planted" not in str(error.value)
-    with pytest.raises(ConfigurationError, match="database of the sink must be there"):
+    with pytest.raises(ConfigurationError, match="database of the sink does not exist"):
         JdbcSink.sink(good, ROW, connection(target, database="nowhere")).validate()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import databases
 import pytest
-from server import Server
-from sql_cases import Target
+
+from tests.servers import databases
+from tests.servers.server import Server
+from tests.servers.sql_cases import Target
 
 DOCS = Path(__file__).parents[2] / "docs"
 EXPECTED: dict[str, dict[str, list[tuple[object, ...]]]] = {
@@ -26,9 +27,7 @@ def blocks(page: str, language: str) -> list[str]:
     return found
 
 
-def test_the_programs_of_a_page(
-    target: Target, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_programs_of_a_page(target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (DOCS / f"{target.server.name}.md").read_text()
     address = re.search(r'"(\w+://shop@db\.example:\d+/shop)"', page)
     assert address is not None
@@ -52,9 +51,7 @@ def test_the_programs_of_a_page(
             target.ask(f"DROP TABLE IF EXISTS {name}")
 
 
-def test_the_program_of_the_page_on_jdbc(
-    postgresql: Server, tmp_path: Path, simulated: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_program_of_the_page_on_jdbc(postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target, page = Target(postgresql), (DOCS / "jdbc.md").read_text()
     (tmp_path / "config.yaml").write_text(
         f"execution.target: simulated\nexecution.checkpointing.dir: {tmp_path}/checkpoints\n"

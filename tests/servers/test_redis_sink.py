@@ -1,4 +1,4 @@
-"""The Redis sink on a real server: the contract, the guard, servers that are killed, and what users get wrong."""
+"""The Redis sink on a real server: the contract, the guard, killed servers, and mistakes of users."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from databases import PASSWORD
-from redis_servers import client_of, redis_server, url_of
-from server import Server
 
+from tests.servers.databases import PASSWORD
+from tests.servers.redis_servers import client_of, redis_server, url_of
+from tests.servers.server import Server
 from tidegate.base import faults
 from tidegate.base.errors import (
     AccessError,
@@ -78,7 +78,7 @@ class TestHashes(_OnRedis):
 
 
 class TestIncrements(_OnRedis):
-    """A number that counts twice is seen twice."""
+    """A number that is counted twice is seen twice."""
 
     def new_sink(self, url: str) -> RedisSink:
         return RedisSink.increments(url, lambda n: n)
@@ -97,12 +97,12 @@ class TestIncrementsOfFields(_OnRedis):
 
 
 class TestIncrementsFromFiles(TestIncrements):
-    """As if a round had more rows than a checkpoint keeps itself."""
+    """As if a round had more rows than fit into the checkpoint."""
 
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(redis_sink, "_INLINE", 0)
-        monkeypatch.setattr(redis_sink, "_PART", 2)
+        monkeypatch.setattr(redis_sink, "INLINE", 0)
+        monkeypatch.setattr(redis_sink, "PART", 2)
 
 
 def test_an_empty_field_is_a_field_of_the_hash(server: Server, client: Any, tmp_path: Path) -> None:
@@ -135,9 +135,9 @@ def test_a_server_that_is_killed_at_the_commit_and_comes_back(tmp_path: Path) ->
         run.accept(run.attempt(9, checkpoint=True), 9)  # writers need no server
         run.complete()
         own.kill()
-        with pytest.raises(RetryableCommitError, match="must be written to Redis") as error:
+        with pytest.raises(RetryableCommitError, match="the Redis server does not take them now") as error:
             run.committer.commit(list(run.pending))
-        assert PASSWORD not in str(error.value) and "tried again" in str(error.value)
+        assert PASSWORD not in str(error.value) and "retries the commit" in str(error.value)
         own.start()
         run.commit()
         own.kill()
@@ -177,11 +177,11 @@ def test_a_key_of_another_type_is_named_and_nothing_is_counted_twice(
 
 
 @pytest.mark.parametrize("kind", ["hashes", "increments"])
-def test_a_part_that_is_refused_is_not_passed_over(
+def test_a_refused_part_is_not_skipped(
     server: Server, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """All parts of a round are sent in one go: when the second is refused, the third must not be taken for all of them."""
-    monkeypatch.setattr(redis_sink, "_PART", 2)
+    """All parts of a round are sent in one pipeline: if the second is refused, the third must be refused too."""
+    monkeypatch.setattr(redis_sink, "PART", 2)
     client.rpush("k3", "of another type")
     if kind == "hashes":
         sink = RedisSink.hashes(url_of(server), lambda n: f"k{n}", lambda n: {"n": 1})
@@ -201,7 +201,7 @@ def test_a_part_that_is_refused_is_not_passed_over(
 @pytest.mark.parametrize(
     ("value", "found"), [("1.5", "no whole number"), ("0x10", "no whole number"), (str(1 << 62), "at most 17 digits")]
 )
-def test_a_counter_that_cannot_be_raised_leaves_the_others_alone(
+def test_a_counter_that_cannot_be_raised_leaves_the_others_unchanged(
     server: Server, client: Any, tmp_path: Path, value: str, found: str
 ) -> None:
     client.set("c1", value)
@@ -213,15 +213,15 @@ def test_a_counter_that_cannot_be_raised_leaves_the_others_alone(
     assert client.mget("c0", "c1", "c2") == [None, value.encode(), None]
 
 
-def test_rows_that_are_gone_and_were_not_written(
+def test_commit_with_missing_rows_that_were_not_written_fails(
     server: Server, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_sink, "_INLINE", 0)
+    monkeypatch.setattr(redis_sink, "INLINE", 0)
     run = counting(server, tmp_path)
     run.accept(run.attempt(9, checkpoint=True), 9)
     for file in (tmp_path / "s" / "rows").iterdir():
         file.unlink()
-    with pytest.raises(OutputLostError, match="does not say that they were written"):
+    with pytest.raises(OutputLostError, match="no version on the server that shows that they were written"):
         run.commit()
 
 
@@ -244,8 +244,8 @@ def test_increments_are_never_written_at_once() -> None:
         RedisSink("redis://h", redis_sink.RedisKind.INCREMENTS, lambda n: (n, b"", 1), at_once=True)
 
 
-def test_a_wrong_password_is_told_before_the_start_and_not_shown(server: Server) -> None:
-    with pytest.raises(AccessError, match="refuses the user or the password") as error:
+def test_a_wrong_password_is_reported_before_the_start_and_not_shown(server: Server) -> None:
+    with pytest.raises(AccessError, match="The Redis server refuses the user or the password of the sink") as error:
         RedisSink.keys(url_of(server, "another-secret"), str, str).validate()
     assert "another-secret" not in f"{error.value}{error.value!r}"
     sink = RedisSink.keys(url_of(server), str, str)
@@ -253,20 +253,20 @@ def test_a_wrong_password_is_told_before_the_start_and_not_shown(server: Server)
     assert PASSWORD not in f"{sink.server}{sink.server!r}"
 
 
-def test_nobody_answers(tmp_path: Path) -> None:
+def test_without_a_server_the_start_fails(tmp_path: Path) -> None:
     with redis_server() as own:
         own.kill()
-        with pytest.raises(ServiceError, match="a server that answers"):
+        with pytest.raises(ServiceError, match="The Redis server of a sink does not answer"):
             RedisSink.keys(url_of(own), str, str).validate()
 
 
-def test_a_url_that_is_none() -> None:
-    with pytest.raises(ConfigurationError, match="takes the URL of a server"):
+def test_an_invalid_url_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="The URL of a Redis sink is invalid"):
         RedisSink.keys("localhost:6379", str, str)
 
 
 @pytest.mark.parametrize("value", [None, True, [1]])
-def test_values_that_redis_has_no_form_for(server: Server, tmp_path: Path, value: Any) -> None:
+def test_values_without_a_form_in_redis_are_refused(server: Server, tmp_path: Path, value: Any) -> None:
     run = SinkRun(RedisSink.keys(url_of(server), str, lambda n: value), str(tmp_path / "s"), lambda n: n)
     with pytest.raises(ArgumentTypeError, match="a text, bytes or a number as value"):
         run.attempt(1)
@@ -278,18 +278,18 @@ def test_values_that_redis_has_no_form_for(server: Server, tmp_path: Path, value
 # -- what the server keeps ---------------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_may_forget_is_warned_about_and_one_that_evicts_is_refused(
+def test_a_server_without_durable_log_gives_a_warning_and_one_that_evicts_is_refused(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     RedisSink.keys(url_of(server), str, str).validate()
-    assert "may forget" not in caplog.text
+    assert "may lose confirmed writes" not in caplog.text
     with redis_server("--appendfsync", "everysec") as own, client_of(own) as client:
         sink = RedisSink.keys(url_of(own), str, str)
         sink.validate()
         assert "appendonly is yes, appendfsync is everysec" in caplog.text
         client.config_set("maxmemory", "50mb")
         client.config_set("maxmemory-policy", "allkeys-lru")
-        with pytest.raises(ConfigurationError, match="must not evict what a sink has written") as refused:
+        with pytest.raises(ConfigurationError, match="may evict rows of the sink") as refused:
             sink.validate()
         assert "maxmemory 52428800, maxmemory-policy allkeys-lru" in str(refused.value)
         RedisSink.keys(url_of(own), str, str, at_once=True).validate()
@@ -297,20 +297,20 @@ def test_a_server_that_may_forget_is_warned_about_and_one_that_evicts_is_refused
         sink.validate()
 
 
-def test_a_server_that_does_not_tell_its_settings(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_does_not_report_its_settings_gives_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with redis_server("--rename-command", "CONFIG", "") as own:
         RedisSink.keys(url_of(own), str, str).validate()
-        assert "does not tell its settings" in caplog.text
+        assert "does not report its settings" in caplog.text
 
 
 def test_a_server_without_room_fails_the_commit_and_takes_it_later(tmp_path: Path) -> None:
-    """Its disk is its memory: a real limit of a real server. Nothing of the part is there, and nothing is counted twice."""
+    """A real server at its memory limit: no row of the part is written, and no row is counted twice."""
     with redis_server("--maxmemory", "3mb") as own, client_of(own) as client:
         sink = RedisSink.increments(url_of(own), lambda n: f"c{n}" if n else "c" * 4_000_000)
         run = SinkRun(sink, str(tmp_path / "s"), lambda n: n, 1)
         run.accept(run.attempt(5, checkpoint=True), 5)
         run.complete()
-        with pytest.raises(RetryableCommitError, match="must be written to Redis") as full:
+        with pytest.raises(RetryableCommitError, match="the Redis server does not take them now") as full:
             run.committer.commit(list(run.pending))
         assert "maxmemory" in str(full.value) and client.get("c1") is None
         client.config_set("maxmemory", "0")
@@ -345,13 +345,13 @@ def test_the_server_is_killed_at_a_point_and_comes_back(tmp_path: Path, point: s
 
 
 def test_the_server_is_killed_while_tasks_write_at_once(tmp_path: Path) -> None:
-    """The round fails, and is run again when the server is back: each value overwrites what is there."""
+    """The round fails, and runs again when the server is back. Each value overwrites the former one."""
     with redis_server() as own:
         sink = RedisSink.keys(url_of(own), lambda n: f"k{n % 3}", lambda n: n, at_once=True)
         run = SinkRun(sink, str(tmp_path), lambda n: n, 1)
         run.step(6)
         own.kill()
-        with pytest.raises(ServiceError, match="a server that answers"):
+        with pytest.raises(ServiceError, match="The Redis server of a sink does not answer"):
             run.attempt(6)
         own.start()
         run.step(6)

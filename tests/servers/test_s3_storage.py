@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from object_storage import s3
-from storage_contract import StorageContract
 
+from tests.servers.object_storage import s3
+from tests.servers.storage_contract import StorageContract
 from tidegate.base.files import Files
 
 pytestmark = pytest.mark.slow

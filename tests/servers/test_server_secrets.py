@@ -6,23 +6,24 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import databases
 import pytest
-from redis_servers import client_of, redis_server, url_of
-from server import Server
-from sql_cases import Target
 
+from tests.servers import databases
+from tests.servers.redis_servers import client_of, redis_server, url_of
+from tests.servers.server import Server
+from tests.servers.sql_cases import Target
+from tests.simulation.engine import SimulatedEngine
 from tidegate.base.errors import TidegateError
 from tidegate.common import Types
 from tidegate.connectors.redis.sink import RedisSink
 from tidegate.connectors.tables.iceberg import IcebergSink
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream.connectors.jdbc import JdbcConnectionOptions, JdbcSink
 from tidegate.datastream.connectors.postgresql import Table
-from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import Sink
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 
 def run_job(directory: Path, *sinks: Sink, label: Any = str) -> str:

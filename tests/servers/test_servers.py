@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import databases
 import psycopg
-from server import Server
+
+from tests.servers import databases
+from tests.servers.server import Server
 
 
 def test_postgresql_keeps_prepared_transactions_over_a_kill(postgresql: Server) -> None:

@@ -17,18 +17,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import databases
 import pyarrow.parquet as parquet
 import pytest
-from redis_servers import client_of, redis_server, url_of
-from sink_job import BUCKET, COUNT, lake
-from sql_cases import Target
 
+from tests.servers import databases
+from tests.servers.redis_servers import client_of, redis_server, url_of
+from tests.servers.sink_job import BUCKET, COUNT, lake
+from tests.servers.sql_cases import Target
+from tests.unit.connectors.senders import Sender
 from tidegate.testing import kill_hook
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "connectors"))
-
-from senders import Sender
 
 JOB = Path(__file__).with_name("sink_job.py")
 DECLINED = ["K1.before-prepare@3=self", "K2.prepared@6=self"]

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sql_cases import Target
 
+from tests.servers.sql_cases import Target
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
 from tidegate.base import faults
 from tidegate.datastream.connectors.postgresql import Table
-from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Input, Program
 from tidegate.graph.transformation import Transformation as Step
 from tidegate.operators.contracts.sink import WriterContext
+from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sink_run import Crash, SinkRun, crash_at
-from tidegate.testing.sources import ScriptedSource
 
 ROWS, ROUND = 60, 6
 MODES = ("AT_LEAST_ONCE", "EXACTLY_ONCE")

@@ -8,12 +8,12 @@ import logging
 from pathlib import Path
 from typing import Any
 
-import databases
 import pymysql
 import pytest
 from psycopg import errors
-from sql_cases import Target
 
+from tests.servers import databases
+from tests.servers.sql_cases import Target
 from tidegate.base import faults
 from tidegate.base.errors import (
     AccessError,
@@ -95,7 +95,7 @@ def test_a_value_of_the_wrong_type_is_named_with_column_and_key(target: Target, 
     assert target.rows(table) == []
 
 
-def test_a_text_that_is_too_long_is_refused_and_never_cut(target: Target, tmp_path: Path) -> None:
+def test_text_that_is_too_long_is_refused_and_never_truncated(target: Target, tmp_path: Path) -> None:
     """An upsert of PostgreSQL casts what it is sent, and a cast to a length would cut."""
     for number, column in enumerate(("varchar(3)", "char(3)")):
         for key in ((), ("id",)):
@@ -110,7 +110,7 @@ def test_a_text_that_is_too_long_is_refused_and_never_cut(target: Target, tmp_pa
             assert target.rows(table) == [(1, "abc")]
 
 
-def test_types_go_there_and_back(target: Target, tmp_path: Path) -> None:
+def test_values_of_all_types_are_read_back_as_written(target: Target, tmp_path: Path) -> None:
     blob = "bytea" if target.is_postgresql else "blob"
     columns = "id int PRIMARY KEY, n bigint, f double precision, d decimal(9,2), t varchar(90)"
     columns += f", b {blob}, day date, at timestamp NULL"
@@ -161,9 +161,9 @@ def test_tables_columns_and_keys_are_checked_before_the_start(target: Target) ->
     target.sink(Table(table, ["id"]), delivery=DeliveryGuarantee.AT_LEAST_ONCE).validate_checkpoints(None)
 
 
-def test_a_sink_that_is_put_together_wrongly(target: Target) -> None:
+def test_invalid_arguments_of_a_sink_are_refused(target: Target) -> None:
     table = Table("a", ["id"])
-    with pytest.raises(ProgramError, match="or to several that to_rows chooses from"):
+    with pytest.raises(ProgramError, match="or to several tables that to_rows chooses from"):
         target.sink(table, Table("b", ["id"]))
     with pytest.raises(ProgramError, match=r"add \['key'\] to the columns"):
         Table("a", ["id"], key=["key"])
@@ -175,7 +175,7 @@ def test_a_sink_that_is_put_together_wrongly(target: Target) -> None:
         target.sink(table, url="::postgresql//x:planted@@ y=")
 
 
-def test_prepared_transactions_must_be_allowed() -> None:
+def test_too_few_prepared_transactions_on_the_server_are_refused() -> None:
     with databases.postgresql(max_prepared_transactions="3") as server:
         target = Target(server)
         sink = target.sink(Table(target.new_table(), ["id", "label"]))
@@ -184,7 +184,7 @@ def test_prepared_transactions_must_be_allowed() -> None:
             sink.validate_parallelism(2)
 
 
-def test_a_server_that_is_down_and_a_wrong_password(
+def test_missing_server_and_wrong_password_fail_without_showing_secrets(
     target: Target, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -192,10 +192,10 @@ def test_a_server_that_is_down_and_a_wrong_password(
     wrong = target.url.replace(databases.PASSWORD, "planted-wrong")
     with pytest.raises(AccessError) as refused:
         target.sink(table, url=wrong).validate()
-    with pytest.raises(ConfigurationError, match="The database of the sink must be there"):
+    with pytest.raises(ConfigurationError, match="The database of the sink does not exist"):
         target.sink(table, url=f"{target.url.rpartition('/')[0]}/nowhere").validate()
     closed = target.url.replace(str(target.server.port), "1")
-    with pytest.raises(ServiceError, match="The database must answer") as down:
+    with pytest.raises(ServiceError, match="The database does not answer") as down:
         target.sink(table, url=closed).validate()
     shown = [str(refused.value), repr(refused.value), str(down.value), caplog.text, repr(target.sink(table).database)]
     assert not any(secret in text for text in shown for secret in ("planted-wrong", databases.PASSWORD))
@@ -205,7 +205,7 @@ def test_a_server_that_is_down_and_a_wrong_password(
 # -- the server acts -----------------------------------------------------------------------------------------------------
 
 
-def test_a_transaction_that_somebody_rolled_back_fails_the_job_by_name(target: Target, tmp_path: Path) -> None:
+def test_commit_of_a_rolled_back_transaction_fails_and_names_it(target: Target, tmp_path: Path) -> None:
     table = target.new_table()
     run = run_of(target.sink(Table(table, ["id", "label"])), tmp_path, [(1, "a")])
     run.accept(run.attempt(1, checkpoint=True), 1)
@@ -217,7 +217,7 @@ def test_a_transaction_that_somebody_rolled_back_fails_the_job_by_name(target: T
     run.committer.close()
 
 
-def test_a_session_that_the_server_ends_takes_its_transaction_with_it(target: Target, tmp_path: Path) -> None:
+def test_session_that_the_server_ends_declines_the_round_and_leaves_nothing(target: Target, tmp_path: Path) -> None:
     """By an administrator, or a limit of the server's: the round is declined, nothing is seen, and the next one has it all."""
     table = target.new_table()
     run = run_of(target.sink(Table(table, ["id", "label"])), tmp_path, [(1, "a"), (2, "b")])
@@ -230,7 +230,7 @@ def test_a_session_that_the_server_ends_takes_its_transaction_with_it(target: Ta
 
     faults.install(end_sessions)
     try:
-        with pytest.raises(ServiceError, match="The database must answer") as caught:
+        with pytest.raises(ServiceError, match="The database does not answer") as caught:
             run.attempt(2, checkpoint=True)
     finally:
         faults.install(None)
@@ -241,11 +241,11 @@ def test_a_session_that_the_server_ends_takes_its_transaction_with_it(target: Ta
     assert target.rows(table) == [(1, "a"), (2, "b")]
 
 
-def test_what_a_transaction_that_mariadb_has_rolled_back_means() -> None:
+def test_rollback_by_mariadb_is_a_service_error_that_a_restart_helps() -> None:
     """In a deadlock, at its time limit: the statement behind it is told so."""
     problem = of_mysql(pymysql.err.OperationalError(1402, "XA_RBROLLBACK: Transaction branch was rolled back"), "there")
     assert type(problem) is ServiceError and problem.restart_helps
-    assert "must last until its checkpoint is complete" in str(problem) and "XA_RBROLLBACK" in str(problem)
+    assert "before its checkpoint was complete" in str(problem) and "XA_RBROLLBACK" in str(problem)
 
 
 def test_a_lock_that_is_not_given_has_a_clear_message(target: Target, tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_lock_that_is_not_given_has_a_clear_message(target: Target, tmp_path: 
     sink = target.sink(Table(table, ["id", "label"], ["id"]), lock_timeout_ms=1_000)
     run = run_of(sink, tmp_path, [(1, "a"), (1, "b")])
     first = run.attempt(1, checkpoint=True)
-    with pytest.raises(ServiceError, match="must be given within lock_timeout_ms") as caught:
+    with pytest.raises(ServiceError, match="waited longer than lock_timeout_ms") as caught:
         run.attempt(1, checkpoint=True)  # the same key, while the first is prepared
     assert "key_by that key" in str(caught.value)
     assert not target.is_postgresql or "prepared transactions: tidegate-job-sink-" in str(caught.value)
@@ -262,7 +262,7 @@ def test_a_lock_that_is_not_given_has_a_clear_message(target: Target, tmp_path: 
     assert target.prepared() == []
 
 
-def test_what_a_full_disk_means() -> None:
+def test_full_disk_is_a_service_error_that_a_restart_helps() -> None:
     """A restart can help when there is room again; the round is declined."""
     full = errors.DiskFull("could not extend file: No space left on device")
     problem = translated(full, "there")
@@ -282,7 +282,7 @@ def contexts(directory: Path, lease: int) -> tuple[CommitterContext, WriterConte
     )
 
 
-def test_a_writer_of_an_earlier_attempt_is_ended_or_refused(target: Target, tmp_path: Path) -> None:
+def test_writer_of_an_earlier_attempt_is_ended_or_refused(target: Target, tmp_path: Path) -> None:
     """It holds locks, and nobody would look for what it prepares."""
     table = target.new_table()
     sink = target.sink(Table(table, ["id", "label"], ["id"]))
@@ -294,9 +294,9 @@ def test_a_writer_of_an_earlier_attempt_is_ended_or_refused(target: Target, tmp_
     busy.write_batch([(1, "old")], None)
     committer = sink.create_committer(new)
     committer.abort_lingering([], [])
-    with pytest.raises(Exception, match=r"database must answer|is over must not write"):
+    with pytest.raises(Exception, match=r"database does not answer|replaced attempt may not write"):
         busy.prepare_commit(False)
-    with pytest.raises(Exception, match="is over must not write"):
+    with pytest.raises(Exception, match="replaced attempt may not write"):
         late.write_batch([(1, "old")], None)
     for writer in (busy, late):
         writer.abort()
@@ -305,7 +305,7 @@ def test_a_writer_of_an_earlier_attempt_is_ended_or_refused(target: Target, tmp_
     assert target.rows(table) == [] and target.prepared() == []
 
 
-def test_an_upsert_of_a_late_task_never_brings_an_old_value_back(target: Target, tmp_path: Path) -> None:
+def test_upsert_of_a_late_task_never_restores_an_old_value(target: Target, tmp_path: Path) -> None:
     table = target.new_table()
     sink = target.sink(Table(table, ["id", "label"], ["id"]), delivery=DeliveryGuarantee.AT_LEAST_ONCE)
     sink.validate()
@@ -319,7 +319,7 @@ def test_an_upsert_of_a_late_task_never_brings_an_old_value_back(target: Target,
         assert writer.prepare_commit(False).committables == []
         writer.close()
     zombie = sink.create_writer(first, [])
-    with pytest.raises(Exception, match="is over must not write"):
+    with pytest.raises(Exception, match="replaced attempt may not write"):
         zombie.write_batch([(1, "old")], None)
     zombie.abort()
     committer.close()

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sql_cases import LABEL, Target
 
+from tests.servers.sql_cases import LABEL, Target
 from tidegate.connectors.sql.sink import SqlSink
 from tidegate.datastream.connectors.postgresql import Table
 from tidegate.testing.sink_contract import SinkContract

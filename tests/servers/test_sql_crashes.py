@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sql_cases import Target
 
+from tests.servers.sql_cases import Target
 from tidegate.base import faults
 from tidegate.base.errors import RetryableCommitError, TidegateError
 from tidegate.datastream.connectors.postgresql import Table

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from databases import postgresql_url
-from server import Server
 
+from tests.servers.databases import postgresql_url
+from tests.servers.server import Server
+from tests.waiting import eventually
 from tidegate.control import registry
 from tidegate.control.registry import JobRecord
-from waiting import eventually
 
 COUNT = 2000
 PROGRAM = """
@@ -24,7 +24,7 @@ from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
 from tidegate.datastream.connectors.postgresql import PostgreSqlSink, Table
-from tidegate.testing.simulated_executor import SimulatedExecutor
+from tests.simulation.executor import SimulatedExecutor
 
 executor.register_executor("simulated", SimulatedExecutor)
 url, directory, count = sys.argv[1:]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tidegate.state.stores import close_removed_stores
-
-SIMULATION = Path(__file__).parent / "simulation"
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -17,9 +14,3 @@ def _stores_of_ended_jobs() -> Iterator[None]:
     """What a worker does between two jobs: else thousands of files would stay open."""
     yield
     close_removed_stores()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """RocksDB's threads are not there in a forked process, which then waits for them for ever. The simulation forks, so it comes
-    first; what opens RocksDB in this process comes behind it, also where it is a part of the simulation (``opens_rocksdb``)."""
-    items.sort(key=lambda item: item.path.parent != SIMULATION or item.get_closest_marker("opens_rocksdb") is not None)

@@ -40,28 +40,28 @@ class SpooledFiles(Files):
     ) -> None:
         super().__init__(root, strong=strong)
         self.held, self._threads = held, threads
-        self._storage, self._spool = Files(root, strong=strong), Files(spool, "local state", strong=strong)
+        self.storage, self.spool = Files(root, strong=strong), Files(spool, "local state", strong=strong)
         self._tried: set[str] = set()
         self._stored: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(SpooledFiles, strong=self.strong), (self.root, self._spool.root, self._threads)
+        return partial(SpooledFiles, strong=self.strong), (self.root, self.spool.root, self._threads)
 
     # -- a task's --
 
     def write(self, path: str, data: bytes) -> FileHandle:
-        return (self._spool if _waits(path) else self._storage).write(path, data)
+        return (self.spool if _waits(path) else self.storage).write(path, data)
 
     def create_stream(self, path: str, *, aside: bool = True) -> FileWriter:
-        return (self._spool if _waits(path) else self._storage).create_stream(path, aside=aside)
+        return (self.spool if _waits(path) else self.storage).create_stream(path, aside=aside)
 
     def read(self, handle: FileHandle) -> bytes:
         if not _waits(handle.path):
-            return self._storage.read(handle)
-        data = self._spool.read_if_exists(handle.path)
+            return self.storage.read(handle)
+        data = self.spool.read_if_exists(handle.path)
         if data is not None and content_hash(data, strong=is_strong(handle.hash)) == handle.hash:
             return data
-        stored = self._storage.read_if_exists(handle.path)
+        stored = self.storage.read_if_exists(handle.path)
         if stored is None:
             raise self._lost(handle.path, "it is not there" if data is None else "it is damaged")
         verify(self.location(handle.path), stored, handle.size, handle.hash)
@@ -69,17 +69,17 @@ class SpooledFiles(Files):
 
     def open_stream(self, path: str, expected: str = "a file") -> BinaryIO:
         if not _waits(path):
-            return self._storage.open_stream(path, expected)
-        for place in (self._spool, self._storage):
+            return self.storage.open_stream(path, expected)
+        for place in (self.spool, self.storage):
             with contextlib.suppress(CorruptFileError):  # it is not there
                 return place.open_stream(path, expected)
         raise self._lost(path)
 
     def damaged(self, path: str, expected: str, found: str) -> StorageError:
         """What is damaged here goes: the next attempt finds it on storage, or begins before it."""
-        if not _waits(path) or not self._spool.exists(path):
-            return self._storage.damaged(path, expected, found)
-        self._spool.delete(path)
+        if not _waits(path) or not self.spool.exists(path):
+            return self.storage.damaged(path, expected, found)
+        self.spool.delete(path)
         return self._lost(path, f"it is damaged: {found}; expected {expected}")
 
     # -- the driver's --
@@ -98,9 +98,9 @@ class SpooledFiles(Files):
     def _is_only_here(self, handle: FileHandle) -> bool:
         if handle.path in self._stored:
             return False
-        if self._spool.exists(handle.path):
+        if self.spool.exists(handle.path):
             return True
-        if self._storage.size_if_exists(handle.path) != handle.size:  # of an earlier checkpoint; else it was lost here
+        if self.storage.size_if_exists(handle.path) != handle.size:  # of an earlier checkpoint; else it was lost here
             raise self._lost(handle.path)
         self._stored.add(handle.path)
         return False
@@ -108,22 +108,22 @@ class SpooledFiles(Files):
     def _upload(self, handle: FileHandle) -> None:
         path = handle.path
         if path in self._tried:  # how far that came nobody knows
-            self._storage.delete(path)
+            self.storage.delete(path)
         self._tried.add(path)
         if handle.size <= KEPT_SIZE:
-            self._storage.write(path, self.read(handle))
+            self.storage.write(path, self.read(handle))
             self._stored.add(path)
             return
         try:
-            verified_copy(self._spool, path, self._storage, path, size=handle.size, hash=handle.hash)
+            verified_copy(self.spool, path, self.storage, path, size=handle.size, hash=handle.hash)
         except CorruptFileError as error:
             raise self._lost(path, "it is damaged") from error
         self._stored.add(path)
-        self._spool.delete(path)
+        self.spool.delete(path)
 
     def forget_others(self) -> None:
         """After the claim of a lease: spools of the job's drivers before this one, if their processes are gone."""
-        sweep(os.path.dirname(os.path.dirname(self._spool.root)))
+        sweep(os.path.dirname(os.path.dirname(self.spool.root)))
 
     def forget_spool(self) -> None:
         """Of a driver that never had the lease: others of the job may live, so only its own goes."""
@@ -139,29 +139,29 @@ class SpooledFiles(Files):
     def _lost(self, path: str, what: str = "it is not there") -> StorageError:
         return StorageError(
             "A state file is on storage, or waits on this host for its checkpoint.",
-            where=self._spool.location(path),
+            where=self.spool.location(path),
             found=f"{what}, and not at {self.location(path)}",
             cure="leave the home of local stores alone while the job runs; it goes on from its latest checkpoint",
         )
 
     def delete(self, path: str) -> None:
         """What was never stored is no matter of storage."""
-        here = _waits(path) and self._spool.exists(path)
+        here = _waits(path) and self.spool.exists(path)
         if not here or path in self._tried:
             super().delete(path)
         if here:
-            self._spool.delete(path)
+            self.spool.delete(path)
         self._tried.discard(path)
         self._stored.discard(path)
 
     def delete_tree(self, path: str) -> None:
         super().delete_tree(path)
         if not path:
-            self._spool.delete_tree("")
+            self.spool.delete_tree("")
 
     def list(self, path: str = "") -> Paths:
         """With what waits here: it has to be swept too."""
-        here: Iterable[str] = self._spool.list() if not path or _waits(f"{path}/") else ()
+        here: Iterable[str] = self.spool.list() if not path or _waits(f"{path}/") else ()
         return sorted({*super().list(path), *here})
 
 

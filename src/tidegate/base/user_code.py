@@ -1,4 +1,4 @@
-"""Which frames of a traceback are the user's, and tracebacks that show them."""
+"""User code: the type of its values and functions, which frames of a traceback are the user's, tracebacks that show them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import os
 import re
 import sys
 import sysconfig
+from collections.abc import Callable
 from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+UserValue = Any
+"""A value of the user's program: a record, a key, an accumulator, the content of a state. The engine stores it and hands it to user
+functions; only the user knows its type. Use ``object`` instead where a function merely passes something through."""
+UserFunction = Callable[..., UserValue]
+"""A callable of the user's program. Its parameters depend on the kind of operator that calls it."""
 
 CHAIN_FILE = "<tidegate chain>"
 CONVERSION_FILE = "<tidegate conversion>"

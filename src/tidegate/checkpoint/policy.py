@@ -101,7 +101,7 @@ def _at_least(key: str, value: Any, minimum: int, unit: str = "") -> None:
         )
 
 
-def _retention(value: Any) -> Retention:
+def _retention(value: object) -> Retention:
     if isinstance(value, Retention):
         return value
     name = str(getattr(value, "name", value)).strip().upper().replace("-", "_")

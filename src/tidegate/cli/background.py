@@ -1,4 +1,4 @@
-"""``run -d``: a driver in a session of its own, that outlives the shell; and the wait until its job really runs."""
+"""``run -d``: starts a driver in its own session, which outlives the shell, and waits until its job runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NoReturn
 from tidegate.base.ids import new_token
 from tidegate.cli.outcome import as_line, print_json, say
 from tidegate.cli.screen import Terminal
-from tidegate.control.launch import VARIABLE, jobs_of, log_file, told_error
+from tidegate.control.launch import VARIABLE, jobs_of, log_file, reported_error
 from tidegate.control.registry import JobRecord
 
 _LOOK_S = 0.1
@@ -25,11 +25,11 @@ def driver_command(options: list[str]) -> list[str]:
 
 
 def start(options: list[str], *, json: bool) -> None:
-    """Prints the id of the job when it runs; else the error of the driver, and exits with its code."""
+    """Print the id of the job when it runs. If it does not, print the driver's error and exit with the driver's code."""
     launch = new_token()
     log = log_file(launch)
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    before = signal.signal(signal.SIGTERM, _told_to_end)
+    before = signal.signal(signal.SIGTERM, _on_sigterm)
     try:
         driver = subprocess.Popen(
             driver_command(options),
@@ -43,19 +43,19 @@ def start(options: list[str], *, json: bool) -> None:
             job = _running(driver, launch)
         except (KeyboardInterrupt, SystemExit) as ending:
             driver.terminate()
-            raise type(ending)(*(ending.args or ("interrupted: the driver was told to end",))) from None
+            raise type(ending)(*(ending.args or ("interrupted: the driver was told to stop",))) from None
     finally:
         signal.signal(signal.SIGTERM, before)
         os.close(out)
     if job is None:
-        _fail(told_error(launch) or log.read_text(errors="replace")[-_TAIL:], driver.returncode, json=json)
+        _fail(reported_error(launch) or log.read_text(errors="replace")[-_TAIL:], driver.returncode, json=json)
     if json:
         return print_json({"job_id": job.job_id, "state": job.state, "pid": job.owner.pid, "log": str(log)})
     say(f"job '{job.name}' is {job.state} in process {job.owner.pid}, its output goes to {log}", err=True)
     say(job.job_id)
 
 
-def _told_to_end(number: int, frame: FrameType | None) -> NoReturn:
+def _on_sigterm(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
@@ -69,11 +69,11 @@ def _fail(text: str, returncode: int, *, json: bool) -> NoReturn:
 
 
 def _running(driver: subprocess.Popen[bytes], launch: str) -> JobRecord | None:
-    """The job once it runs, or has ended well; None: the driver has ended without one."""
+    """Return the job when it runs or has finished; None if the driver has ended without one."""
     terminal, started = Terminal.of(os.environ), time.monotonic()
     try:
         while True:
-            over = driver.poll() is not None  # looked at first: what it has written by then is all there will be
+            over = driver.poll() is not None  # asked first: then the records of an ended driver are complete
             jobs = jobs_of(launch)
             if jobs and jobs[0].state in ("RUNNING", "FINISHED", "RESTARTING"):
                 return jobs[0]

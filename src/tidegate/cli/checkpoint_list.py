@@ -1,9 +1,10 @@
-"""What the command ``checkpoints`` shows: a job's history on storage, also when nothing of the job runs any more."""
+"""The output of the command ``checkpoints``: a job's history on storage, also when the job does not run any more."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tidegate.base.counts import duration
 from tidegate.base.errors import RestoreError
 from tidegate.base.files import Files
 from tidegate.base.plain_text import plain_line
@@ -12,14 +13,13 @@ from tidegate.checkpoint.lease_records import DIRECTORY as LEASES
 from tidegate.checkpoint.listing import CheckpointList, ListedCheckpoint, list_checkpoints
 from tidegate.checkpoint.locate import names_in
 from tidegate.checkpoint.metadata import FILE_NAME
-from tidegate.cli.durations import duration
 from tidegate.cli.jobs import moment
 from tidegate.cli.outcome import print_json, say, table
 from tidegate.control.client import find
 
 
 def show(job: str, *, json: bool, only: int | None = None) -> None:
-    """``only``: of this checkpoint, with its operators."""
+    """Print all checkpoints, or with ``only`` this one and its operators."""
     files = Files(directory_of(job))
     entries = list_checkpoints(files).checkpoints
     if only is not None:
@@ -39,15 +39,15 @@ def _one(files: Files, entries: list[ListedCheckpoint], checkpoint_id: int) -> L
             return entry
     known = f"{entries[0].checkpoint_id} to {entries[-1].checkpoint_id}" if entries else "none"
     raise RestoreError(
-        "Checkpoints are shown from the history, which holds the latest ones.",
+        "The history of the job does not contain this checkpoint; it holds the latest ones",
         where=files.root,
         found=f"no checkpoint {checkpoint_id}; there are: {known}",
-        cure="leave --id out to see all of them",
+        cure="omit --id to list all of them",
     )
 
 
 def directory_of(text: str) -> str:
-    """Of a job: by a path, else by its id. A path of storage has a slash; a directory here may have none."""
+    """Return the directory of a job, given by path or by id. A path on storage has a slash; a local directory may have none."""
     if "/" not in text and not Path(text).is_dir():
         return find(text).directory
     here = text.rstrip("/").removesuffix(f"/{FILE_NAME}")
@@ -59,7 +59,7 @@ def directory_of(text: str) -> str:
     names = names_in(Files(here))
     found = "a file" if names is None else "no such directory, or it is empty"
     raise RestoreError(
-        "The history of checkpoints is in the directory of a job",
+        "There is no history of checkpoints at this path",
         where=text,
         found=f"no history.json in it: {', '.join(names[:5])}" if names else found,
         cure="give the job's directory (with chk-<n>, lease, shared in it), or the job's id",
@@ -74,9 +74,9 @@ _ALWAYS = ("ID", "KIND", "STATUS", "AT", "TOOK", "BYTES", "")
 
 
 def _table(rows: list[Cells]) -> str:
-    """Columns that are empty in all rows are left out."""
+    """Omit columns that are empty in all rows."""
     head = [name for name in rows[0] if name in _ALWAYS or any(row[name] for row in rows)] if rows else []
-    return table(head, [[row[name] for name in head] for row in rows]) if rows else "nothing is known of its operators"
+    return table(head, [[row[name] for name in head] for row in rows]) if rows else "no figures of its operators"
 
 
 def _cells(entry: ListedCheckpoint) -> Cells:

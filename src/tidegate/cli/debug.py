@@ -1,4 +1,4 @@
-"""``tidegate debug``: a failed round once more, in this process, with the debugger at the user's line."""
+"""``tidegate debug``: runs a failed round again, in this process, with the debugger at the user's line."""
 
 from __future__ import annotations
 
@@ -29,48 +29,55 @@ def debug(
             autocompletion=job_ids,
         ),
     ],
-    record: Annotated[bool, typer.Option("--record", help="Show record, key, state and line, and end.")] = False,
+    record: Annotated[bool, typer.Option("--record", help="Show record, key, state and line, and exit.")] = False,
     program: Annotated[
         str | None,
-        typer.Option("--program", metavar="FILE", help="Run what is behind a checkpoint, with this program."),
+        typer.Option("--program", metavar="FILE", help="Run the rounds after a checkpoint, with this program."),
     ] = None,
-    rounds: Annotated[
-        int, typer.Option("--rounds", min=1, help="With --program: look at most so many rounds ahead.")
-    ] = 100,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="With --program: run this many rounds at most.")] = 100,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run the round in which a job's code failed again, here: without Spark, without touching a sink. Stops in the debugger at the
-    line that failed, with record, key and state as variables."""
+    """Run the round again in which a job's code failed: in this process, without Spark and without writing to a sink. Stops in the
+    debugger at the line that failed, with record, key and state as variables."""
     from tidegate.base.files import Files
     from tidegate.cli.checkpoint_list import directory_of
-    from tidegate.runtime.failed_round import FailedRound  # other commands need nothing of what runs jobs
+    from tidegate.runtime.failed_round import FailedRound  # other commands do not need the runtime
     from tidegate.runtime.replay import replay
 
-    show: Callable[[Failure], None] = _as_json if json else _tell if record else _stop
+    show: Callable[[Failure], None] = _print_json if json else _print if record else _debug
     with tempfile.TemporaryDirectory(prefix="tidegate-debug-") as directory:
         if program is not None:
-            from tidegate.cli.debug_program import replay_program
-
-            return replay_program(program, job, directory, show, rounds)
+            return _replay_program(program, job, directory, show, rounds)
         failed = FailedRound.read(Files(directory_of(job)))
         if not json:
             plan = failed.plan.context
             say(f"job '{failed.job_name}' ({failed.job_id}), round {plan.round}, failed with:\n{failed.message}\n")
         if not replay(failed, directory, show):
             raise SnapshotError(
-                "A round fails again if nothing but its records and state decides.",
+                "The round did not fail again: something else than its records and state decides",
                 where=f"job '{failed.job_name}', round {failed.plan.context.round}",
                 found="it ran through. It had failed with: " + failed.message.replace("\n", "\n    "),
-                cure="look for the clock, random numbers, other systems, or a sink, which a replay does not touch",
+                cure="check whether the code uses the clock, random numbers or other systems; a replay does not write to sinks",
             )
+
+
+def _replay_program(script: str, path: str, directory: str, stopped: Callable[[Failure], None], most: int) -> None:
+    """Run the rounds after a checkpoint with the program as it is now."""
+    from tidegate.base.counts import count
+    from tidegate.cli.explain import built
+    from tidegate.runtime.replay_checkpoint import End, replay_behind
+
+    found = replay_behind(built(script, [], {}, asks="debug"), path, directory, stopped, most)
+    if found.end is not End.FAILED:
+        say(f"no failure in {count(found.rounds, 'round')} with {count(found.records, 'record')}: {found.end.value}")
 
 
 # -- what is shown -------------------------------------------------------------------------------------------------------
 
 
 def facts(failure: Failure) -> list[tuple[str, str]]:
-    """As lines. Without a record a timer or a window has called the function."""
+    """Describe the failure as lines. Without a record, a timer or a window has called the function."""
     from tidegate.operators.loop.blame import reprlib_repr
 
     found = [("operator", failure.operator), ("subtask", failure.subtask)]
@@ -85,12 +92,12 @@ def facts(failure: Failure) -> list[tuple[str, str]]:
     return [*found, ("error", type(failure.error).__name__ + (f": {text}" if text else ""))]
 
 
-def _tell(failure: Failure) -> None:
+def _print(failure: Failure) -> None:
     for name, text in facts(failure):
         say(f"{name}: {text}")
 
 
-def _as_json(failure: Failure) -> None:
+def _print_json(failure: Failure) -> None:
     from tidegate.cli.state_rows import jsonable
 
     print_json(
@@ -106,16 +113,16 @@ def _as_json(failure: Failure) -> None:
     )
 
 
-def _stop(failure: Failure) -> None:
-    _tell(failure)
-    say("variables: record, key, state, operator, error; q ends\n")
+def _debug(failure: Failure) -> None:
+    _print(failure)
+    say("variables: record, key, state, operator, error; q quits\n")
     debugger = Debugger(failure)
     debugger.reset()
     debugger.interaction(None, failure.error.__traceback__)
 
 
 class Debugger(pdb.Pdb):
-    """Post mortem, at the innermost frame of the user's own code, with what is known of the failure as variables there."""
+    """A post-mortem debugger at the innermost frame of user code, where the facts of the failure are variables."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__()
@@ -137,6 +144,6 @@ class Debugger(pdb.Pdb):
             self.curframe_locals = self.curframe.f_locals
         variables: Any = self.curframe_locals
         for name, value in self._known.items():
-            if name not in variables:  # the user's own win
+            if name not in variables:  # the user's own variables win
                 variables[name] = value
         return done

@@ -1,4 +1,4 @@
-"""What a program would do: its graph, and how each of its functions runs. Nothing is started."""
+"""Explains a program: its graph, and how each of its functions runs. No job is started."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.runtime.settings import JobSettings
 
 
 class Built(BaseException):
-    """The program has come to ``execute``. No Exception: a program that catches those must not go on."""
+    """The program has called ``execute``. It is no Exception, so that a program that catches exceptions does not continue."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program.name)
@@ -26,7 +26,7 @@ class Built(BaseException):
 
 
 class ExplainingExecutor:
-    """Runs no program, but hands it over."""
+    """Hands the program over instead of running it."""
 
     def execute_async(self, program: Program) -> JobHandle:
         raise Built(program)
@@ -35,18 +35,18 @@ class ExplainingExecutor:
 def built(
     script: str, arguments: list[str], properties: dict[str, object], *, asks: str, pyflink: bool = False
 ) -> Program:
-    """The program of a file, which runs up to its first ``execute()``. ``asks``: the command that asks for it."""
+    """Run a file up to its first ``execute()`` and return the program. ``asks`` is the command that needs it."""
     set_dynamic_properties(properties)
     try:
         with instead_of_all(ExplainingExecutor):
             run_script(script, arguments, pyflink=pyflink)
     except Built as done:
         return done.program
-    raise ProgramError(f"{asks} needs a program that comes to execute()", where=script, found="it ended before")
+    raise ProgramError(f"{asks} needs a program that calls execute()", where=script, found="the program ended before")
 
 
 def facts(program: Program) -> dict[str, Any]:
-    """The same as data."""
+    """Return the explanation as data."""
     settings = JobSettings.of(program.configuration)
     graph = build(program, settings.parallelism, settings.max_parallelism, {})
     guarantee = guarantee_of(graph, settings.checkpoints)
@@ -92,7 +92,7 @@ def _operator(o: Operator) -> dict[str, Any]:
 
 
 def explained(program: Program) -> Iterator[str]:
-    """The lines to show."""
+    """Give the lines of the explanation."""
     settings = JobSettings.of(program.configuration)
     graph = build(program, settings.parallelism, settings.max_parallelism, {})
     numbers = {"operator": graph.operators, "chain": graph.chains, "level": graph.levels}
@@ -118,6 +118,10 @@ def _levels(graph: JobGraph) -> Iterator[str]:
 
 def _ids(chain: Chain) -> Iterator[str]:
     for operator in chain.operators:
-        uid = f"uid {operator.uid}" if operator.uid else f"no uid, id {operator.uid_hash} is made from its place"
+        uid = (
+            f"uid {operator.uid}"
+            if operator.uid
+            else f"no uid, id {operator.uid_hash} is made from its position in the graph"
+        )
         keyed = ", keyed" if operator.keyed is not None else ""
         yield f"    {operator.label}: {uid}, maximum parallelism {operator.max_parallelism}{keyed}"

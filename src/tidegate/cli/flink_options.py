@@ -1,4 +1,4 @@
-"""Commands and options of Flink that Tidegate does not have: the user is answered with the command to use instead."""
+"""Commands and options of Flink that Tidegate does not have, and the command to use instead."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _OWN_VALUES = {
     "--entry",
     "--require",
 }
-"""Options of ``run`` that are followed by a value."""
+"""Options of ``run`` that take a value."""
 _RUNS = ("run", "run-application", "explain")
 _JOBS = ("list", "info", "checkpoints", "checkpoint", "savepoint", "stop", "cancel")
 
 
 def _master(value: str) -> list[str]:
-    """Of ``-t yarn-application``, ``-m yarn-cluster``, ``-m host:8081``."""
+    """Translate the value of ``-t yarn-application``, ``-m yarn-cluster``, ``-m host:8081``."""
     return ["--master", _MASTERS.get(value.partition("-")[0], "spark://HOST:7077")]
 
 
@@ -59,7 +59,7 @@ _RUN_OPTIONS: dict[str, Callable[[str], list[str]]] = {
     "-pyclientexec": _nothing,
     "--pyClientExecutable": _nothing,
 }
-"""With a value, in ``run``: what to write instead."""
+"""Options of ``run`` with a value -> what to write instead."""
 _TARGETS = ("-t", "--target", "-e", "--executor", "-m", "--jobmanager")
 _CLUSTERS = ("-yid", "--yarnapplicationId", "-z", "--zookeeperNamespace", "-yz", "--yarnzookeeperNamespace")
 _MODULES = ("-pym", "--pyModule")
@@ -67,7 +67,7 @@ _SCRIPTS = ("-py", "--python", *_MODULES)
 
 
 def instead_of(arguments: list[str]) -> str | None:
-    """The answer to arguments of the ``tidegate`` command, if they are Flink's and not ours."""
+    """Return the answer to arguments that are Flink's and not Tidegate's; None for all others."""
     command, *given = arguments or [""]
     if command not in _RUNS and command not in _JOBS:
         return None
@@ -87,7 +87,7 @@ def instead_of(arguments: list[str]) -> str | None:
 
 
 def _for_run(given: list[str]) -> tuple[list[str], list[str]]:
-    """Our arguments, and the options of Flink that they stand for. What follows the program is the program's."""
+    """Return Tidegate's arguments and the options of Flink that they replace. Arguments after the file belong to the program."""
     words: list[str] = []
     script: list[str] = []
     foreign: list[str] = []

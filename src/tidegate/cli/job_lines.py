@@ -1,11 +1,10 @@
-"""A job in words: one line when it starts, one while it runs, one when it has ended."""
+"""Describes a job in one line: when it starts, while it runs, and when it has ended."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.base.counts import count
-from tidegate.cli.durations import duration
+from tidegate.base.counts import count, duration
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.view import CheckpointView, JobView, Outcome
 
@@ -13,31 +12,31 @@ _ENDS = {
     JobStatus.FINISHED: "has finished",
     JobStatus.FAILED: "has failed",
     JobStatus.CANCELED: "was cancelled",
-    JobStatus.SUSPENDED: "was stopped and can go on",
+    JobStatus.SUSPENDED: "was suspended and can continue",
 }
 
 
 def start_line(view: JobView) -> str:
-    """Which job, where it begins, what it promises, where its checkpoints are."""
+    """Say which job starts, from where, what it guarantees, and where its checkpoints are."""
     restored = view.attempts[0].checkpoint if view.attempts else None
     begins = "starts from the beginning" if restored is None else f"continues from {_place(restored, view.directory)}"
     parts = [f"job '{view.name}' ({view.job_id}) {begins}"]
     if view.guarantee is not None:
         parts.append(str(view.guarantee))
     if view.checkpoint_interval_ms is not None:
-        kept = " (for this run only: set execution.checkpointing.dir)" if view.is_temporary else ""
-        parts.append(f"a checkpoint every {duration(view.checkpoint_interval_ms)} in {view.directory}{kept}")
+        note = " (for this run only: set execution.checkpointing.dir)" if view.is_temporary else ""
+        parts.append(f"a checkpoint every {duration(view.checkpoint_interval_ms)} in {view.directory}{note}")
     return "; ".join(parts)
 
 
 def _place(checkpoint: str, directory: str) -> str:
-    """The start line has the directory; what is not in it is named in full."""
+    """Name a checkpoint briefly if it is in the job's directory, which the start line names; else name it in full."""
     name = checkpoint.removeprefix(f"{directory}/").removeprefix("file://")
     return f"checkpoint {name.removeprefix('chk-')}" if name.startswith("chk-") else name
 
 
 def live_line(view: JobView, now_ms: int) -> str:
-    """What it does now; the end of the line is the first to go on a narrow terminal."""
+    """Say what the job does now. A narrow terminal cuts off the end of the line, so the most important comes first."""
     totals = view.totals
     parts = [f"{_state(view)} {duration(now_ms - view.created_ms, coarse=True)}"]
     if totals.rounds:
@@ -57,7 +56,7 @@ def live_line(view: JobView, now_ms: int) -> str:
 
 
 def end_line(view: JobView) -> str:
-    """How it ended, and what it did."""
+    """Say how the job ended, and what it did."""
     totals, ended = view.totals, view.ended_ms if view.ended_ms is not None else view.created_ms
     did = f"{count(totals.records, 'record')} in {count(totals.rounds, 'round')}"
     if view.checkpoint_interval_ms is not None:
@@ -72,7 +71,7 @@ def _state(view: JobView) -> str:
 
 
 def copying_line(checkpoints: Sequence[CheckpointView]) -> str | None:
-    """Of the savepoint whose files are being copied, if there is one: how far that is."""
+    """Say how many files of a savepoint are copied, if one is being copied."""
     for shown in checkpoints:
         if shown.copied is not None and shown.status is Outcome.IN_PROGRESS:
             copied = shown.copied

@@ -1,4 +1,4 @@
-"""Commands that look at jobs: ``list``, ``info``, ``checkpoints``. What each needs is imported when it runs."""
+"""Commands that show jobs: ``list``, ``info``, ``checkpoints``. Each imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from tidegate.base.counts import count
+from tidegate.base.counts import count, duration
 from tidegate.base.errors import JobOverError, UnreachableError
 from tidegate.base.plain_text import plain_line
-from tidegate.cli.durations import duration
 from tidegate.cli.outcome import Json, Verbose, command, print_json, say, table
 from tidegate.control import registry
 from tidegate.control.client import DriverClient, find
 from tidegate.control.launch import log_of
 from tidegate.control.messages import Operation, OperationStatus
-from tidegate.control.registry import JobRecord, Life
+from tidegate.control.registry import DriverLife, JobRecord
 
 if TYPE_CHECKING:
     from tidegate.control.details import JobDetails
@@ -28,29 +27,29 @@ _SHORT_ID, _LONG_ID = 8, 32
 
 
 def job_ids(incomplete: str) -> list[tuple[str, str]]:
-    """For the shell's completion: jobs that run."""
-    live = [record for record in registry.records() if record.life() in (Life.LIVE, Life.UNKNOWN)]
+    """Complete the id of a running job in the shell."""
+    live = [record for record in registry.records() if record.life() in (DriverLife.LIVE, DriverLife.UNKNOWN)]
     return [(r.job_id, r.name) for r in registry.newest_runs(live) if r.job_id.startswith(incomplete)]
 
 
 JobArgument = Annotated[
-    str, typer.Argument(metavar="JOB", help="The job's id, or the beginning of it.", autocompletion=job_ids)
+    str, typer.Argument(metavar="JOB", help="The job's id, or its first characters.", autocompletion=job_ids)
 ]
 
 
 @command
 def list_jobs(
-    every: Annotated[bool, typer.Option("-a", "--all", help="Also those that have ended.")] = False,
+    every: Annotated[bool, typer.Option("-a", "--all", help="Also jobs that have ended.")] = False,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
     """List your running jobs, and with -a those that have ended, failed or died."""
     runs = registry.records()
-    shown = [record for record in runs if every or record.life() in (Life.LIVE, Life.UNKNOWN)]
+    shown = [record for record in runs if every or record.life() in (DriverLife.LIVE, DriverLife.UNKNOWN)]
     if json:
         return print_json([facts_of(record) for record in shown])
     if not shown:
-        return say("no jobs" if every else "no running jobs; tidegate list -a shows those that have ended")
+        return say("no jobs" if every else "no running jobs; tidegate list -a also shows ended jobs")
     ids = _short_ids(runs)
     rows = [(ids[r.job_id], shown_state(r), moment(r.started_ms), _took(r), r.name) for r in shown]
     say(table(("JOB", "STATE", "STARTED", "FOR", "NAME"), rows))
@@ -83,12 +82,12 @@ def checkpoints(
             metavar="JOB|PATH", help="A job's id, its directory, or a checkpoint in it.", autocompletion=job_ids
         ),
     ],
-    id: Annotated[int | None, typer.Option("--id", help="Only this one, operator by operator.")] = None,
+    id: Annotated[int | None, typer.Option("--id", help="Only this checkpoint, operator by operator.")] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """List a job's checkpoints from its history on storage, also when it has ended or its driver has died: how long each step
-    took, bytes in all and new, records in flight and behind at the sources, why one failed."""
+    """List a job's checkpoints from its history on storage, also after it has ended or its driver has died: the time of each step,
+    total and new bytes, records in flight, records that the sources have not read yet, and why a checkpoint failed."""
     from tidegate.cli import checkpoint_list
 
     checkpoint_list.show(job, json=json, only=id)
@@ -99,9 +98,9 @@ def checkpoints(
 
 def shown_state(record: JobRecord) -> str:
     life = record.life()
-    if life is Life.DIED:
+    if life is DriverLife.DIED:
         return "DIED"
-    return f"{record.state} ?" if life is Life.UNKNOWN else record.state
+    return f"{record.state} ?" if life is DriverLife.UNKNOWN else record.state
 
 
 def facts_of(record: JobRecord) -> dict[str, Any]:
@@ -110,24 +109,24 @@ def facts_of(record: JobRecord) -> dict[str, Any]:
         del facts[ours]
     log = log_of(record)
     facts["log"] = None if log is None else str(log)
-    return {**facts, "life": record.life().value, "state": "DIED" if record.life() is Life.DIED else record.state}
+    return {**facts, "life": record.life().value, "state": "DIED" if record.life() is DriverLife.DIED else record.state}
 
 
 def _short_ids(runs: list[JobRecord]) -> dict[str, str]:
-    """As much of each generated id as tells them apart."""
+    """Shorten generated ids to as many characters as distinguish them."""
     ids = {record.job_id for record in runs if len(record.job_id) == _LONG_ID}
     length = next((n for n in range(_SHORT_ID, _LONG_ID) if len({id[:n] for id in ids}) == len(ids)), _LONG_ID)
     return {record.job_id: record.job_id[:length] if record.job_id in ids else record.job_id for record in runs}
 
 
 def _took(record: JobRecord) -> str:
-    if record.life() is Life.DIED:
+    if record.life() is DriverLife.DIED:
         return ""
     return duration((record.ended_ms or _now_ms()) - record.started_ms, coarse=True)
 
 
 def _details(record: JobRecord) -> JobDetails | None:
-    """From the driver; None if it does not answer."""
+    """Ask the driver; return None if it does not answer."""
     try:
         return DriverClient(record).details()
     except (JobOverError, UnreachableError):
@@ -147,9 +146,9 @@ def _lines(record: JobRecord, details: JobDetails | None) -> list[str]:
     lines += [f"  savepoint   {done.result}" for done in record.operations if _made_a_savepoint(done)]
     if record.checkpoint_interval_ms is not None:
         lines.append(f"  checkpoints every {duration(record.checkpoint_interval_ms)} in {record.directory}")
-    if record.life() is Life.DIED:
+    if record.life() is DriverLife.DIED:
         again = "" if record.is_temporary else "; to continue, start the program again with the same tidegate.job-id"
-        lines.append(f"  died        its driver is gone, and has not said why{again}")
+        lines.append(f"  died        its driver ended without a report{again}")
     if (log := log_of(record)) is not None:
         lines.append(f"  log         {log}")
     if record.error is not None:
@@ -171,7 +170,7 @@ def _live_lines(details: JobDetails) -> list[str]:
         f"  so far      {count(totals.records, 'record')} in {count(totals.rounds, 'round')}, "
         f"{count(totals.checkpoints, 'checkpoint')}, "
         f"{details.records_per_second:,.0f} records/s, attempt {len(details.attempts)}, "
-        f"local state built anew {count(totals.rebuilds, 'time')}",
+        f"local state rebuilt {count(totals.rebuilds, 'time')}",
     ]
     done = [c for c in details.checkpoints if 7 in c.passed_ms]
     if done:

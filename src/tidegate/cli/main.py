@@ -1,4 +1,4 @@
-"""The command line: run programs, explain them, look at jobs and tell them what to do."""
+"""The command line: run and explain programs, show jobs, send commands to them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,19 @@ import tidegate
 from tidegate.base.errors import ConfigurationError
 from tidegate.base.plain_text import PlainFormatter, plain_line
 from tidegate.base.signals import heed_sigterm
-from tidegate.cli import background, debug, dev, jobs, kafka, state, telling, watching
-from tidegate.cli.ahead import spark_ahead
+from tidegate.cli import background, commands, debug, jobs, kafka, state, watching
 from tidegate.cli.flink_options import instead_of
-from tidegate.cli.outcome import ExitCode, Json, Verbose, command, outcomes_at_the_end, print_json, say
-from tidegate.cli.pipes import ends_quietly
-from tidegate.cli.script import run_script
+from tidegate.cli.outcome import (
+    ExitCode,
+    Json,
+    Verbose,
+    command,
+    ends_quietly,
+    outcomes_at_the_end,
+    print_json,
+    say,
+)
+from tidegate.cli.script import run_script, spark_ahead
 from tidegate.cli.supervising import MOST_RESTARTS, Supervisor
 from tidegate.common.flink_keys import PASSED_ON
 from tidegate.common.global_configuration import set_dynamic_properties, tell_file
@@ -43,10 +50,10 @@ app = typer.Typer(
     help="Run DataStream programs on Spark.",
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,  # they show local variables, and with them secrets
+    pretty_exceptions_enable=False,  # they show local variables, and so secrets
 )
 
-app.add_typer(dev.app, name="dev")
+app.add_typer(kafka.dev, name="dev")
 app.add_typer(state.app, name="state")
 app.add_typer(kafka.app, name="kafka")
 
@@ -63,7 +70,7 @@ Define = Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", hel
 Parallelism = Annotated[int | None, typer.Option("-p", "--parallelism", help="Default parallelism.")]
 PyFlink = Annotated[bool, typer.Option("--pyflink", help="A PyFlink program: its imports of pyflink mean Tidegate.")]
 Script = Annotated[str, typer.Argument(help="The program, a Python file.")]
-Arguments = Annotated[list[str] | None, typer.Argument(help="What follows goes to the program.")]
+Arguments = Annotated[list[str] | None, typer.Argument(help="Arguments of the program.")]
 
 
 def _version(asked: bool) -> None:
@@ -96,7 +103,7 @@ def run(
     ] = False,
     claim_mode: Annotated[str | None, typer.Option("--claim-mode", help="no_claim or claim.")] = None,
     restore_previous: Annotated[
-        bool, typer.Option("--restore-previous", help="Pass over a damaged checkpoint whose output is not committed.")
+        bool, typer.Option("--restore-previous", help="Skip a damaged checkpoint whose output is not committed.")
     ] = False,
     no_pickle: Annotated[
         bool, typer.Option("--no-pickle", help="Refuse pickled keys and state, in the snapshot and in the program.")
@@ -107,22 +114,23 @@ def run(
     ] = None,
     pyflink: PyFlink = False,
     detached: Annotated[
-        bool, typer.Option("-d", "--detached", help="In the background: print the job's id when it runs, and return.")
+        bool,
+        typer.Option("-d", "--detached", help="Run in the background: print the job's id when it runs, and return."),
     ] = False,
     supervise: Annotated[
-        bool, typer.Option("--supervise", help="Start a driver that died again, from the latest checkpoint.")
+        bool, typer.Option("--supervise", help="Start a dead driver again, from the latest checkpoint.")
     ] = False,
     max_restarts: Annotated[
-        int, typer.Option("--max-restarts", min=0, help="With --supervise: so many in a row.")
+        int, typer.Option("--max-restarts", min=0, help="With --supervise: this many restarts in a row.")
     ] = MOST_RESTARTS,
     require: Annotated[
         str | None,
-        typer.Option("--require", metavar="GUARANTEE", help="Refuse a job that promises less: exactly-once ..."),
+        typer.Option("--require", metavar="GUARANTEE", help="Refuse a job with a weaker guarantee: exactly-once ..."),
     ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run a program. Options stand before the file; what the program sets itself wins over them."""
+    """Run a program. Options stand before the file; settings in the program win over them."""
     properties = parse_definitions(define or [])
     shorthands = {
         PARALLELISM.key: parallelism,
@@ -153,12 +161,12 @@ def run(
     set_dynamic_properties(properties)
     _prepare_output()
     with outcomes_at_the_end() if json else nullcontext():
-        run_script(script, arguments or [], pyflink=pyflink, entry=entry, beside=spark_ahead())
+        run_script(script, arguments or [], pyflink=pyflink, entry=entry, around=spark_ahead())
 
 
 def _prepare_output() -> None:
-    """Which configuration file is used; and log lines of a program that sets up no logging are printed as all else is."""
-    with suppress(ConfigurationError):  # for the program to meet
+    """Say which configuration file is used, and print log lines without escape sequences if the program sets up no logging."""
+    with suppress(ConfigurationError):  # the program raises it itself
         tell_file(lambda text: say(text, err=True))
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(PlainFormatter("%(message)s"))
@@ -175,7 +183,7 @@ def explain(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show the graph of a program and how each function runs: called, inlined, on columns, and why not. Starts nothing:
+    """Show the graph of a program and how each function runs: called, inlined, on columns, and why not. No job is started:
     the program runs up to its first execute()."""
     properties = parse_definitions(define or []) | ({PARALLELISM.key: parallelism} if parallelism is not None else {})
     explain_program(script, arguments or [], properties, pyflink=pyflink, json=json)
@@ -197,17 +205,17 @@ def explain_program(
 app.command("list")(jobs.list_jobs)
 app.command()(jobs.info)
 app.command()(jobs.checkpoints)
-app.command()(telling.checkpoint)
-app.command()(telling.savepoint)
-app.command()(telling.stop)
-app.command()(telling.cancel)
+app.command()(commands.checkpoint)
+app.command()(commands.savepoint)
+app.command()(commands.stop)
+app.command()(commands.cancel)
 app.command()(watching.logs)
 app.command()(watching.wait)
 app.command()(debug.debug)
 
 
 @app.command()
-def completion(shell: Annotated[Shell, typer.Argument(help="Whose.")]) -> None:
+def completion(shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
     """Print the completion script of a shell: eval "$(tidegate completion bash)"."""
     typer.echo(get_completion_script(prog_name="tidegate", complete_var=_COMPLETE, shell=shell.value))
 
@@ -228,12 +236,14 @@ def options(json: Json = False) -> None:
 
 
 def parse_definitions(definitions: list[str]) -> dict[str, object]:
-    """``key=value`` texts; the key of a switch alone means true, as in Flink."""
+    """Parse ``key=value`` texts. The key of a switch alone means true, as in Flink."""
     properties: dict[str, object] = {}
     for definition in definitions:
         key, separator, value = definition.partition("=")
         if not key.strip() or not (separator or _is_switch(key.strip())):
-            raise ConfigurationError("-D takes KEY=VALUE", found=repr(definition), cure="-D parallelism.default=2")
+            raise ConfigurationError(
+                "-D needs KEY=VALUE", found=repr(definition), cure="write for example -D parallelism.default=2"
+            )
         properties[key.strip()] = value.strip() if separator else "true"
     return properties
 

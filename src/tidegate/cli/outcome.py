@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import os
+import select
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import Annotated, Any, NoReturn
 
@@ -14,18 +17,17 @@ import msgspec
 import typer
 
 from tidegate.base import errors
-from tidegate.base.errors import TidegateError
+from tidegate.base.errors import OutputClosedError, TidegateError
 from tidegate.base.plain_text import plain, plain_line
 from tidegate.base.portable_errors import RemoteTraceback, trace
-from tidegate.cli import pipes
-from tidegate.control.launch import tell_launcher
+from tidegate.control.launch import report_to_launcher
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show stack traces of failures.")]
 
 
 class ExitCode(IntEnum):
-    """What scripts can rely on; ``docs/operation.md`` has the same list."""
+    """Scripts rely on these codes; ``docs/operation.md`` has the same list."""
 
     OK = 0
     FAILED = 1
@@ -48,7 +50,7 @@ class ExitCode(IntEnum):
     SUSPENDED = 18
     TIMED_OUT = 124
     INTERRUPTED = 130
-    BROKEN_PIPE = pipes.EXIT_CODE
+    BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 _CODES: list[tuple[type[TidegateError], ExitCode]] = [
@@ -70,7 +72,7 @@ _CODES: list[tuple[type[TidegateError], ExitCode]] = [
     (errors.ArgumentTypeError, ExitCode.BAD_PROGRAM),
     (errors.JobCancelledError, ExitCode.CANCELLED),
 ]
-"""The first that fits."""
+"""The first class that fits decides."""
 
 
 def exit_code(error: BaseException) -> ExitCode:
@@ -78,12 +80,12 @@ def exit_code(error: BaseException) -> ExitCode:
 
 
 def command(act: Callable[..., Any]) -> Callable[..., Any]:
-    """Of a command with the options ``verbose`` and maybe ``json``: its failures become a message and an exit code."""
+    """Make a message and an exit code of a command's failures. The command has the option ``verbose`` and may have ``json``."""
 
     @functools.wraps(act)
     def guarded(**options: Any) -> None:
         try:
-            with pipes.ends_quietly():
+            with ends_quietly():
                 act(**options)
         except (typer.Exit, typer.BadParameter):
             raise
@@ -96,11 +98,63 @@ def command(act: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
+@contextmanager
+def ends_quietly() -> Iterator[None]:
+    """End a command quietly if nobody reads its output any more (``| head``), with the exit code of a process that SIGPIPE ended.
+
+    Output is flushed here, not when the interpreter ends: an error there could only be shown.
+    """
+    try:
+        try:
+            yield
+        finally:
+            _flush()
+    except BaseException as error:
+        gone = [stream for stream in (sys.stdout, sys.stderr) if _has_no_reader(stream)]
+        if not gone or not _is_about_a_pipe(error):
+            raise
+        for stream in gone:
+            _divert(stream)
+        sys.exit(ExitCode.BROKEN_PIPE)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(ValueError, AttributeError):  # closed or missing
+            stream.flush()
+
+
+def _is_about_a_pipe(error: BaseException | None) -> bool:
+    """Return whether a broken pipe is the error or its cause: a job fails if its records cannot be printed."""
+    while error is not None:
+        if isinstance(error, BrokenPipeError | OutputClosedError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _has_no_reader(stream: Any) -> bool:
+    """Return whether the stream is a pipe whose other end is closed. Nothing is written to find out."""
+    try:
+        looked = select.poll()
+        looked.register(stream.fileno(), select.POLLOUT)
+        return any(event & select.POLLERR for _, event in looked.poll(0))
+    except (AttributeError, OSError, ValueError):  # not a stream of the operating system
+        return False
+
+
+def _divert(stream: Any) -> None:
+    """Discard what is still to be written."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
 def fail(error: Exception, *, verbose: bool, json: bool = False) -> NoReturn:
-    """Of an error of ours the message, and what it was caused by; of any other the traceback of the user's code. The whole stack
-    only when asked for."""
+    """Print the error and exit. An error of Tidegate gives its message and its causes, any other the traceback of the user's code.
+    The whole stack is printed only with ``verbose``."""
     code = exit_code(error)
-    tell_launcher(readable(error))
+    report_to_launcher(readable(error))
     if verbose:
         say("".join(traceback.format_exception(error)), err=True, nl=False)
     elif json:
@@ -117,12 +171,12 @@ def readable(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> list[str]:
-    """Those that say something new: a failed job has the message of why in its own."""
-    told, cause, lines = str(error), error.__cause__, []
+    """Return the causes that say something new: the message of a failed job contains that of its cause."""
+    shown, cause, lines = str(error), error.__cause__, []
     while cause is not None and not isinstance(cause, RemoteTraceback):
         text = str(cause)
-        if text not in told or not isinstance(cause, TidegateError):
-            text = text if isinstance(cause, TidegateError) else text.replace("\n", "\n  ")  # no line of its own
+        if text not in shown or not isinstance(cause, TidegateError):
+            text = text if isinstance(cause, TidegateError) else text.replace("\n", "\n  ")  # part of one line
             lines.append(f"caused by {type(cause).__name__}" + (f": {text}" if text else ""))
         cause = cause.__cause__
     return lines
@@ -130,15 +184,15 @@ def _causes(error: BaseException) -> list[str]:
 
 @contextmanager
 def outcomes_at_the_end() -> Iterator[None]:
-    """Behind all that a program has printed: the jobs it has run, as a line of JSON. Why it failed is said on standard error."""
-    from tidegate.cli.terminal import remembered_jobs  # brings the runtime along
+    """Print the jobs that a program has run as a line of JSON, after all output of the program. Errors go to standard error."""
+    from tidegate.cli.terminal import remembered_jobs  # imports the runtime
 
     jobs = remembered_jobs()
     try:
         yield
     finally:
         views = [job.view() for job in jobs]
-        told = [
+        ended = [
             {
                 "job_id": view.job_id,
                 "name": view.name,
@@ -150,16 +204,16 @@ def outcomes_at_the_end() -> Iterator[None]:
             }
             for view in views
         ]
-        say(as_line({"jobs": told}))
+        say(as_line({"jobs": ended}))
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
-    """Print. All that commands print goes through here: names, keys, values and errors may come from strangers."""
+    """Print text without escape sequences. Every command prints with this: names, values and errors may come from strangers."""
     typer.echo(plain(text), err=err, nl=nl)
 
 
 def as_line(value: Any) -> str:
-    """JSON in one line."""
+    """Write JSON in one line."""
     return msgspec.json.encode(value).decode()
 
 
@@ -168,7 +222,7 @@ def print_json(value: Any) -> None:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they must be; the last one may be of any width."""
+    """Lay out columns as wide as their longest cell."""
     lines = [head, *([plain_line(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(

@@ -1,4 +1,4 @@
-"""A terminal whose last line changes, and what others write above it."""
+"""A terminal whose last line changes, while other output appears above that line."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any, TextIO
 from tidegate.base.plain_text import plain_line
 
 _ERASE, _DIM, _PLAIN = "\r\x1b[2K", "\x1b[2m", "\x1b[0m"
-_PATIENCE, _PATIENCE_S = 10, 0.005
+_TRIES, _TRY_S = 10, 0.005
 _NARROWEST = 20
 
 
 class Terminal:
-    """``live``: it understands how to erase a line. Usable from any thread."""
+    """Usable from any thread. ``live``: the terminal can erase a line."""
 
     def __init__(self, out: TextIO, others: list[TextIO], *, live: bool, colours: bool) -> None:
-        """``others``: streams to the same terminal, ``out`` included if users write to it too."""
+        """``others`` are streams to the same terminal, including ``out`` if programs write to it too."""
         self._out, self._live, self._colours = out, live, colours
         self._write = out.write
         self._lock = threading.RLock()
@@ -32,7 +32,7 @@ class Terminal:
 
     @staticmethod
     def of(environment: Mapping[str, str]) -> Terminal | None:
-        """Standard error, if it is a terminal."""
+        """Return standard error if it is a terminal, else None."""
         if not is_terminal(sys.stderr):
             return None
         live = environment.get("TERM", "dumb") != "dumb" and not environment.get("CI")
@@ -40,11 +40,11 @@ class Terminal:
         return Terminal(sys.stderr, streams, live=live, colours=live and not environment.get("NO_COLOR"))
 
     def say(self, text: str) -> None:
-        """A line that stays. Somebody in the middle of a line is given a moment: ``print`` writes its line feed by itself."""
-        for _ in range(_PATIENCE):
+        """Print a line that stays. Wait a moment while another line is incomplete: ``print`` writes its line feed separately."""
+        for _ in range(_TRIES):
             if self._at_margin:
                 break
-            time.sleep(_PATIENCE_S)
+            time.sleep(_TRY_S)
         with self._lock:
             self.erase()
             if not self._at_margin:
@@ -54,7 +54,7 @@ class Terminal:
             self._at_margin = True
 
     def show(self, text: str) -> None:
-        """The line that changes. Left out while somebody is in the middle of a line."""
+        """Replace the changing line. Do nothing while another line is incomplete."""
         with self._lock:
             if not (self._live and self._at_margin):
                 return
@@ -72,7 +72,7 @@ class Terminal:
                 self._out.flush()
 
     def close(self) -> None:
-        """As it was before."""
+        """Restore the terminal and its streams."""
         self.erase()
         for stream in self._guarded:
             with contextlib.suppress(AttributeError):
@@ -86,11 +86,11 @@ class Terminal:
             return 80
 
     def _guard(self, streams: list[TextIO]) -> None:
-        """The methods of the streams, not the streams: who has got hold of one (a log handler) is guarded too."""
+        """Replace the ``write`` method of the streams, not the streams: a log handler may hold a stream already."""
         for stream in streams:
             try:
                 stream.write = self._guarding(stream.write)  # type: ignore[method-assign]
-            except AttributeError:  # a stream of somebody's own
+            except AttributeError:  # a stream with fixed attributes
                 self._live = False
                 return
             self._guarded.append(stream)

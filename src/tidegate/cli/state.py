@@ -1,4 +1,4 @@
-"""``tidegate state``: what is in a checkpoint or savepoint, its rows, and what has changed between two."""
+"""``tidegate state``: the content of a checkpoint or savepoint, its rows, and the difference between two."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def show(
     operator: Annotated[str | None, typer.Option("-o", "--operator", help="Its uid, uid hash or name.")] = None,
     state: Annotated[str | None, typer.Option("-s", "--state", help="Show the rows of this state.")] = None,
     timers: Annotated[bool, typer.Option("--timers", help="Show the operator's timers.")] = False,
-    expired: Annotated[bool, typer.Option("--expired", help="Also rows whose time to live was over.")] = False,
-    limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="At most so many rows.")] = None,
+    expired: Annotated[bool, typer.Option("--expired", help="Also rows whose time to live has expired.")] = False,
+    limit: Annotated[int | None, typer.Option("-n", "--limit", min=0, help="Show this many rows at most.")] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Rows as CSV.")] = False,
     parquet: Annotated[str | None, typer.Option("--parquet", metavar="FILE", help="Rows into a Parquet file.")] = None,
     count: Annotated[bool, typer.Option(help="Count entries and bytes of each state: reads all files.")] = True,
@@ -52,8 +52,8 @@ def show(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Operators and states of a snapshot, with their sizes; with --operator and --state the rows of one."""
-    from tidegate.cli import state_views  # other commands need nothing of it
+    """Show operators and states of a snapshot with their sizes; with --operator and --state, the rows of one state."""
+    from tidegate.cli import state_views  # other commands do not need it
 
     reader = state_views.open_snapshot(path, signing_key_file, allow_pickle=not no_pickle)
     if state is not None or timers:
@@ -68,14 +68,14 @@ def show(
 def diff(
     before: Annotated[str, typer.Argument(help="A checkpoint or savepoint.")],
     now: Annotated[str, typer.Argument(help="A later one.")],
-    examples: Annotated[int, typer.Option("--examples", min=0, help="So many rows of each sort are shown.")] = 3,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="End with 1 if anything differs.")] = False,
+    examples: Annotated[int, typer.Option("--examples", min=0, help="Show this many rows of each kind of change.")] = 3,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 if anything differs.")] = False,
     no_pickle: NoPickle = False,
     signing_key_file: SigningKeyFile = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """What has changed between two snapshots: keys added, removed and changed in each state, with examples."""
+    """Show the difference between two snapshots: keys added, removed and changed in each state, with examples."""
     from tidegate.cli import state_views
 
     sides = [state_views.open_snapshot(path, signing_key_file, allow_pickle=not no_pickle) for path in (before, now)]

@@ -1,4 +1,4 @@
-"""Rows of a snapshot as a table, CSV, JSON lines or Parquet. All but the table are written as they come."""
+"""Writes rows of a snapshot as a table, CSV, JSON lines or Parquet. Only the table holds all rows in memory."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from tidegate.connectors.formats.libraries import library
 from tidegate.snapshots.columns import Column, as_text, plain_columns
 from tidegate.snapshots.entries import StateRow, TimerRow
 
-_BATCH = 10_000
+_ROWS_AT_ONCE = 10_000
 _WIDEST = 80
 
 
 def as_table(columns: list[Column], rows: Iterator[Any]) -> str:
-    """All in memory: for eyes."""
-    shown = [[_cut(row[column.field]) for column in columns] for row in rows]
+    """Lay out all rows in memory, for people."""
+    shown = [[_shortened(row[column.field]) for column in columns] for row in rows]
     used = [n for n, column in enumerate(columns) if column.name != "namespace" or any(line[n] for line in shown)]
     head = [columns[n].name for n in used]
     return table(head, [[line[n] for n in used] for line in shown])
 
 
-def _cut(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = "" if value is None else _shown(value)
     return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
 
 
 def _shown(value: Any) -> str:
-    """On one line: a text as it is, unless it would break the table."""
+    """Show a value on one line. A text stays as it is, unless it would break the table."""
     text = as_text(value)
     return text if text.isprintable() else repr(value)
 
 
 def write_csv(out: TextIO, columns: list[Column], rows: Iterator[Any]) -> None:
     writer = csv.writer(out, lineterminator="\n")
-    on_terminal = out.isatty()  # a file gets the values as they are
+    on_terminal = out.isatty()  # a file gets the values unchanged
     writer.writerow([column.name for column in columns])
     for row in rows:
         texts = ["" if (value := row[column.field]) is None else as_text(value) for column in columns]
@@ -49,13 +49,13 @@ def write_csv(out: TextIO, columns: list[Column], rows: Iterator[Any]) -> None:
 
 
 def write_json(out: TextIO, columns: list[Column], rows: Iterator[Any]) -> None:
-    """One object a line."""
+    """Write one object in each line."""
     for row in rows:
         out.write(plain(to_json({column.name: row[column.field] for column in columns})) + "\n")
 
 
 def to_json(value: Any) -> str:
-    """What JSON does not know is a text: its repr."""
+    """Write JSON. A value of a type that JSON lacks becomes its repr."""
     return msgspec.json.encode(jsonable(value)).decode()
 
 
@@ -72,13 +72,13 @@ def jsonable(value: Any) -> Any:
 
 
 def write_parquet(path: str, columns: list[Column], rows: Iterator[Any]) -> int:
-    """How many. The columns have the types of the state; what is pickled is a text."""
+    """Write a Parquet file and return the number of rows. Columns have the types of the state; pickled values become text."""
     arrow, parquet = library("pyarrow", "Parquet files"), library("pyarrow.parquet", "Parquet files")
     row_type, fields = plain_columns(columns)
     schema, steps = arrow_schema(row_type), converters(row_type)
     number = 0
     with parquet.ParquetWriter(path, schema) as writer:
-        while some := [fields(row) for row in islice(rows, _BATCH)]:
+        while some := [fields(row) for row in islice(rows, _ROWS_AT_ONCE)]:
             number += len(some)
             values = zip(*some, strict=True)
             arrays = [
@@ -94,18 +94,18 @@ def write_parquet(path: str, columns: list[Column], rows: Iterator[Any]) -> int:
 
 def changed_line(before: Any, now: Any) -> str:
     if before is None:
-        return f"+ {_place(now)}{_cut_value(now)}"
+        return f"+ {_place(now)}{_shortened_value(now)}"
     if now is None:
-        return f"- {_place(before)}{_cut_value(before)}"
-    return f"~ {_place(now)}{_cut_value(before)} ->{_cut_value(now)}"
+        return f"- {_place(before)}{_shortened_value(before)}"
+    return f"~ {_place(now)}{_shortened_value(before)} ->{_shortened_value(now)}"
 
 
 def _place(row: Any) -> str:
     if isinstance(row, TimerRow):
-        return f"{_cut(row.key)} {_window(row.namespace)}{row.domain} time"
+        return f"{_shortened(row.key)} {_window(row.namespace)}{row.domain} time"
     if row.key is None and row.map_key is None:
         return "element"
-    parts = [_cut(part) for part in (row.key, row.map_key) if part is not None]
+    parts = [_shortened(part) for part in (row.key, row.map_key) if part is not None]
     return _window(row.namespace) + " ".join(parts) + ":"
 
 
@@ -113,8 +113,8 @@ def _window(namespace: Any) -> str:
     return "" if namespace is None else f"{namespace} "
 
 
-def _cut_value(row: Any) -> str:
-    return f" {row.time_ms}" if isinstance(row, TimerRow) else f" {_cut(row.value)}"
+def _shortened_value(row: Any) -> str:
+    return f" {row.time_ms}" if isinstance(row, TimerRow) else f" {_shortened(row.value)}"
 
 
 def row_as_json(row: StateRow | TimerRow | None) -> Any:

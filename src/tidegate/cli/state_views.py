@@ -1,4 +1,4 @@
-"""What ``tidegate state`` shows: operators and states, rows, what has changed."""
+"""The output of ``tidegate state``: operators and states, rows, differences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tidegate.snapshots.reader import TIMERS, Count, OperatorInfo, SnapshotReade
 
 
 def open_snapshot(path: str, signing_key_file: str | None, *, allow_pickle: bool) -> SnapshotReader:
-    """The key file of the configuration counts where none is named."""
+    """Open a snapshot. Without ``signing_key_file``, the configured key file is used."""
     allow_stored(allow_pickle)
     if signing_key_file is None:
         signing_key_file = global_configuration.load().read(SIGNING_KEY_FILE)
@@ -33,9 +33,11 @@ def open_snapshot(path: str, signing_key_file: str | None, *, allow_pickle: bool
 
 
 def show_overview(reader: SnapshotReader, operator: str | None, *, rows_asked: bool, count: bool, json: bool) -> None:
-    """``rows_asked``: in a form that only rows have."""
+    """Print operators and states. ``rows_asked``: the user asked for a format that only rows have."""
     if rows_asked:
-        raise ConfigurationError("--csv and --parquet show rows", cure="name an --operator and a --state, or --timers")
+        raise ConfigurationError(
+            "--csv and --parquet are formats for rows", cure="give --operator and --state, or --timers"
+        )
     operators = reader.operators if operator is None else [reader.operator(operator)]
     _overview(reader, operators, count, json)
 
@@ -51,7 +53,7 @@ def show_rows(
     json: bool,
     parquet: str | None,
 ) -> None:
-    """Without a state the timers."""
+    """Print the rows of a state; without a state, the timers."""
     owner = reader.operator(operator if operator is not None else _owner_of(reader, state))
     rows: Iterator[Any]
     with _progress(owner.uid or owner.name) as watch:
@@ -65,7 +67,9 @@ def show_rows(
 
 def _print_rows(columns: list[Column], rows: Iterator[Any], *, csv: bool, json: bool, parquet: str | None) -> None:
     if sum((csv, json, parquet is not None)) > 1:
-        raise ConfigurationError("Rows are shown in one way", found="--csv, --json or --parquet together")
+        raise ConfigurationError(
+            "Rows are written in one format only", found="--csv, --json or --parquet together", cure="give one of them"
+        )
     if parquet is not None:
         number = state_rows.write_parquet(parquet, columns, rows)
         say(f"{count(number, 'row')} in {parquet}", err=True)
@@ -78,16 +82,16 @@ def _print_rows(columns: list[Column], rows: Iterator[Any], *, csv: bool, json: 
 
 
 def _owner_of(reader: SnapshotReader, state: str | None) -> str:
-    """The only operator that has the state, or timers."""
+    """Return the only operator that has the state, or timers."""
     having = [o for o in reader.operators if (any(s.name == state for s in o.states) if state else o.key_type)]
     if len(having) == 1:
         return having[0].uid_hash
     what = f"state {state!r}" if state else "timers"
     raise ConfigurationError(
-        "Name the operator whose rows you want",
+        "The operator is not clear from the state",
         where=reader.address,
         found=f"{what} in {', '.join(repr(o.uid or o.name) for o in having) or 'no operator'}",
-        cure="--operator UID",
+        cure="give --operator UID",
     )
 
 
@@ -233,7 +237,7 @@ def _change_as_json(change: OperatorChange) -> dict[str, Any]:
 
 @contextmanager
 def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, while it is worth one; nothing elsewhere."""
+    """Show a progress bar on a terminal, and nothing elsewhere."""
     with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, of: bar.update(task, completed=done, total=of)

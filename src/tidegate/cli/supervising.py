@@ -1,7 +1,7 @@
-"""``run --supervise``: starts a driver again that died, from the latest checkpoint of its job; never one that has ended by itself.
+"""``run --supervise``: starts a dead driver again, from the latest checkpoint of its job.
 
-To die is to be ended by a signal that is no request: SIGKILL (out of memory), SIGSEGV and the like. SIGINT and SIGTERM are
-requests: the job is suspended, and so is its supervision.
+A driver is dead if a signal ended it that is not a request: SIGKILL (out of memory), SIGSEGV and the like. SIGINT and SIGTERM are
+requests: the job is suspended, and its supervision ends. A driver that exits by itself is never started again.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tidegate.control.registry import JobRecord
 MOST_RESTARTS = 10
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _LONG_LIFE_S = 300.0
-"""A driver that lived so long before it died was well: counting begins anew."""
+"""A driver that ran this long before it died was healthy: the restarts are counted from zero again."""
 _WAITS = f"-D{RESTART_COVERS_START.key}=true"
-"""A driver that is started again survives what its restart strategy would have survived, had it not died."""
+"""A driver that is started again must survive the outages that its restart strategy covers."""
 _REQUESTS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 class Supervisor:
-    """``most``: restarts in a row. ``pause`` waits so many seconds."""
+    """``most`` is the number of restarts in a row. ``pause`` waits for a number of seconds."""
 
     def __init__(self, options: list[str], most: int, pause: Callable[[float], None] = time.sleep) -> None:
         self._options, self._most, self._pause = options, most, pause
@@ -40,7 +40,7 @@ class Supervisor:
         self._driver: subprocess.Popen[bytes] | None = None
 
     def run(self) -> int:
-        """The exit code of the last driver."""
+        """Run drivers, and return the exit code of the last one."""
         with supervises(self._launch):
             return self._run()
 
@@ -49,7 +49,7 @@ class Supervisor:
         starts = restarts = 0
         while True:
             began = time.monotonic()
-            driver, code = self._one_life([*job_id, *([_WAITS] if starts else []), *self._options])
+            driver, code = self._run_driver([*job_id, *([_WAITS] if starts else []), *self._options])
             starts += 1
             if code >= 0:
                 return code
@@ -67,19 +67,19 @@ class Supervisor:
 
     def _why_not_again(self, number: int, jobs: list[JobRecord], restarts: int) -> str | None:
         if self._stopped or number in _REQUESTS:
-            return "it was told to end"
+            return "it was told to stop"
         if restarts >= self._most:
             return f"{count(restarts, 'restart')} in a row did not help"
         if len(jobs) > 1:
-            return "the program had started more than one job, and it would begin with the first"
+            return "the program had started more than one job, and would start again with the first"
         if jobs and jobs[0].has_ended:
             return f"its job was {jobs[0].state}"
         if jobs and (jobs[0].checkpoint_interval_ms is None or jobs[0].is_temporary):
-            return "its job has no checkpoints to go on from (execution.checkpointing.interval and .dir)"
+            return "its job has no checkpoints to continue from (execution.checkpointing.interval and .dir)"
         return None
 
-    def _one_life(self, options: list[str]) -> tuple[int, int]:
-        """Pid and exit code, negative if a signal ended it."""
+    def _run_driver(self, options: list[str]) -> tuple[int, int]:
+        """Run one driver and return its pid and exit code, which is negative if a signal ended it."""
         with self._passing_on():
             self._driver = subprocess.Popen(driver_command(options), env={**os.environ, VARIABLE: self._launch})
             if self._stopped and not self._passed_on:  # there was no driver yet
@@ -91,7 +91,7 @@ class Supervisor:
 
     @contextmanager
     def _passing_on(self) -> Iterator[None]:
-        """SIGTERM is meant for the driver. SIGINT of a terminal has reached it already."""
+        """Pass SIGTERM on to the driver. SIGINT of a terminal has reached the driver already."""
 
         def pass_on(number: int, frame: object) -> None:
             self._stopped = True

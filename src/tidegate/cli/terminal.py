@@ -1,6 +1,6 @@
-"""The face that shows running jobs on a terminal.
+"""Shows running jobs on a terminal. ``execute`` finds the face by the entry point ``tidegate.faces``.
 
-``execute`` finds the face through the entry point ``tidegate.faces``. Where standard error is no terminal it does nothing at all.
+The face does nothing where standard error is not a terminal.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _LAST_LINE_S = 2.0
 
 
 class TerminalFace:
-    """Shows every job this process starts. A job is not slowed or broken by it: it looks on from a thread of its own."""
+    """Shows every job of this process, from a thread beside the job: the face neither slows nor breaks a job."""
 
     def watch(self, job: Any, *, awaited: bool) -> Callable[[], None]:
-        """Show the job until its end. What is returned waits until that is shown. Without ``awaited`` there is no live line: the
-        program may ask something on the terminal, and Python writes a prompt past all streams."""
+        """Show the job until its end. The returned function waits until the end is shown. Without ``awaited`` there is no changing
+        line: the program may ask for input on the terminal, and Python writes a prompt without using the streams."""
         if isinstance(job, StartedJob) and _remembered is not None:
             _remembered.append(job)
         if not isinstance(job, StartedJob) or not is_terminal(sys.stderr):
@@ -45,11 +45,11 @@ _watching: dict[threading.Thread, StartedJob] = {}
 _lock = threading.Lock()
 _remembered: list[StartedJob] | None = None
 _shared: Terminal | None = None
-"""One for all jobs of the process, given back behind the last."""
+"""One terminal for all jobs of the process, closed after the last job."""
 
 
 def remembered_jobs() -> list[StartedJob]:
-    """All jobs that this process starts from now on."""
+    """Collect all jobs that this process starts from now on."""
     global _remembered
     _remembered = []
     return _remembered
@@ -63,9 +63,9 @@ def _terminal() -> Terminal | None:
 
 
 def _say_start(job: StartedJob) -> None:
-    """In the thread that starts the job, before that runs: the line comes before all that the job says."""
+    """Print the start line in the thread that starts the job, so that the line comes before all output of the job."""
     view, terminal = job.view(), _terminal()
-    if terminal is not None and not view.finished_before:  # that is said in the log
+    if terminal is not None and not view.finished_before:  # the log says so
         terminal.say(start_line(view))
 
 
@@ -87,7 +87,7 @@ def _watch(job: StartedJob, live: bool) -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    """The end of a job nobody waits for any more is shown all the same; of one that still runs nothing stays."""
+    """Show the end of a job, also if nobody waits for it any more. A job that still runs leaves no line."""
     for watching, job in list(_watching.items()):
         if job.wait(0):
             watching.join(_LAST_LINE_S)

@@ -1,4 +1,4 @@
-"""Commands that follow a job from another shell: ``logs`` and ``wait``. Neither changes anything."""
+"""Commands that follow a job from another shell, ``logs`` and ``wait``. They change nothing."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Annotated, BinaryIO
 
 import typer
 
+from tidegate.base.counts import duration
 from tidegate.base.errors import NoLogError
 from tidegate.base.plain_text import plain
 from tidegate.checkpoint.owner import is_alive
-from tidegate.cli.durations import duration
 from tidegate.cli.jobs import JobArgument, facts_of, shown_state
 from tidegate.cli.outcome import ExitCode, Json, Verbose, command, print_json, say
 from tidegate.cli.screen import Terminal
@@ -24,7 +24,7 @@ from tidegate.control import registry
 from tidegate.control.client import find
 from tidegate.control.home import LOGS, home
 from tidegate.control.launch import is_supervised, jobs_of, log_of
-from tidegate.control.registry import JobRecord, Life
+from tidegate.control.registry import DriverLife, JobRecord
 
 _LOOK_S = 0.2
 _PART = 1 << 16
@@ -39,10 +39,8 @@ _CODES = {
 @command
 def logs(
     job: JobArgument,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the driver has ended.")] = False,
-    lines: Annotated[
-        int | None, typer.Option("-n", "--lines", min=0, help="Begin with the last so many lines.")
-    ] = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Continue until the driver has ended.")] = False,
+    lines: Annotated[int | None, typer.Option("-n", "--lines", min=0, help="Start with this many last lines.")] = None,
     verbose: Verbose = False,
 ) -> None:
     """Print what the driver of a job in the background (run -d) has printed: the program's output, logs and errors."""
@@ -53,7 +51,7 @@ def logs(
     with open(path, "rb") as log:
         _print_from(log, lines)
         while follow:
-            over = _driver_is_over(record)  # looked at first: what it has written by then is all there will be
+            over = _driver_is_over(record)  # asked first: then the log of an ended driver is complete
             _print_rest(log)
             if over:
                 return
@@ -64,7 +62,7 @@ def logs(
 def wait(
     job: JobArgument,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Wait at most so long.")
+        float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Wait this long at most.")
     ] = None,
     json: Json = False,
     verbose: Verbose = False,
@@ -79,16 +77,16 @@ def wait(
         if ended.error is not None and ended.state == JobStatus.FAILED.name:
             say(ended.error, err=True)
     life = ended.life()
-    if life is Life.DIED:
+    if life is DriverLife.DIED:
         sys.exit(ExitCode.DIED)
-    sys.exit(_CODES[ended.state] if life is Life.ENDED else ExitCode.TIMED_OUT)
+    sys.exit(_CODES[ended.state] if life is DriverLife.ENDED else ExitCode.TIMED_OUT)
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------
 
 
 def _awaited(record: JobRecord, timeout: float | None) -> JobRecord:
-    """The run as it is when it is over, or when the time is."""
+    """Return the run when it has ended, or after the time."""
     terminal, began = Terminal.of(os.environ), time.monotonic()
     try:
         while True:
@@ -101,16 +99,16 @@ def _awaited(record: JobRecord, timeout: float | None) -> JobRecord:
                 terminal.show(f"waiting for job '{record.name}' ({record.job_id}), {shown_state(record)}: {passed}")
             time.sleep(_LOOK_S if timeout is None else min(_LOOK_S, timeout - seconds))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"job '{record.name}' ({record.job_id}) continues; nobody waits for it") from None
+        raise KeyboardInterrupt(f"job '{record.name}' ({record.job_id}) continues in the background") from None
     finally:
         if terminal is not None:
             terminal.close()
 
 
 def _latest(record: JobRecord) -> JobRecord:
-    """A supervisor starts a driver that died again, as another run of the job."""
+    """Return the latest run: a supervisor starts a dead driver again as another run of the job."""
     known = registry.read(record.run) or record
-    if known.life() is Life.DIED and known.launch is not None:
+    if known.life() is DriverLife.DIED and known.launch is not None:
         again = [run for run in jobs_of(known.launch) if run.job_id == known.job_id]
         return again[-1] if again else known
     return known
@@ -118,14 +116,14 @@ def _latest(record: JobRecord) -> JobRecord:
 
 def _is_over(record: JobRecord) -> bool:
     life = record.life()
-    return life is Life.ENDED or (life is Life.DIED and not is_supervised(record.launch))
+    return life is DriverLife.ENDED or (life is DriverLife.DIED and not is_supervised(record.launch))
 
 
 # -- logs --------------------------------------------------------------------------------------------------------------
 
 
 def _driver_is_over(record: JobRecord) -> bool:
-    """A program may have something to say after its job: why it failed, for example."""
+    """Return whether the driver has ended. A program may print something after its job, for example why the job failed."""
     latest = _latest(record)
     if is_supervised(latest.launch):
         return False
@@ -148,7 +146,7 @@ def _print_rest(log: BinaryIO) -> None:
 
 
 def _write(part: bytes) -> None:
-    """As it was printed; but a terminal obeys no escape of the log, which may hold records and messages of strangers."""
+    """Write the log as it was printed, but no escape sequences to a terminal: the log may hold texts of strangers."""
     below: Callable[[bytes], object] | None = getattr(getattr(sys.stdout, "buffer", None), "write", None)
     if below is None or sys.stdout.isatty():
         sys.stdout.write(plain(_decoder.decode(part)))
@@ -157,15 +155,15 @@ def _write(part: bytes) -> None:
 
 
 _decoder = codecs.getincrementaldecoder("utf-8")("replace")
-"""Remembers a character of which a part ends in the middle."""
+"""Keeps the first bytes of a character between two parts of the log."""
 
 
 def _no_log(record: JobRecord) -> NoLogError:
     return NoLogError(
-        "Only a driver in the background has a log file of its own",
+        "The driver of the job has no log file: only a driver in the background has one",
         where=f"job {record.job_id} ('{record.name}'), {record.owner}",
-        found="it was started in the foreground: what it prints went to its terminal or service"
+        found="it was started in the foreground: its output goes to its terminal or service"
         if record.launch is None
-        else f"its log is gone from {home() / LOGS}, or its supervisor ran in the foreground",
-        cure="start it with tidegate run -d; for a service, ask the service's log (journalctl, kubectl logs)",
+        else f"its log is missing in {home() / LOGS}, or its supervisor ran in the foreground",
+        cure="start it with tidegate run -d; for a service, read the service's log (journalctl, kubectl logs)",
     )

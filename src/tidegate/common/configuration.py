@@ -34,7 +34,7 @@ from tidegate.common.options import (
     Option,
 )
 
-__all__ = ["Configuration", "effective", "former", "meaning", "notice"]
+__all__ = ["Configuration", "effective", "meaning", "notice"]
 
 log = logging.getLogger("tidegate.configuration")
 
@@ -216,21 +216,14 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-_noticed: set[str] = set()
+noticed: set[str] = set()
 
 
 def notice(key: str, text: str) -> None:
     """Tell the user that something is accepted and has no effect; once in the life of the process."""
-    if key not in _noticed:
-        _noticed.add(key)
+    if key not in noticed:
+        noticed.add(key)
         log.warning("'%s' is accepted and has no effect: %s", key, text)
-
-
-def former(name: str, instead: str) -> None:
-    """Tell the user that a name of a former PyFlink is deprecated; once in the life of the process."""
-    if name not in _noticed:
-        _noticed.add(name)
-        log.warning("'%s' is deprecated, PyFlink 2 does not have it: %s", name, instead)
 
 
 def meaning(key: str) -> Option | None:

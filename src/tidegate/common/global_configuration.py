@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "config.yaml"
 _dynamic: dict[str, Any] = {}
-_told: set[Path] = set()
+announced: set[Path] = set()
 
 
 def set_dynamic_properties(properties: Mapping[str, Any]) -> None:
@@ -42,8 +42,8 @@ def load() -> Configuration:
 def tell_file(say: Callable[[str], object]) -> None:
     """Say which file is used, once for each file: that of the current directory nobody has named."""
     path = configuration_file()
-    if path is not None and path.absolute() not in _told:
-        _told.add(path.absolute())
+    if path is not None and path.absolute() not in announced:
+        announced.add(path.absolute())
         say(f"configuration: {path.absolute()}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import total_ordering
-from typing import Any
 
 import msgspec
 
@@ -155,7 +154,11 @@ class Instant(msgspec.Struct, frozen=True, order=True, array_like=True):
         return f"Instant<{self.seconds}, {self.nanos}>"
 
 
-def millis_of(method: str, value: Any) -> int:
+Span = Duration | Time | timedelta
+"""A length of time that names its unit."""
+
+
+def millis_of(method: str, value: object) -> int:
     """Milliseconds of what names its unit: Duration, Time, timedelta. A bare number is refused: it could be seconds."""
     if isinstance(value, Duration):
         return value.to_millis()

@@ -1,4 +1,4 @@
-"""Delivery guarantees a user can ask of a sink."""
+"""The delivery guarantees that a user can ask of a sink."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from enum import Enum
 
 
 class DeliveryGuarantee(Enum):
-    """EXACTLY_ONCE: also after failures. AT_LEAST_ONCE: repeated after failures. NONE: best effort, lost or
-    repeated.
+    """Say what a failure may do to the output of a sink.
+
+    EXACTLY_ONCE: no record is lost or duplicated. AT_LEAST_ONCE: records may be duplicated. NONE: they may be lost or duplicated.
     """
 
     EXACTLY_ONCE = 0

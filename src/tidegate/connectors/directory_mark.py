@@ -1,7 +1,7 @@
-"""A mark of a job's directory, for names of ours in outside systems that remember for longer than the directory is there.
+"""A mark of a job's directory, for our names in outside systems that outlive the directory.
 
-A target that has "attempt 3 of this job, round 40" would take a program with the same job id that begins anew (its directory was
-deleted, or is another one) for an older attempt, and swallow its output without a word.
+An outside system remembers "attempt 3 of this job, round 40". A program with the same job id and a new directory starts with
+attempt 1. Without the mark the outside system would take it for an older attempt and discard its output silently.
 """
 
 from __future__ import annotations
@@ -17,24 +17,32 @@ _LENGTH = 12
 
 
 def mark_for(context: CommitterContext) -> str:
-    """On the driver, before any writer needs it. What is written counts; jobs of the same directory have the same."""
+    """Return the mark, and write it if it is missing. Called on the driver, before any writer needs the mark.
+
+    A mark on storage is never replaced. Jobs of the same directory get the same mark.
+    """
     files = Files(context.staging)
     content = files.read_if_exists(_FILE)
     if content is None:
-        claim = None if context.root is None else read_undamaged(Files(context.root), claim_path(1), Claim)
-        content = (claim.nonce if claim is not None else new_token())[:_LENGTH].encode()
+        content = new_mark(context).encode()
         files.replace(_FILE, content)
     return content.decode()
 
 
+def new_mark(context: CommitterContext) -> str:
+    """From the first claim of the directory, which stays for ever; a random one for a directory without claims."""
+    claim = None if context.root is None else read_undamaged(Files(context.root), claim_path(1), Claim)
+    return (claim.nonce if claim is not None else new_token())[:_LENGTH]
+
+
 def mark_of(context: WriterContext) -> str:
-    """In a task. Read each time: a worker may outlive the directory, and meet another one in its place."""
+    """Read the mark in a task. Not cached: a worker may outlive the directory and see another one in its place."""
     content = Files(context.staging).read_if_exists(_FILE)
     if content is None:
         raise StorageError(
-            "The directory of a sink has a mark, which its names in outside systems carry",
+            "The mark of a sink's staging directory is missing, and names in outside systems contain it",
             where=Files(context.staging).location(_FILE),
             found="no such file",
-            cure="leave the job's directory alone while it runs; a restart writes it anew",
+            cure="do not change the job's directory while the job runs; restart the job to write the mark again",
         )
     return content.decode()

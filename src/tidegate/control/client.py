@@ -1,4 +1,4 @@
-"""The other side of the endpoint: finds a job by its id, asks its driver, waits for what was begun."""
+"""The client of the endpoint: finds a job by its id, asks its driver, waits for operations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tidegate.checkpoint.owner import is_here
 from tidegate.control import registry
 from tidegate.control.home import read_token
 from tidegate.control.messages import Code, Operation, OperationStatus, Problem
-from tidegate.control.registry import JobRecord, Life
+from tidegate.control.registry import DriverLife, JobRecord
 
 if TYPE_CHECKING:
     from tidegate.control.details import JobDetails
@@ -48,40 +48,38 @@ _ERRORS: dict[Code, type[TidegateError]] = {
 
 
 def find(text: str) -> JobRecord:
-    """The job whose id is, or begins with, the text; of its runs the one that lives, else the newest."""
+    """Return the job whose id is the text, or starts with it: the run that lives, else the newest run."""
     every = registry.records()
     newest = registry.newest_runs(every)
     exact = [record for record in newest if record.job_id == text]
     found = exact or [record for record in newest if text and record.job_id.startswith(text)]
     if len(found) > 1:
         raise AmbiguousJobError(
-            "The beginning of a job id must belong to one job",
+            "Several job ids start with this text",
             where=text,
             found="".join(f"\n    {record.job_id}  {record.name}, {record.state}" for record in found),
-            cure="give more of it",
+            cure="give more characters of the id",
         )
     if not found:
         raise UnknownJobError(
-            "A job is named by its id, or the beginning of it",
+            "There is no job with this id",
             where=text,
-            found=f"none of {len(newest)} registered jobs has it",
-            cure="tidegate list -a shows all; jobs of another TIDEGATE_HOME are not among them",
+            found=f"{len(newest)} registered jobs, none of them",
+            cure="see tidegate list -a for all jobs; set TIDEGATE_HOME if the job was started with another one",
         )
     runs = [record for record in every if record.job_id == found[0].job_id]
-    return next((record for record in reversed(runs) if record.life() is Life.LIVE), runs[-1])
+    return next((record for record in reversed(runs) if record.life() is DriverLife.LIVE), runs[-1])
 
 
 class DriverClient:
     """Talks to the driver of one run."""
 
     def __init__(self, record: JobRecord) -> None:
-        """Raises JobOverError or UnreachableError when nobody can answer."""
+        """Raise JobOverError or UnreachableError if no driver can answer."""
         self.record = _reachable(record)
 
     def details(self) -> JobDetails:
-        from tidegate.control.details import (
-            JobDetails,
-        )  # brings the runtime along, which other commands need not wait for
+        from tidegate.control.details import JobDetails  # imports the runtime, which other commands do not need
 
         return self._ask("GET", "", JobDetails)
 
@@ -89,20 +87,20 @@ class DriverClient:
         return self._ask("POST", f"/{command}", Operation, body)
 
     def wait(self, begun: Operation, show: Callable[[float], None] = lambda seconds: None) -> Operation:
-        """Until it has come to its end, which may be that of the driver. ``show`` is called about every second."""
+        """Wait until the operation has ended. The driver may end first. ``show`` is called about every second."""
         started, operation = time.monotonic(), begun
         while operation.status is OperationStatus.RUNNING:
             show(time.monotonic() - started)
             try:
                 operation = self._ask("GET", f"/operations/{begun.id}?wait={_POLL_S}", Operation)
             except (JobOverError, UnreachableError) as error:
-                operation = self._left_behind(begun, error)
+                operation = self._recorded(begun, error)
         if operation.problem is not None:
             self._raise(operation.problem)
         return operation
 
-    def _left_behind(self, begun: Operation, error: TidegateError) -> Operation:
-        """The driver went before it could answer, and wrote down what had become of it."""
+    def _recorded(self, begun: Operation, error: TidegateError) -> Operation:
+        """Return the operation from the job's record: the driver ended before it could answer, and wrote the record."""
         record = registry.read(self.record.run)
         for operation in record.operations if record is not None else ():
             if operation.id == begun.id:
@@ -118,8 +116,8 @@ class DriverClient:
         except msgspec.MsgspecError as error:
             shown = content[:_MOST_SHOWN].decode(errors="replace")
             raise self._unreachable(
-                f"HTTP status {status} with a body that is not a driver's: {shown!r}",
-                "another program may use this port: compare with 'tidegate list --json', and see the driver's log",
+                f"HTTP status {status} with a body that no driver sends: {shown!r}",
+                "check with 'tidegate list --json' whether another program uses this port, and see the driver's log",
             ) from error
         self._raise(problem)
 
@@ -139,8 +137,8 @@ class DriverClient:
                 connection.close()
 
     def _connected(self) -> http.client.HTTPConnection:
-        """Connect by the unix socket, which leads to a process of this user on this host or to nobody. Else connect by TCP, only
-        to a driver of this host: on the loopback address of another host's driver a stranger may listen here."""
+        """Connect by the unix socket, which leads to a process of this user on this host or to none. Else connect by TCP, but only
+        to a driver of this host: for a driver of another host, a stranger may listen on that loopback port here."""
         if self.record.socket is not None:
             local = _UnixConnection(self.record.socket)
             try:
@@ -156,15 +154,15 @@ class DriverClient:
         return connection
 
     def _gone(self, error: Exception) -> TidegateError:
-        """A driver ends beside its jobs, so a moment ago it may have been there."""
+        """Say why the driver does not answer: it may have ended a moment ago, with its jobs."""
         record = _settled(self.record)
-        if record.life() in (Life.ENDED, Life.DIED):
+        if record.life() in (DriverLife.ENDED, DriverLife.DIED):
             return over(record)
         return self._unreachable(f"{type(error).__name__}: {error}")
 
     def _unreachable(self, found: str, cure: str = "try again; see the driver's log") -> UnreachableError:
         return UnreachableError(
-            "The driver of a job takes commands at its endpoint",
+            "The driver of the job does not answer at its endpoint",
             where=f"job {self.record.job_id}, {self.record.owner}, http://{self.record.endpoint}",
             found=found,
             cure=cure,
@@ -175,7 +173,7 @@ class DriverClient:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket on which a process of the same user listens."""
+    """HTTP over a unix socket, if a process of the same user listens there."""
 
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=_TIMEOUT_S)
@@ -192,36 +190,36 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def elsewhere(record: JobRecord) -> UnreachableError:
-    """Why nobody here can talk to the driver of a job on another host."""
+    """Make the error for a driver on another host."""
     here = socket.gethostname()
     return UnreachableError(
-        "Commands reach a driver on the host it runs on",
+        "The driver runs on another host, and takes commands only there",
         where=f"job {record.job_id} ('{record.name}'), {record.owner}",
         found=f"this is host {here}"
         if here != record.owner.host
-        else f"this host is called {here} too, but it was restarted since, or is another host or container",
+        else f"this host is called {here} too, but has been restarted since, or is another host or container",
         cure=f"run the command on {record.owner.host}",
     )
 
 
 def over(record: JobRecord) -> JobOverError:
-    """Why a job that is over takes no commands."""
+    """Make the error for a job that has ended."""
     where = f"job {record.job_id} ('{record.name}')"
-    if record.life() is Life.DIED:
+    if record.life() is DriverLife.DIED:
         return DriverDiedError(
-            "A job takes commands while its driver lives",
+            "The driver of the job has died, so the job takes no commands",
             where=where,
-            found=f"{record.owner} is gone, and has not said why (state {record.state})",
-            cure="start the program again with the same tidegate.job-id; tidegate checkpoints shows what it goes on from",
+            found=f"{record.owner} ended without a report (state {record.state})",
+            cure="start the program again with the same tidegate.job-id; tidegate checkpoints shows where it continues",
         )
-    return JobOverError("A job takes commands until it has ended", where=where, found=f"it is {record.state}")
+    return JobOverError("The job has ended, so it takes no commands", where=where, found=f"it is {record.state}")
 
 
 def _reachable(record: JobRecord) -> JobRecord:
-    """As it is when its driver listens: a job that has just been started may not yet."""
+    """Return the record once its driver listens. The driver of a new job may not listen yet."""
     deadline = time.monotonic() + _ENDPOINT_S
     while True:
-        if record.life() in (Life.ENDED, Life.DIED):
+        if record.life() in (DriverLife.ENDED, DriverLife.DIED):
             raise over(record)
         if record.endpoint is not None:
             return record
@@ -229,9 +227,9 @@ def _reachable(record: JobRecord) -> JobRecord:
             raise elsewhere(record)
         if time.monotonic() > deadline:
             raise UnreachableError(
-                "The driver of a job takes commands at its endpoint",
+                "The driver of the job has not opened its endpoint",
                 where=f"job {record.job_id}, {record.owner}",
-                found="it has not opened one",
+                found=f"no address after {_ENDPOINT_S:.0f} seconds",
                 cure="see the driver's log",
             )
         time.sleep(0.05)
@@ -239,11 +237,11 @@ def _reachable(record: JobRecord) -> JobRecord:
 
 
 def _settled(record: JobRecord) -> JobRecord:
-    """What the driver has written last; it may be about to."""
+    """Return what the driver has written last. It may be about to write."""
     deadline = time.monotonic() + _ENDPOINT_S
     while time.monotonic() < deadline:
         latest = registry.read(record.run) or record
-        if latest.life() in (Life.ENDED, Life.DIED):
+        if latest.life() in (DriverLife.ENDED, DriverLife.DIED):
             return latest
         time.sleep(0.05)
     return registry.read(record.run) or record

@@ -1,4 +1,4 @@
-"""A job as its endpoint shows it, made from the ``JobView``."""
+"""A job as the endpoint shows it, made from the ``JobView``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """Oldest first in every list; only the latest of each are there. Times are of the wall clock, in milliseconds."""
+    """Every list is oldest first and holds only the latest entries. Times are wall clock times in milliseconds."""
 
     job_id: str
     name: str
@@ -31,7 +31,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_interval_ms: int | None
     guarantee: str | None
     paths: tuple[dict[str, str | None], ...]
-    """From each source to each sink it reaches, with its own guarantee, the reason and what would raise it."""
+    """From each source to each sink that it reaches: the guarantee, its reason, and what would raise it."""
     finished_before: bool
     totals: Totals
     records_per_second: float
@@ -66,7 +66,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoints(CheckpointList, frozen=True, kw_only=True):
-    """As ``tidegate checkpoints --json`` has them. ``latest``: those of this run that the driver knows, complete or not,
-    with the moments at which they passed each step."""
+    """The list of ``tidegate checkpoints --json``. ``latest`` holds the checkpoints of this run that the driver knows, complete or
+    not, with the times at which they passed each step."""
 
     latest: tuple[CheckpointView, ...]

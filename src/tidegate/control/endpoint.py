@@ -1,10 +1,11 @@
-"""The paths of a driver's endpoint. ``openapi.py`` describes the same; a test compares the two."""
+"""The paths of a driver's endpoint, and their description (OpenAPI 3.1). Both are made from one table."""
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -14,11 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+import tidegate
 from tidegate.base.errors import TidegateError
 from tidegate.base.files import Files
 from tidegate.checkpoint.listing import list_checkpoints
 from tidegate.control.details import Checkpoints, JobDetails, JobSummary
-from tidegate.control.jobs import ControlledJob, Jobs
+from tidegate.control.jobs import ControlledJob, Jobs, problem_of
 from tidegate.control.messages import (
     CancelRequest,
     Code,
@@ -27,9 +29,8 @@ from tidegate.control.messages import (
     SavepointRequest,
     StopRequest,
 )
-from tidegate.control.openapi import description
-from tidegate.control.operations import problem_of
 from tidegate.runtime.prometheus import CONTENT_TYPE, prometheus_text
+from tidegate.runtime.view import JobView
 
 T = TypeVar("T")
 LONGEST_WAIT_S = 25.0
@@ -45,7 +46,7 @@ _STATUS = {
 }
 
 
-class Refused(Exception):
+class ProblemError(Exception):
     """Ends a request with a problem."""
 
     def __init__(self, problem: Problem) -> None:
@@ -54,73 +55,63 @@ class Refused(Exception):
 
 
 class Endpoint:
-    """Handlers run in the server's event loop: what may wait for storage or for the job is done in a thread beside it."""
+    """Handlers run in the server's event loop. What may wait for storage or for the job runs in a thread beside the loop."""
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
 
     def application(self) -> Starlette:
-        one = "/v1/jobs/{job_id}"
-        routes = [
-            Route("/openapi.json", _openapi, methods=["GET"]),
-            Route("/v1/jobs", self._list, methods=["GET"]),
-            Route(one, self._job, methods=["GET"]),
-            Route(f"{one}/checkpoints", self._checkpoints, methods=["GET"]),
-            Route(f"{one}/checkpoints", self._trigger_checkpoint, methods=["POST"]),
-            Route(f"{one}/savepoints", self._trigger_savepoint, methods=["POST"]),
-            Route(f"{one}/stop", self._stop, methods=["POST"]),
-            Route(f"{one}/cancel", self._cancel, methods=["POST"]),
-            Route(f"{one}/operations", self._operations, methods=["GET"]),
-            Route(f"{one}/operations/{{operation}}", self._operation, methods=["GET"]),
-            Route(f"{one}/metrics", self._metrics, methods=["GET"]),
-        ]
-        handlers: Any = {Refused: _refused, HTTPException: _not_there, Exception: _broken}
+        routes = [Route(p.path, functools.partial(p.handler, self), methods=[p.method]) for p in _PATHS]
+        handlers: Any = {ProblemError: _refused, HTTPException: _http_error, Exception: _broken}
         return Starlette(routes=routes, exception_handlers=handlers)
 
-    # -- looking -----------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------------------------------
 
-    async def _list(self, request: Request) -> Response:
+    async def description(self, request: Request) -> Response:
+        return _json(description())
+
+    async def jobs(self, request: Request) -> Response:
         views = [job.handle.view() for job in self._jobs.all()]
         return _json(
             [JobSummary(job_id=v.job_id, name=v.name, state=v.status.name, started_ms=v.created_ms) for v in views]
         )
 
-    async def _job(self, request: Request) -> Response:
+    async def job(self, request: Request) -> Response:
         return _json(JobDetails.of(self._find(request).handle.view(), time.time_ns() // 1_000_000))
 
-    async def _checkpoints(self, request: Request) -> Response:
+    async def checkpoints(self, request: Request) -> Response:
         view = self._find(request).handle.view()
         listed = await run_in_threadpool(list_checkpoints, Files(view.directory))
         return _json(Checkpoints(directory=listed.directory, checkpoints=listed.checkpoints, latest=view.checkpoints))
 
-    async def _metrics(self, request: Request) -> Response:
+    async def metrics(self, request: Request) -> Response:
         return Response(prometheus_text(self._find(request).handle.view()), media_type=CONTENT_TYPE)
 
-    async def _operations(self, request: Request) -> Response:
+    async def operations(self, request: Request) -> Response:
         return _json(self._find(request).operations.latest)
 
-    async def _operation(self, request: Request) -> Response:
+    async def operation(self, request: Request) -> Response:
         job, id, seconds = self._find(request), request.path_params["operation"], _wait(request)
         found = await run_in_threadpool(job.operations.wait, id, seconds) if seconds else job.operations.get(id)
         if found is None:
-            raise Refused(Problem(Code.UNKNOWN, f"The job knows no operation {id!r}."))
+            raise ProblemError(Problem(Code.UNKNOWN, f"The job knows no operation {id!r}."))
         return _json(found)
 
-    # -- telling -----------------------------------------------------------------------------------------------------------
+    # -- commands ----------------------------------------------------------------------------------------------------------
 
-    async def _trigger_checkpoint(self, request: Request) -> Response:
+    async def trigger_checkpoint(self, request: Request) -> Response:
         await _body(request, _Nothing)
         return await self._begun(self._find(request).trigger_checkpoint)
 
-    async def _trigger_savepoint(self, request: Request) -> Response:
+    async def trigger_savepoint(self, request: Request) -> Response:
         asked = await _body(request, SavepointRequest)
         return await self._begun(self._find(request).trigger_savepoint, asked.target)
 
-    async def _stop(self, request: Request) -> Response:
+    async def stop(self, request: Request) -> Response:
         asked = await _body(request, StopRequest)
         return await self._begun(self._find(request).stop, asked.target, asked.drain)
 
-    async def _cancel(self, request: Request) -> Response:
+    async def cancel(self, request: Request) -> Response:
         asked = await _body(request, CancelRequest)
         return await self._begun(self._find(request).cancel, asked.target, asked.savepoint)
 
@@ -128,21 +119,33 @@ class Endpoint:
         try:
             return _json(await run_in_threadpool(act, *arguments), status=202)
         except TidegateError as error:
-            raise Refused(problem_of(error)) from error
+            raise ProblemError(problem_of(error)) from error
 
     def _find(self, request: Request) -> ControlledJob:
         job = self._jobs.get(request.path_params["job_id"])
         if job is None:
-            raise Refused(Problem(Code.UNKNOWN, "The driver runs no job of this id."))
+            raise ProblemError(Problem(Code.UNKNOWN, "The driver runs no job with this id."))
         return job
 
 
+def metrics_application(view: Callable[[], JobView]) -> Starlette:
+    """Serve the figures of one job to Prometheus, and nothing else."""
+
+    async def metrics(request: Request) -> Response:
+        return Response(prometheus_text(view()), media_type=CONTENT_TYPE)
+
+    return Starlette(routes=[Route(path, metrics, methods=["GET"]) for path in ("/", "/metrics")])
+
+
+# -- requests and answers --------------------------------------------------------------------------------------------------
+
+
 class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a request that has nothing to say."""
+    """The body of a request without parameters."""
 
 
 async def _body(request: Request, kind: type[T]) -> T:
-    """Nothing at all counts as ``{}``."""
+    """Read the body. An empty one counts as ``{}``."""
     content = bytearray()
     async for part in request.stream():
         content += part
@@ -151,7 +154,7 @@ async def _body(request: Request, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(bytes(content) or b"{}", type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Refused(Problem(Code.BAD_REQUEST, f"The body is not what it should be: {error}")) from None
+        raise ProblemError(Problem(Code.BAD_REQUEST, f"The request body is invalid: {error}")) from None
 
 
 def _wait(request: Request) -> float:
@@ -161,12 +164,10 @@ def _wait(request: Request) -> float:
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         seconds = -1.0
     if not 0 <= seconds <= LONGEST_WAIT_S:
-        raise Refused(Problem(Code.BAD_REQUEST, f"wait is a number of seconds between 0 and {LONGEST_WAIT_S:.0f}."))
+        raise ProblemError(
+            Problem(Code.BAD_REQUEST, f"wait is a number of seconds between 0 and {LONGEST_WAIT_S:.0f}.")
+        )
     return seconds
-
-
-async def _openapi(request: Request) -> Response:
-    return _json(description())
 
 
 def _json(value: Any, status: int = 200) -> Response:
@@ -175,11 +176,11 @@ def _json(value: Any, status: int = 200) -> Response:
     )
 
 
-async def _refused(request: Request, error: Refused) -> Response:
+async def _refused(request: Request, error: ProblemError) -> Response:
     return _json(error.problem, _STATUS[error.problem.code])
 
 
-async def _not_there(request: Request, error: HTTPException) -> Response:
+async def _http_error(request: Request, error: HTTPException) -> Response:
     code = Code.UNKNOWN if error.status_code == 404 else Code.BAD_REQUEST
     response = _json(Problem(code, error.detail), error.status_code)
     response.headers.update(error.headers or {})
@@ -188,3 +189,82 @@ async def _not_there(request: Request, error: HTTPException) -> Response:
 
 async def _broken(request: Request, error: Exception) -> Response:
     return _json(problem_of(error), 500)
+
+
+# -- the table of paths ----------------------------------------------------------------------------------------------------
+
+
+class _Path(NamedTuple):
+    """``answer`` is the type of the answer, ``body`` that of the request. ``parameters`` are those of the query."""
+
+    method: str
+    path: str
+    handler: Callable[[Endpoint, Request], Awaitable[Response]]
+    summary: str
+    answer: Any
+    body: Any = None
+    parameters: tuple[dict[str, Any], ...] = ()
+
+
+_ONE = "/v1/jobs/{job_id}"
+_WAIT = {
+    "name": "wait",
+    "in": "query",
+    "description": "Answer when the operation has ended, or after this many seconds.",
+    "schema": {"type": "number", "minimum": 0, "maximum": LONGEST_WAIT_S},
+}
+_TEXT = {"description": "Text of Prometheus.", "content": {CONTENT_TYPE: {"schema": {"type": "string"}}}}
+_PAGE = {"description": "This page.", "content": {"application/json": {"schema": {"type": "object"}}}}
+_PATHS = (
+    _Path("GET", "/openapi.json", Endpoint.description, "This description", _PAGE),
+    _Path("GET", "/v1/jobs", Endpoint.jobs, "Jobs of the driver", list[JobSummary]),
+    _Path("GET", _ONE, Endpoint.job, "A job", JobDetails),
+    _Path("GET", f"{_ONE}/checkpoints", Endpoint.checkpoints, "Its checkpoints", Checkpoints),
+    _Path("POST", f"{_ONE}/checkpoints", Endpoint.trigger_checkpoint, "Take a checkpoint now", Operation),
+    _Path("POST", f"{_ONE}/savepoints", Endpoint.trigger_savepoint, "Take a savepoint", Operation, SavepointRequest),
+    _Path("POST", f"{_ONE}/stop", Endpoint.stop, "Stop with a savepoint", Operation, StopRequest),
+    _Path("POST", f"{_ONE}/cancel", Endpoint.cancel, "Cancel, with a savepoint or without", Operation, CancelRequest),
+    _Path("GET", f"{_ONE}/operations", Endpoint.operations, "Its latest operations", list[Operation]),
+    _Path(
+        "GET", f"{_ONE}/operations/{{operation}}", Endpoint.operation, "One operation", Operation, parameters=(_WAIT,)
+    ),
+    _Path("GET", f"{_ONE}/metrics", Endpoint.metrics, "Its figures", _TEXT),
+)
+
+
+@functools.cache
+def description() -> dict[str, Any]:
+    """Describe the endpoint as plain data."""
+    types = list(
+        {str(t): t for p in _PATHS for t in (p.answer, p.body) if t is not None and not isinstance(t, dict)}.values()
+    )
+    types.append(Problem)
+    schemas, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    of = {str(kind): schema for kind, schema in zip(types, schemas, strict=True)}
+
+    def content(kind: Any) -> dict[str, Any]:
+        return {"content": {"application/json": {"schema": of[str(kind)]}}}
+
+    problem = {"description": "Why not.", **content(Problem)}
+    paths: dict[str, dict[str, Any]] = {}
+    for p in _PATHS:
+        names = [part[1:-1] for part in p.path.split("/") if part.startswith("{")]
+        in_path = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
+        good = p.answer if isinstance(p.answer, dict) else {"description": "Done.", **content(p.answer)}
+        described = {
+            "summary": p.summary,
+            **({"parameters": list(p.parameters)} if p.parameters else {}),
+            **({"requestBody": content(p.body)} if p.body is not None else {}),
+            "responses": {"202" if p.method == "POST" else "200": good, "default": problem},
+        }
+        paths.setdefault(p.path, {"parameters": in_path} if in_path else {})[p.method.lower()] = described
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "A driver of Tidegate", "version": tidegate.__version__},
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }

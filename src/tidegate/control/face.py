@@ -1,6 +1,6 @@
-"""Registers the jobs of this process and takes commands for them. ``execute`` finds it through the entry point ``tidegate.faces``.
+"""Registers the jobs of this process and takes commands for them. ``execute`` finds the face by the entry point ``tidegate.faces``.
 
-A job is not slowed or broken by it: all of it happens in a thread beside the job, and a home that cannot be written is a warning.
+The face neither slows nor breaks a job: it works in a thread beside the job, and a home that cannot be written is only a warning.
 """
 
 from __future__ import annotations
@@ -25,75 +25,91 @@ from tidegate.runtime.handle import StartedJob
 log = logging.getLogger(__name__)
 
 _SHORT_S = 0.2
-"""A job that is over by then has taken no command."""
+"""A job that ends earlier cannot have received a command: no server is started for it."""
 _LOOK_S = 0.25
 _LAST_S = 10.0
-"""A home that does not answer holds up the end of a program for so long, and no longer."""
-
-_jobs = Jobs()
-_lock = threading.Lock()
-_server: Server | None = None
-_tidied = False
-_keeping: dict[threading.Thread, StartedJob] = {}
+"""A home that does not answer delays the end of a program by this time at most."""
 
 
 class ControlFace:
+    """Made anew for each job by the entry point."""
+
     def watch(self, job: Any, *, awaited: bool) -> Callable[[], None]:
-        """Registers the job until its end. What is returned waits until that is written, in reason."""
+        """Register the job until its end. The returned function waits until the end is written, but not for ever."""
         if not isinstance(job, StartedJob) or not job.settings.control_enabled:
             return lambda: None
-        keeping = threading.Thread(target=_keep, args=(job,), name=f"tidegate-record-{job.job_id}", daemon=True)
-        _keeping[keeping] = job
-        keeping.start()
-        return lambda: keeping.join(_LAST_S)
+        return _process.register(job)
 
 
-@atexit.register
-def _at_exit() -> None:
-    """The end of a job nobody waits for any more is written all the same."""
-    for keeping, job in list(_keeping.items()):
-        if job.wait(0):
-            keeping.join(_LAST_S)
+class _Process:
+    """The jobs of this process, the threads that write their records, and the one server for all of them."""
+
+    def __init__(self) -> None:
+        self._jobs = Jobs()
+        self._lock = threading.Lock()
+        self._server: Server | None = None
+        self._has_pruned = False
+        self._writers: dict[threading.Thread, StartedJob] = {}
+        atexit.register(self._at_exit)
+
+    def register(self, job: StartedJob) -> Callable[[], None]:
+        writer = threading.Thread(target=self._write, args=(job,), name=f"tidegate-record-{job.job_id}", daemon=True)
+        self._writers[writer] = job
+        writer.start()
+        return lambda: writer.join(_LAST_S)
+
+    def _at_exit(self) -> None:
+        """Let the end of a job be written, also if nobody waits for the job any more."""
+        for writer, job in list(self._writers.items()):
+            if job.wait(0):
+                writer.join(_LAST_S)
+
+    def _write(self, job: StartedJob) -> None:
+        controlled = ControlledJob(job)
+        try:
+            self._jobs.add(controlled)
+            self._follow(job, controlled)
+        except (OSError, TidegateError) as error:
+            log.warning("job %s: it is not registered, so no commands find it: %s", job.job_id, error)
+        except Exception:
+            log.warning("job %s: it is not registered, so no commands find it", job.job_id, exc_info=True)
+        finally:
+            job.wait(threading.TIMEOUT_MAX)
+            self._jobs.remove(controlled)
+            self._writers.pop(threading.current_thread(), None)
+
+    def _follow(self, job: StartedJob, controlled: ControlledJob) -> None:
+        record = _first_record(job)
+        registry.write(record)
+        over = job.wait(_SHORT_S)
+        if not over:
+            server = self._shared_server()
+            record = msgspec.structs.replace(
+                record, endpoint=server.address, socket=server.socket, driver=server.driver
+            )
+        while True:
+            current = _current(record, job, controlled)
+            if current != record:
+                registry.write(current)
+                record = current
+            if over:
+                return self._prune(current)
+            over = job.wait(_LOOK_S)
+
+    def _prune(self, ended: registry.JobRecord) -> None:
+        """Prune the registry after the first job of the process, and then whenever it is crowded."""
+        if not self._has_pruned or registry.is_crowded():
+            self._has_pruned = True
+            registry.prune(ended.ended_ms or ended.started_ms)
+
+    def _shared_server(self) -> Server:
+        with self._lock:
+            if self._server is None:
+                self._server = Server(self._jobs)
+            return self._server
 
 
-def _keep(job: StartedJob) -> None:
-    controlled = ControlledJob(job)
-    try:
-        _jobs.add(controlled)
-        _follow(job, controlled)
-    except (OSError, TidegateError) as error:
-        log.warning("job %s: it is not registered, so no commands find it: %s", job.job_id, error)
-    except Exception:
-        log.warning("job %s: it is not registered, so no commands find it", job.job_id, exc_info=True)
-    finally:
-        job.wait(threading.TIMEOUT_MAX)
-        _jobs.remove(controlled)
-        _keeping.pop(threading.current_thread(), None)
-
-
-def _follow(job: StartedJob, controlled: ControlledJob) -> None:
-    record = _first_record(job)
-    registry.write(record)
-    over = job.wait(_SHORT_S)
-    if not over:
-        server = _shared_server()
-        record = msgspec.structs.replace(record, endpoint=server.address, socket=server.socket, driver=server.driver)
-    while True:
-        current = _current(record, job, controlled)
-        if current != record:
-            registry.write(current)
-            record = current
-        if over:
-            return _tidy_up(current)
-        over = job.wait(_LOOK_S)
-
-
-def _tidy_up(ended: registry.JobRecord) -> None:
-    """With the first job of the process, and then now and again."""
-    global _tidied
-    if not _tidied or registry.is_crowded():
-        _tidied = True
-        registry.prune(ended.ended_ms or ended.started_ms)
+_process = _Process()
 
 
 def _first_record(job: StartedJob) -> registry.JobRecord:
@@ -122,11 +138,3 @@ def _current(record: registry.JobRecord, job: StartedJob, controlled: Controlled
         error=None if error is None else f"{error.kind}: {error.message}",
         operations=[o for o in controlled.operations.latest if o.ended_ms is not None],
     )
-
-
-def _shared_server() -> Server:
-    global _server
-    with _lock:
-        if _server is None:
-            _server = Server(_jobs)
-        return _server

@@ -1,5 +1,5 @@
-"""The directory of the user in which jobs are registered: ``TIDEGATE_HOME``, else ``~/.tidegate``, else where there is no writable
-home directory ``tidegate-home-<uid>/.tidegate`` in the directory for temporary files."""
+"""The user's directory for the registry of jobs: ``TIDEGATE_HOME``, else ``~/.tidegate``. Without a writable home directory it is
+``tidegate-home-<uid>/.tidegate`` in the directory for temporary files."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ def home() -> Path:
 
 
 def folder(name: str, *, create: bool = True) -> Path:
-    """A directory below home that nobody but the user can look into. Raises OSError if it cannot be made, ConfigurationError if
-    it is none, or somebody else's: whoever owns it could put tokens and addresses of his own there."""
+    """Return a directory below home that only the user can read.
+
+    Raise OSError if it cannot be made. Raise ConfigurationError if it is no directory, or another user's: its owner could put
+    other tokens and addresses there.
+    """
     for place in (home(), home() / name):
         if create:
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -43,11 +46,11 @@ def _refuse_foreign(place: Path) -> None:
     except OSError as error:
         found = f"{type(error).__name__}: {error}"
         raise ConfigurationError(
-            f"{VARIABLE} is a directory", where=str(home()), found=found, cure="name another"
+            f"{VARIABLE} is not a directory", where=str(home()), found=found, cure=f"set {VARIABLE} to a directory"
         ) from None
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise ConfigurationError(
-            f"{VARIABLE} is a directory that only you can write to: it says where your jobs take commands",
+            f"Other users can write to {VARIABLE}, which says where your jobs take commands",
             where=str(place),
             found=f"owner {status.st_uid}, mode {status.st_mode & 0o777:o}",
             cure=f"chmod 700 {place}, or set {VARIABLE} to a directory of your own",
@@ -55,25 +58,25 @@ def _refuse_foreign(place: Path) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Whole or not at all, readable by the user alone. Not made durable: what a crash of the system loses here is of no use
-    after it."""
-    aside = path.with_name(f".{path.name}.{new_token()}.tmp")
+    """Write a file completely or not at all, readable by the user alone. It is not made durable: after a crash of the system, the
+    content is of no use."""
+    temporary = path.with_name(f".{path.name}.{new_token()}.tmp")
     try:
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(content)
-        os.replace(aside, path)
+        os.replace(temporary, path)
     except OSError:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 
 def read_token(driver: str) -> str:
-    """Of a driver, by the name in its jobs' records. Raises OSError if there is none."""
+    """Read the token of a driver, which the records of its jobs name. Raise OSError if there is none."""
     return (folder(TOKENS, create=False) / Path(driver).name).read_text()
 
 
 def remove_socket(path: str | None) -> None:
-    """What a driver that has gone leaves of its socket."""
+    """Remove the socket that a dead driver has left."""
     if path is not None:
         with contextlib.suppress(OSError):
             if Path(path).is_socket():
@@ -82,7 +85,7 @@ def remove_socket(path: str | None) -> None:
 
 
 def remove_place(place: Path | None) -> None:
-    """A directory that was made for one socket."""
+    """Remove a directory that was made for one socket."""
     if place is not None and place.name != SOCKETS:
         with contextlib.suppress(OSError):
             place.rmdir()

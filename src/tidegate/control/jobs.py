@@ -1,14 +1,29 @@
-"""The jobs of this process that take commands, and what each command is to a job."""
+"""The jobs of this process that take commands, the operations that commands begin, and the directories that commands may name."""
 
 from __future__ import annotations
 
+import os
+import re
 import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
+from urllib.parse import unquote
 
-from tidegate.base.errors import ConfigurationError
-from tidegate.control.messages import Operation
-from tidegate.control.operations import Operations
-from tidegate.control.targets import checked_target
+import msgspec
+
+from tidegate.base.errors import (
+    ConfigurationError,
+    JobCancelledError,
+    JobSuspendedError,
+    NoTargetError,
+    RefusedError,
+    TidegateError,
+)
+from tidegate.base.ids import new_token
+from tidegate.common.job_status import JobStatus
+from tidegate.control.messages import Code, Operation, OperationStatus, Problem
 from tidegate.runtime.commands import (
     Cancel,
     CancelWithSavepoint,
@@ -19,41 +34,12 @@ from tidegate.runtime.commands import (
 )
 from tidegate.runtime.handle import StartedJob
 
-
-class ControlledJob:
-    """A job as the endpoint sees it. Every method returns at once, with an operation to ask about; it raises what is wrong with
-    the command itself, before the job hears of it."""
-
-    def __init__(self, handle: StartedJob) -> None:
-        self.handle = handle
-        self.operations = Operations(lambda: handle.status().is_terminal_state())
-
-    def trigger_checkpoint(self) -> Operation:
-        return self._begin("checkpoint", TriggerCheckpoint())
-
-    def trigger_savepoint(self, target: str | None) -> Operation:
-        return self._begin("savepoint", TriggerSavepoint(self._checked(target)))
-
-    def stop(self, target: str | None, drain: bool) -> Operation:
-        return self._begin("stop", StopWithSavepoint(self._checked(target), drain=drain))
-
-    def cancel(self, target: str | None, savepoint: bool) -> Operation:
-        if not savepoint and target is not None:
-            raise ConfigurationError("A directory belongs to a savepoint", found=target, cure="set savepoint to true")
-        if savepoint:
-            return self._begin("cancel", CancelWithSavepoint(self._checked(target)))
-        return self._begin("cancel", Cancel())
-
-    def _begin(self, kind: str, command: Command[Any]) -> Operation:
-        return self.operations.begin(kind, self.handle.submit(command).answer)
-
-    def _checked(self, target: str | None) -> str | None:
-        settings = self.handle.settings
-        return None if target is None else checked_target(target, settings.control_dirs, settings.savepoint_dir)
+_MOST_ENDED = 50
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 class Jobs:
-    """By job id; of several runs of one id the latest of those that are not over."""
+    """Jobs by id. Of several runs of one id, the latest that has not ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,3 +60,167 @@ class Jobs:
     def all(self) -> list[ControlledJob]:
         with self._lock:
             return list(self._jobs)
+
+
+class ControlledJob:
+    """A job as the endpoint sees it. Every method returns at once, with the operation that it has begun. It raises if the command
+    itself is invalid; the job then does not receive the command."""
+
+    def __init__(self, handle: StartedJob) -> None:
+        self.handle = handle
+        self.operations = Operations(lambda: handle.status().is_terminal_state())
+
+    def trigger_checkpoint(self) -> Operation:
+        return self._begin("checkpoint", TriggerCheckpoint())
+
+    def trigger_savepoint(self, target: str | None) -> Operation:
+        return self._begin("savepoint", TriggerSavepoint(self._checked(target)))
+
+    def stop(self, target: str | None, drain: bool) -> Operation:
+        return self._begin("stop", StopWithSavepoint(self._checked(target), drain=drain))
+
+    def cancel(self, target: str | None, savepoint: bool) -> Operation:
+        if not savepoint and target is not None:
+            raise ConfigurationError(
+                "A directory is given without a savepoint", found=target, cure="set savepoint to true"
+            )
+        if savepoint:
+            return self._begin("cancel", CancelWithSavepoint(self._checked(target)))
+        return self._begin("cancel", Cancel())
+
+    def _begin(self, kind: str, command: Command[Any]) -> Operation:
+        return self.operations.begin(kind, self.handle.submit(command).answer)
+
+    def _checked(self, target: str | None) -> str | None:
+        settings = self.handle.settings
+        return None if target is None else checked_target(target, settings.control_dirs, settings.savepoint_dir)
+
+
+# -- operations ------------------------------------------------------------------------------------------------------------
+
+
+class Operations:
+    """The operations of one job. Usable from any thread. Answers come in the job's own thread, which never waits here."""
+
+    def __init__(self, ended: Callable[[], bool]) -> None:
+        self._ended = ended
+        self._lock = threading.Lock()
+        self._known: dict[str, Operation] = {}
+        self._waits: dict[str, threading.Event] = {}
+
+    def begin(self, kind: str, answer: Future[Any]) -> Operation:
+        begun = Operation(id=new_token(), kind=kind, status=OperationStatus.RUNNING, started_ms=_now_ms())
+        with self._lock:
+            self._known[begun.id] = begun
+            self._waits[begun.id] = threading.Event()
+            for old in [id for id, known in self._known.items() if known.ended_ms is not None][:-_MOST_ENDED]:
+                del self._known[old], self._waits[old]
+        answer.add_done_callback(lambda future: self._answered(begun, future))
+        return begun
+
+    def get(self, id: str) -> Operation | None:
+        return self._known.get(id)
+
+    def wait(self, id: str, seconds: float) -> Operation | None:
+        """Return the operation when it has ended, or after ``seconds``."""
+        waiting = self._waits.get(id)
+        if waiting is not None:
+            waiting.wait(seconds)
+        return self.get(id)
+
+    @property
+    def latest(self) -> list[Operation]:
+        """Oldest first."""
+        with self._lock:
+            return list(self._known.values())
+
+    def _answered(self, begun: Operation, future: Future[Any]) -> None:
+        error = future.exception() if not future.cancelled() else TidegateError("Nobody waits for the answer any more")
+        if error is None:
+            result = future.result()
+            text = result.name if isinstance(result, JobStatus) else str(result)
+            changes: dict[str, Any] = {"status": OperationStatus.SUCCEEDED, "result": text}
+        else:
+            changes = {"status": OperationStatus.FAILED, "problem": problem_of(error, ended=self._ended())}
+        with self._lock:
+            self._known[begun.id] = msgspec.structs.replace(begun, ended_ms=_now_ms(), **changes)
+            self._waits[begun.id].set()
+
+
+def problem_of(error: BaseException, *, ended: bool = False) -> Problem:
+    """Describe an error to the client. ``ended``: the job has ended, and therefore did not carry out the command."""
+    if isinstance(error, NoTargetError):
+        code = Code.NO_TARGET
+    elif isinstance(error, RefusedError | ConfigurationError):
+        code = Code.REFUSED
+    elif isinstance(error, JobCancelledError | JobSuspendedError):
+        code = Code.ENDED
+    else:
+        code = Code.ENDED if ended else Code.FAILED
+    return Problem(code, str(error) if isinstance(error, TidegateError) else f"{type(error).__name__}: {error}")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+# -- directories -----------------------------------------------------------------------------------------------------------
+
+
+def checked_target(target: str, allowed: tuple[str, ...] | None, configured: str | None) -> str:
+    """Return the directory as it was given. Raise ConfigurationError if commands may not name it.
+
+    ``allowed`` None: the holder of the token may name any directory. The driver runs as the same user, who could write there
+    without the driver. Links are followed before paths are compared.
+    """
+    if reason := _why_malformed(target):
+        raise _refused(target, reason, "give an absolute path, or an address with its scheme (s3://bucket/savepoints)")
+    if allowed is not None:
+        places = [place for place in (*allowed, configured) if place]
+        if not any(_lies_below(target, place) for place in places):
+            listed = ", ".join(places) or "none"
+            raise _refused(
+                target,
+                f"it is not below an allowed one: {listed}",
+                "name a directory below an allowed one, or add the directory to tidegate.control.allowed-dirs",
+            )
+    return target
+
+
+def _why_malformed(target: str) -> str | None:
+    if not target.strip() or any(ord(c) < 32 or ord(c) == 127 for c in target):
+        return "it is empty or has control characters"
+    if "::" in target:  # fsspec would open one file system inside another
+        return "it names more than one file system"
+    if not (target.startswith("/") or _SCHEME.match(target)):
+        return "it is not absolute"
+    return "it has .. in it" if _climbs(target) else None
+
+
+def _climbs(text: str) -> bool:
+    """Return whether ``..`` is a part of the path, also where it is encoded, once or more: a store that fsspec opens might decode
+    the path."""
+    for _ in range(4):
+        if ".." in re.split(r"[/\\]", text):
+            return True
+        decoded = unquote(text)
+        if decoded == text:
+            return False
+        text = decoded
+    return True
+
+
+def _lies_below(target: str, place: str) -> bool:
+    return (_resolved(target) + "/").startswith(_resolved(place).rstrip("/") + "/")
+
+
+def _resolved(address: str) -> str:
+    if address.startswith("file://"):
+        address = address.removeprefix("file://")
+    return address if _SCHEME.match(address) else os.path.realpath(address)
+
+
+def _refused(target: str, found: str, cure: str) -> ConfigurationError:
+    return ConfigurationError(
+        "The directory of the savepoint is not one that commands may name", where=repr(target), found=found, cure=cure
+    )

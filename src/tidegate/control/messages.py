@@ -1,5 +1,4 @@
-"""What drivers and the command line say to each other, as JSON; the OpenAPI description is made from these types. What jobs look
-like is in ``details.py``."""
+"""Messages between drivers and the command line, as JSON. The OpenAPI description is made from these types and ``details.py``."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ class OperationStatus(Enum):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """Something the job was told to do. ``result``: the id of a checkpoint, the path of a savepoint, how the job ended."""
+    """A command that the job carries out. ``result``: the id of a checkpoint, the path of a savepoint, how the job ended."""
 
     id: str
     kind: str
@@ -44,20 +43,20 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SavepointRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``target``: a directory, absolute or with a scheme; None: the configured one."""
+    """``target`` is a directory, absolute or with a scheme. None: the configured one."""
 
     target: str | None = None
 
 
 class StopRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``drain``: all event time passes first, so windows and timers fire."""
+    """``drain``: event time advances to its end first, so windows and timers fire."""
 
     target: str | None = None
     drain: bool = False
 
 
 class CancelRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``savepoint``: take one first."""
+    """``savepoint``: take a savepoint first."""
 
     target: str | None = None
     savepoint: bool = False

@@ -1,7 +1,7 @@
 """The registry of the user's jobs: one file for each run of a job, written by its driver, read by the command line.
 
-A record says what the driver knew last. That it still lives is never taken from the record: the process is asked, and told apart
-from a later one with the same pid.
+A record holds what the driver wrote last. Whether the driver lives is never read from the record: the process is looked up, and
+distinguished from a later process with the same pid.
 """
 
 from __future__ import annotations
@@ -23,29 +23,31 @@ from tidegate.control.messages import Operation
 log = logging.getLogger(__name__)
 
 VERSION = 1
-KEPT, KEPT_DAYS = 100, 30
-"""So many ended runs stay listed, for so long."""
+MOST_ENDED, MOST_DAYS = 100, 30
+"""This many ended runs stay listed, for this many days."""
 _DAY_MS = 86_400_000
 _JOBS = "jobs"
 
 
-class Life(Enum):
-    """What is known of the process behind a record."""
+class DriverLife(Enum):
+    """What is known of the process that wrote a record."""
 
     LIVE = "live"
     ENDED = "ended"
-    """It has told how it ended."""
+    """The record says how the job ended."""
     DIED = "died"
-    """It is gone, and has told nothing."""
+    """The process has ended, and the record does not say how the job ended."""
     UNKNOWN = "unknown"
-    """It is on another host or in another container, or it is stopped: nobody here can say."""
+    """The process is on another host or in another container, or is stopped: it cannot be looked up here."""
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """``run``: names the file, and tells runs of one job id apart. ``state``: a name of JobStatus. ``endpoint``: where the driver
-    takes commands over TCP, None if it does not (yet); ``socket``: the path of its unix socket; ``driver`` names the file of its
-    token. ``launch``: by this who started it in the background, or supervises it, knows it. ``operations``: those answered last,
-    for whoever asks when the driver has gone."""
+    """``run`` names the file and distinguishes runs of one job id. ``state`` is a name of JobStatus.
+
+    ``endpoint`` is the TCP address for commands, None if the driver does not listen (yet). ``socket`` is the path of the unix
+    socket, and ``driver`` names the file with the token. ``launch`` identifies a driver in the background for its launcher or
+    supervisor. ``operations`` are those that ended last, for a client that asks after the driver has ended.
+    """
 
     version: int = VERSION
     run: str
@@ -70,15 +72,15 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     def has_ended(self) -> bool:
         return JobStatus[self.state].is_terminal_state()
 
-    def life(self) -> Life:
+    def life(self) -> DriverLife:
         if self.has_ended:
-            return Life.ENDED
+            return DriverLife.ENDED
         alive = is_alive(self.owner)
-        return Life.UNKNOWN if alive is None else Life.LIVE if alive else Life.DIED
+        return DriverLife.UNKNOWN if alive is None else DriverLife.LIVE if alive else DriverLife.DIED
 
 
 def new_run() -> str:
-    """Names sort by time."""
+    """Make a name for a run. Names sort by time."""
     return f"{time.time_ns() // 1_000_000:014d}-{new_token()}"
 
 
@@ -91,7 +93,7 @@ def read(run: str) -> JobRecord | None:
 
 
 def records() -> list[JobRecord]:
-    """All runs that are on record, oldest first. What cannot be read, or is of a newer version, is left out."""
+    """Return all recorded runs, oldest first. Skip records that cannot be read, or have a newer version."""
     place = folder(_JOBS, create=False)
     if not place.is_dir():
         return []
@@ -101,10 +103,9 @@ def records() -> list[JobRecord]:
 
 def _read(path: Path) -> JobRecord | None:
     record = _read_once(path)
-    if record is not None and record.life() is Life.DIED:
-        return _read_once(
-            path
-        )  # it may have written its end between the first look at the file and that at the process
+    if record is not None and record.life() is DriverLife.DIED:
+        # The driver may have written its end after the file was read and before the process was looked up.
+        return _read_once(path)
     return record
 
 
@@ -116,12 +117,12 @@ def _read_once(path: Path) -> JobRecord | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError) as error:
-        log.debug("%s is left out: %s", path, error)
+        log.debug("%s is skipped: %s", path, error)
         return None
 
 
 def newest_runs(runs: Iterable[JobRecord]) -> list[JobRecord]:
-    """Of each job its newest run, oldest first."""
+    """Return the newest run of each job, oldest first."""
     by_job: dict[str, JobRecord] = {}
     for record in runs:
         by_job.pop(record.job_id, None)
@@ -130,30 +131,29 @@ def newest_runs(runs: Iterable[JobRecord]) -> list[JobRecord]:
 
 
 def is_crowded() -> bool:
-    """Whether it is time to ``prune``: not with every job, since that reads all records."""
-    return sum(1 for _ in (home() / _JOBS).iterdir()) > KEPT * 5 // 4
+    """Return whether to ``prune``. This is not done with every job, because it reads all records."""
+    return sum(1 for _ in (home() / _JOBS).iterdir()) > MOST_ENDED * 5 // 4
 
 
-def prune(now_ms: int, kept: int = KEPT, days: int = KEPT_DAYS) -> None:
-    """Forget the oldest runs that are over. One that nobody here can ask about counts as over when it is old."""
-    over = [record for record in records() if record.life() is not Life.LIVE]
-    sure = [record for record in over if record.life() is not Life.UNKNOWN]
-    too_many = sure[: max(0, len(sure) - kept)]
+def prune(now_ms: int, most: int = MOST_ENDED, days: int = MOST_DAYS) -> None:
+    """Delete the oldest runs that have ended. A run whose process cannot be looked up counts as ended when it is old."""
+    over = [record for record in records() if record.life() is not DriverLife.LIVE]
+    sure = [record for record in over if record.life() is not DriverLife.UNKNOWN]
+    too_many = sure[: max(0, len(sure) - most)]
     too_old = [record for record in over if (record.ended_ms or record.started_ms) < now_ms - days * _DAY_MS]
     for record in {record.run: record for record in (*too_many, *too_old)}.values():
         (home() / _JOBS / f"{record.run}.json").unlink(missing_ok=True)
     for record in sure:
-        if (
-            record.driver is not None and is_alive(record.owner) is False
-        ):  # a killed driver leaves its token and its socket
+        # A killed driver leaves its token and its socket.
+        if record.driver is not None and is_alive(record.owner) is False:
             (home() / TOKENS / record.driver).unlink(missing_ok=True)
             remove_socket(record.socket)
     _prune_logs(now_ms)
 
 
 def _prune_logs(now_ms: int) -> None:
-    """What drivers in the background have printed goes with their last run that is listed. One that has none, because it never
-    came to a job or has just been started, stays for a day."""
+    """Delete the logs of drivers in the background that have no listed run any more. A log without a run stays for a day: the
+    driver has just been started, or never started a job."""
     place = home() / LOGS
     listed = {record.launch for record in records()}
     for log_file in place.iterdir() if place.is_dir() else ():

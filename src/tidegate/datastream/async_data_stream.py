@@ -14,7 +14,7 @@ from tidegate.datastream.async_functions import AsyncFunction, AsyncRetryStrateg
 from tidegate.datastream.async_retry_strategies import NO_RETRY_STRATEGY
 from tidegate.datastream.stream import DataStream
 from tidegate.datastream.typed_functions import TypedAsync, typed
-from tidegate.graph.transformation import AsyncSpec
+from tidegate.operators.contracts.specs import AsyncSpec
 
 __all__ = ["AsyncDataStream"]
 

@@ -15,7 +15,8 @@ from tidegate.datastream.keyed_stream import KeyedStream
 from tidegate.datastream.state import MapStateDescriptor
 from tidegate.datastream.stream import DataStream, expect_type
 from tidegate.datastream.typed_functions import TypedBroadcast, typed
-from tidegate.graph.transformation import BroadcastProcessSpec, Input
+from tidegate.graph.transformation import Input
+from tidegate.operators.contracts.specs import BroadcastProcessSpec
 
 
 class BroadcastStream:

@@ -13,7 +13,8 @@ from tidegate.base.private_dirs import private_home
 from tidegate.common.options import CHECKPOINT_DIR
 from tidegate.connectors.values import cache
 from tidegate.datastream.stream import DataStream
-from tidegate.graph.transformation import Input, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Transformation
+from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 
 
 class CachedDataStream(DataStream):

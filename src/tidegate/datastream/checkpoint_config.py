@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.base.arguments import expect_int, wrong
-from tidegate.common.configuration import Configuration, former, meaning
+from tidegate.base.former_names import former
+from tidegate.common.configuration import Configuration, meaning
 from tidegate.common.options import (
     ALIGNED_TIMEOUT,
     CHECKPOINT_CONCURRENT,

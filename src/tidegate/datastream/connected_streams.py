@@ -21,7 +21,8 @@ from tidegate.datastream.functions import (
 from tidegate.datastream.keyed_stream import KeyedStream
 from tidegate.datastream.stream import DataStream, expect_type
 from tidegate.datastream.typed_functions import TypedCoFlatMap, TypedCoMap, TypedCoProcess, typed
-from tidegate.graph.transformation import CoFlatMapSpec, CoMapSpec, CoProcessSpec, Input, OperatorSpec
+from tidegate.graph.transformation import Input, OperatorSpec
+from tidegate.operators.contracts.specs import CoFlatMapSpec, CoMapSpec, CoProcessSpec
 from tidegate.state.key_types import key_identity
 
 

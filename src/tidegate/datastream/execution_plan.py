@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidegate.common.options import PARALLELISM
-from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
+from tidegate.graph.transformation import Input, Partitioning, Program, Role, Ship, Transformation
 
 KEYED = "_stream_key_by_map_operator"
 """PyFlink's name of the operator that adds the key to a record. Here the key is made on the way, and that is a node as well."""
+
+_PREFIXES = {Role.SOURCE: "Source: ", Role.SINK: "Sink: "}
 
 
 def execution_plan(program: Program) -> str:
@@ -40,8 +42,8 @@ class _Plan:
                     above = [_edge(i.upstream, Ship.FORWARD.value)]
                     yield _node(self._keyed[known], KEYED, KEYED, "Operator", self._degree[i.upstream], above)
                 predecessors.append(_edge(self._keyed[known], Ship.HASH.value))
-            pact = "Data Source" if t.spec.is_source else "Data Sink" if t.spec.is_sink else "Operator"
-            yield _node(t.id, shown_name(t), t.description or shown_name(t), pact, self._degree[t.id], predecessors)
+            contents, role = t.description or shown_name(t), t.spec.role.value
+            yield _node(t.id, shown_name(t), contents, role, self._degree[t.id], predecessors)
 
     def _ship(self, i: Input, reader: int) -> str:
         same = Partitioning(Ship.FORWARD if self._degree[i.upstream] == self._degree[reader] else Ship.REBALANCE)
@@ -51,7 +53,7 @@ class _Plan:
 
 def shown_name(t: Transformation) -> str:
     """``Source: orders``, ``Sink: totals``."""
-    prefix = "Source: " if t.spec.is_source else "Sink: " if t.spec.is_sink else ""
+    prefix = _PREFIXES.get(t.spec.role, "")
     return t.name if t.name.startswith(prefix) else prefix + t.name
 
 

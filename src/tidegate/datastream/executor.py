@@ -52,7 +52,7 @@ class Executor(Protocol):
 class Face(Protocol):
     """Shows jobs to a person. Made without arguments by the entry point; it must not slow or break what it shows."""
 
-    def watch(self, job: JobHandle, *, awaited: bool) -> Callable[[], None]:
+    def watch(self, job: RunningJob, *, awaited: bool) -> Callable[[], None]:
         """Show the job from now on, beside it. What is returned is called behind its end and waits until that has been shown.
 
         ``awaited``: the program does nothing else meanwhile; if not, it may want the terminal for itself.
@@ -60,7 +60,7 @@ class Face(Protocol):
         ...
 
 
-def watch(job: JobHandle, *, awaited: bool) -> Callable[[], None]:
+def watch(job: RunningJob, *, awaited: bool) -> Callable[[], None]:
     """Let all installed faces show the job. The returned function waits until they have shown its end."""
     waits: list[Callable[[], None]] = []
     for point in entry_points(group=FACES):

@@ -7,7 +7,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from tidegate.base.arguments import expect_text, wrong
-from tidegate.common.configuration import Configuration, former
+from tidegate.base.former_names import former
+from tidegate.common.configuration import Configuration
 from tidegate.common.options import (
     AUTO_WATERMARK_INTERVAL,
     CHECKPOINT_DIR,

@@ -15,7 +15,7 @@ from tidegate.datastream.keyed_stream import KeyedStream
 from tidegate.datastream.output_tag import OutputTag
 from tidegate.datastream.stream import DataStream, expect_type
 from tidegate.datastream.typed_functions import TypedJoin, typed
-from tidegate.graph.transformation import IntervalJoinSpec
+from tidegate.operators.contracts.specs import IntervalJoinSpec
 from tidegate.operators.loop.ownership import is_immutable
 
 

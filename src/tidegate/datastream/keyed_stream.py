@@ -25,7 +25,8 @@ from tidegate.datastream.functions import KeyedProcessFunction, KeySelector, Map
 from tidegate.datastream.stream import DataStream, expect_function
 from tidegate.datastream.typed_functions import TypedMap, TypedProcess, TypedReduce, typed
 from tidegate.datastream.windowed_stream import WindowedStream
-from tidegate.graph.transformation import Input, MapSpec, Partitioning, ProcessSpec, ReduceSpec, Ship, Transformation
+from tidegate.graph.transformation import Input, Partitioning, Ship, Transformation
+from tidegate.operators.contracts.specs import MapSpec, ProcessSpec, ReduceSpec
 from tidegate.operators.windows.assigner import WindowAssigner
 from tidegate.operators.windows.counting import CountSlidingWindowAssigner, CountTumblingWindowAssigner
 

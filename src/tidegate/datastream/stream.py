@@ -19,8 +19,7 @@ from tidegate.connectors.frames.for_each_checkpoint import for_each_checkpoint
 from tidegate.connectors.functions.former import AddedSink
 from tidegate.connectors.functions.function_sink import FunctionSink
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
-from tidegate.connectors.values.collect import CollectSink, collected
-from tidegate.connectors.values.print import PrintSink
+from tidegate.connectors.values.sinks import CollectSink, PrintSink, collected
 from tidegate.datastream.closeable_iterator import CloseableIterator
 from tidegate.datastream.connectors.base import SupportsPreprocessing
 from tidegate.datastream.freezing import pickled
@@ -41,20 +40,9 @@ from tidegate.datastream.printing import as_written_by_flink, formatter
 from tidegate.datastream.selectors import key_callable, partition_callable
 from tidegate.datastream.state import MapStateDescriptor
 from tidegate.datastream.typed_functions import TypedFlatMap, TypedMap, TypedProcess, typed
-from tidegate.graph.transformation import (
-    FilterSpec,
-    FlatMapSpec,
-    Input,
-    MapSpec,
-    OperatorSpec,
-    Partitioning,
-    ProcessSpec,
-    Ship,
-    SinkSpec,
-    TimestampsSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import Input, OperatorSpec, Partitioning, Ship, Transformation
 from tidegate.operators.contracts.sink import Sink
+from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, TimestampsSpec
 
 if TYPE_CHECKING:
     from tidegate.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream

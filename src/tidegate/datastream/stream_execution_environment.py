@@ -31,12 +31,11 @@ from tidegate.common.restart_strategy import RestartStrategyConfiguration
 from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.formats.avro_files import AvroInputFormat
-from tidegate.connectors.frames.dataframe_source import DataFrameSource
-from tidegate.connectors.frames.stream_reader_source import StreamReaderSource
+from tidegate.connectors.frames.sources import DataFrameSource, StreamReaderSource
 from tidegate.connectors.functions.former import AddedSource
 from tidegate.connectors.sockets.source import SocketSource
 from tidegate.connectors.values.cache import drop
-from tidegate.connectors.values.collection import CollectionSource, records_of
+from tidegate.connectors.values.ranges import CollectionSource, records_of
 from tidegate.datastream.checkpoint_config import CheckpointConfig
 from tidegate.datastream.checkpointing_mode import CheckpointingMode
 from tidegate.datastream.execution_mode import RuntimeExecutionMode
@@ -50,8 +49,9 @@ from tidegate.datastream.program import build_program
 from tidegate.datastream.slot_sharing_group import SlotSharingGroup
 from tidegate.datastream.state_backend import StateBackend
 from tidegate.datastream.stream import DataStream, expect_strategy, expect_type
-from tidegate.graph.transformation import Input, OperatorSpec, Program, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, OperatorSpec, Program, Role, Transformation
 from tidegate.operators.contracts.source import Source
+from tidegate.operators.contracts.specs import SourceSpec
 
 __all__ = ["StreamExecutionEnvironment"]
 
@@ -371,7 +371,7 @@ class StreamExecutionEnvironment(JobDependencies, FormerEnvironment):
     def _add(self, name: str, spec: OperatorSpec, inputs: tuple[Input, ...], **fields: Any) -> Transformation:
         """The registry outlives ``execute``: a stream of an earlier program may be read by a later one, as in Flink."""
         parallelism = fields.pop("parallelism", self.get_parallelism())
-        fixed = None if spec.is_source or spec.is_sink else pickled(spec)  # these also live in the driver
+        fixed = pickled(spec) if spec.role is Role.OPERATOR else None  # sources and sinks also live on the driver
         operator = Transformation(
             len(self._registry) + 1,
             name,

@@ -29,7 +29,7 @@ from tidegate.datastream.window_functions import (
     ProcessWindowFunction,
     WindowFunction,
 )
-from tidegate.graph.transformation import SlicedWindowSpec, WindowSpec
+from tidegate.operators.contracts.specs import SlicedWindowSpec, WindowSpec
 from tidegate.operators.windows.assigner import MergingWindowAssigner, WindowAssigner
 from tidegate.operators.windows.evictors import Evictor
 from tidegate.operators.windows.operation import (

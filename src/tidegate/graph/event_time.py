@@ -1,13 +1,13 @@
-"""Operators that need timestamps behind sources that have none: found before a job starts, not with its first record."""
+"""Operators that need timestamps downstream of sources without timestamps: refused before a job starts, not at its first record."""
 
 from __future__ import annotations
 
 from tidegate.base.errors import ProgramError
-from tidegate.graph.transformation import Program, Transformation
+from tidegate.graph.transformation import Program, Role, Transformation
 
 
 def refuse_untimed(program: Program) -> None:
-    """Only where no way to an operator gives timestamps: then every record would fail the job."""
+    """Refuse a program in which no path to an operator gives timestamps: every record would fail the job."""
     gives: dict[int, bool] = {}
     for t in program.transformations:  # ids grow along the inputs
         comes_with_time = any(gives[i.upstream] for i in t.inputs)
@@ -24,10 +24,11 @@ def _untimed(t: Transformation, program: Program) -> ProgramError:
             if i.upstream not in above:
                 above.add(i.upstream)
                 waiting.append(i.upstream)
-    sources = ", ".join(repr(each.name) for each in program.transformations if each.id in above and each.spec.is_source)
+    upstream = [each for each in program.transformations if each.id in above]
+    sources = ", ".join(repr(each.name) for each in upstream if each.spec.role is Role.SOURCE)
     return ProgramError(
-        f"'{t.name}' goes by event time: its records need timestamps",
+        f"'{t.name}' uses event time, but its records have no timestamps",
         where=f"operator '{t.name}'" + (f", {t.place}" if t.place else ""),
-        found=f"records of {sources} have none (Long.MIN_VALUE timestamp in Flink), and nothing on the way gives them any",
+        found=f"records of {sources} have none (Long.MIN_VALUE timestamp in Flink), and no operator on the path assigns any",
         cure="call assign_timestamps_and_watermarks(...) before, with a timestamp assigner, or use processing time",
     )

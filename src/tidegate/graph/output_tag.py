@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tidegate.base.errors import ArgumentTypeError
+from tidegate.common.typeinfo import TypeInformation
 
 
 class OutputTag:
     """Names a side output. A process function emits to it with ``yield tag, value``; ``DataStream.get_side_output(tag)`` reads it.
 
-    Two tags with the same id are the same side output. A side output nobody reads is dropped.
+    Two tags with the same id are the same side output. A side output without a reader is dropped.
     """
 
     __slots__ = ("tag_id", "type_info")
 
-    def __init__(self, tag_id: str, type_info: Any = None) -> None:
+    def __init__(self, tag_id: str, type_info: TypeInformation | None = None) -> None:
         if not isinstance(tag_id, str) or not tag_id:
             raise ArgumentTypeError(
-                "An OutputTag needs a non-empty text as its id",
+                "The id of an OutputTag must be a non-empty text",
                 found=repr(tag_id),
                 cure='OutputTag("late-orders", Types.STRING())',
             )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Generic, TypeVar
 
 from tidegate.base.errors import ProgramError
 from tidegate.base.ids import stable_hash
+from tidegate.common.typeinfo import TypeInformation
 from tidegate.graph.event_time import refuse_untimed
 from tidegate.graph.transformation import (
     ChainingStrategy,
@@ -23,30 +24,33 @@ from tidegate.graph.transformation import (
 
 UPPER_BOUND_MAX_PARALLELISM = 1 << 15
 
+Spec = TypeVar("Spec", bound=OperatorSpec)
+SpecOf = TypeVar("SpecOf", bound=OperatorSpec, covariant=True)
+
 
 @dataclass(frozen=True)
-class Operator:
-    """One operator with everything resolved. ``keyed``: how its input is keyed, or None; of several inputs the first that is.
-    ``output_type``: as declared, or None."""
+class OperatorOf(Generic[SpecOf]):
+    """One operator with everything resolved, and with a spec of a known type. ``keyed`` says how its input is keyed, or is None; of
+    several inputs the first keyed one counts. ``output_type`` is the declared type, or None."""
 
     id: int
     name: str
     uid: str | None
     uid_hash: str
-    spec: OperatorSpec
+    spec: SpecOf
     parallelism: int
     max_parallelism: int
     keyed: Partitioning | None
-    output_type: Any = None
+    output_type: TypeInformation | None = None
     pickled_spec: bytes | None = field(default=None, repr=False, compare=False)
     place: str | None = field(default=None, repr=False, compare=False)
-    """``file:line`` of the program that has added it."""
+    """``file:line`` of the program that added the operator."""
     is_named: bool = field(default=False, repr=False, compare=False)
 
     @property
     def label(self) -> str:
-        """For people: ``KafkaSink 'orders-out'``. A source or a sink is its connector, with the name or the uid that the program
-        gave it, or the line that added it. Nothing is found by a label: it may change with the program."""
+        """A text for people: ``KafkaSink 'orders-out'``. For a source or a sink: the connector, with the name or the uid that the
+        program gave, or with the line that added the operator. A label is no key: it may change with the program."""
         connector = self.spec.connector
         if connector is None:
             return self.name
@@ -55,35 +59,46 @@ class Operator:
             return f"{connector} at {os.path.basename(self.place)}"
         return f"{connector} '{given or self.name}'"
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A subtask gets the spec as it was when the operator was added."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("spec", "pickled_spec")}
-        return _unpickled_operator, (values, self.spec if self.pickled_spec is None else self.pickled_spec)
+    def spec_as(self, kind: type[Spec]) -> Spec:
+        """Return the spec as the kind for which the registry made the caller."""
+        assert isinstance(self.spec, kind), f"operator {self.name!r} has no {kind.__name__}"
+        return self.spec
+
+    def __reduce__(self) -> tuple[Callable[..., Operator], tuple[object, ...]]:
+        """A subtask receives the spec as it was when the operator was added."""
+        if self.pickled_spec is None:
+            return OperatorOf, tuple(getattr(self, f.name) for f in fields(self))
+        operator: Operator = self
+        return _with_spec, (replace(operator, spec=OperatorSpec(), pickled_spec=None), self.pickled_spec)
 
 
-def _unpickled_operator(values: dict[str, Any], spec: OperatorSpec | bytes) -> Operator:
-    return Operator(spec=pickle.loads(spec) if isinstance(spec, bytes) else spec, **values)
+Operator = OperatorOf[OperatorSpec]
+"""An operator of any kind."""
+
+
+def _with_spec(operator: Operator, pickled_spec: bytes) -> Operator:
+    return replace(operator, spec=pickle.loads(pickled_spec))
 
 
 @dataclass(frozen=True)
 class Edge:
-    """Records of ``source`` (operator id; its side output ``tag`` or its main output) that leave their chain for another.
-    ``record_type``: as declared, or None. ``input``: which of the target's inputs they are. ``name``: the same in every run of
-    the program."""
+    """Records of the operator ``source`` (an id) that leave their chain for another one: those of its side output ``tag``, or
+    of its main output. ``record_type`` is the declared type, or None. ``input`` is the number of the target's input. ``name`` is
+    the same in every run of the program."""
 
     id: int
     source: int
     tag: str | None
     target: int
     partitioning: Partitioning
-    record_type: Any = None
+    record_type: TypeInformation | None = None
     input: int = 0
     name: str = ""
 
 
 @dataclass(frozen=True)
 class ChainNode:
-    """An operator inside a chain with what consumes its outputs: nodes fused behind it and edges that leave."""
+    """An operator inside a chain with the readers of its outputs: nodes that are chained to it, and edges that leave the chain."""
 
     operator: Operator
     children: tuple[tuple[str | None, ChainNode], ...]
@@ -91,20 +106,21 @@ class ChainNode:
 
     @property
     def place(self) -> str:
-        """The operator for messages, with the line of the program that has added it."""
+        """The operator for messages, with the line of the program that added it."""
         operator = self.operator
         return f"operator '{operator.name}'" + (f", added at {operator.place}" if operator.place else "")
 
     def walk(self) -> Iterator[ChainNode]:
-        """This node and all below it; every node before those that read it. Chains may be longer than Python recurses deep."""
+        """Yield this node and all nodes downstream, every node before its readers. A chain may be longer than Python's recursion
+        limit."""
         waiting = [self]
         while waiting:
             node = waiting.pop()
             yield node
             waiting.extend(child for _, child in reversed(node.children))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """As a flat list: pickle would go down one level of the stack after the other."""
+    def __reduce__(self) -> tuple[Callable[..., ChainNode], tuple[object, ...]]:
+        """Pickle a flat list: pickle would recurse once for each node."""
         nodes = list(self.walk())
         number = {id(node): n for n, node in enumerate(nodes)}
         flat = [(n.operator, [(tag, number[id(child)]) for tag, child in n.children], n.edges) for n in nodes]
@@ -113,7 +129,7 @@ class ChainNode:
 
 def _unflattened(flat: list[tuple[Operator, list[tuple[str | None, int]], tuple[Edge, ...]]]) -> ChainNode:
     nodes: dict[int, ChainNode] = {}
-    for n, (operator, children, edges) in reversed(list(enumerate(flat))):  # what reads a node stands behind it
+    for n, (operator, children, edges) in reversed(list(enumerate(flat))):  # readers come after the node they read
         nodes[n] = ChainNode(operator, tuple((tag, nodes[child]) for tag, child in children), edges)
     return nodes[0]
 
@@ -142,28 +158,30 @@ class Chain:
 
     @property
     def has_keys(self) -> bool:
-        """Records come with keys."""
+        """Whether input records come with keys."""
         return any(edge.partitioning.has_key for edge in self.inputs)
 
     def may_keep(self, edge: Edge, *, forced: bool) -> bool:
-        """Whether records of an input may be part of a checkpoint before they are processed. Not what is broadcast: all subtasks
-        must have seen the same of it. Not what has no key where others have one. Not what is ``pinned``, unless ``forced``."""
+        """Whether records of an input may be part of a checkpoint before they are processed. Broadcast records may not: all
+        subtasks must have seen the same ones. Records without a key may not if other inputs have keys. Pinned records may not,
+        unless ``forced``."""
         if edge.partitioning.ship is Ship.BROADCAST or (self.pins(edge) and not forced):
             return False
         return edge.partitioning.has_key or not self.has_keys
 
     @staticmethod
     def pins(edge: Edge) -> bool:
-        """Whether records of an input belong to their subtask at this parallelism: a function of the user's has spread them, or
-        they come from one subtask, where what follows them comes too. At another one nobody knows whose they are, and what follows
-        would overtake them."""
+        """Whether records of an input belong to their subtask at this parallelism only. A user function has spread these records,
+        or all of them come from one subtask, as their successors do. At another parallelism their subtask is unknown, and
+        their successors would overtake them."""
         ship = edge.partitioning.ship
         return ship is Ship.CUSTOM or (ship in (Ship.FORWARD, Ship.RESCALE) and not edge.partitioning.has_key)
 
 
 @dataclass(frozen=True)
 class JobGraph:
-    """The whole job. ``chain_of``: operator id -> chain id."""
+    """The whole job. ``chain_of`` maps operator ids to chain ids. ``operators/contracts/specs.py`` gives its sources and sinks
+    with their types."""
 
     name: str
     chains: tuple[Chain, ...]
@@ -175,16 +193,8 @@ class JobGraph:
         return [operator for chain in self.chains for operator in chain.operators]
 
     def width(self, level: int) -> int:
-        """Partitions of the level's stage."""
+        """Return the number of partitions of the level's stage."""
         return sum(chain.parallelism for chain in self.levels[level])
-
-    @property
-    def sources(self) -> list[Operator]:
-        return [operator for operator in self.operators if operator.spec.is_source]
-
-    @property
-    def sinks(self) -> list[Operator]:
-        return [operator for operator in self.operators if operator.spec.is_sink]
 
     def operator(self, operator_id: int) -> Operator:
         return next(operator for operator in self.operators if operator.id == operator_id)
@@ -197,8 +207,8 @@ def build(
     restored_max: Mapping[str, int],
     heads: Collection[str] = (),
 ) -> JobGraph:
-    """``restored_max``: maximum parallelism per uid hash found in a checkpoint; it holds where the program sets none. ``heads``:
-    uid hashes of operators that must begin a chain, because records wait in front of them."""
+    """Build the graph of a program. ``restored_max`` is the maximum parallelism per uid hash that a checkpoint has; it applies
+    where the program sets none. ``heads`` are uid hashes of operators that must start a chain, because records wait before them."""
     if not program.transformations:
         raise ProgramError("A job needs at least one operator", cure="add a source and a sink before calling execute()")
     refuse_untimed(program)
@@ -219,7 +229,7 @@ def _resolve(
         uid_hash = t.uid_hash or (stable_hash(t.uid) if t.uid else _position_hash(t, position, operators))
         if uid_hash in by_hash:
             raise ProgramError(
-                "Every operator needs a uid of its own",
+                "Two operators have the same uid",
                 where=f"operators '{by_hash[uid_hash].name}' and '{t.name}'",
                 found=f"both have uid {t.uid or uid_hash!r}{_set_at(by_hash[uid_hash], t)}",
                 cure="give one of them another uid(...)",
@@ -286,7 +296,7 @@ def _resolve_input(i: Input, t: Transformation, operators: Mapping[int, Operator
         return replace(i, partitioning=Partitioning(Ship.FORWARD if same else Ship.REBALANCE))
     if i.partitioning.ship is Ship.FORWARD and not same:
         raise ProgramError(
-            "forward() needs the same parallelism on both sides",
+            "forward() connects operators of different parallelism",
             where=f"from '{operators[i.upstream].name}' to '{t.name}'",
             found=f"{operators[i.upstream].parallelism} and {operators[t.id].parallelism}",
             cure="use rebalance() or rescale(), or set the same parallelism",
@@ -343,7 +353,7 @@ def _assemble(
 
 
 def _nodes(operators: Mapping[int, Operator], chained: Mapping[int, Input], edges: list[Edge]) -> dict[int, ChainNode]:
-    """Of every operator, with what is fused behind it. Ids grow along the inputs, so children are made first."""
+    """Return the node of every operator, with its readers in the chain. Ids grow along the inputs, so readers are made first."""
     nodes: dict[int, ChainNode] = {}
     children: dict[int, list[tuple[str | None, int]]] = {}
     leaving: dict[int, list[Edge]] = {}

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from tidegate.graph.plan import Operator
+from tidegate.operators.contracts.source import SplitInterval
+from tidegate.operators.contracts.specs import SourceNode
 from tidegate.operators.contracts.watermarks import BETWEEN, split_status
 from tidegate.operators.flow.rows import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.state.snapshot import EMPTY, SPLITS, OperatorSnapshot
@@ -33,7 +33,7 @@ class _Group:
 class _Member:
     """An aligned source. ``splits``: split -> event time, of those that are not idle. ``units``: what the round that runs reads."""
 
-    operator: Operator
+    operator: SourceNode
     group: _Group
     splits: dict[str, int] = field(default_factory=dict)
     is_idle: bool = False
@@ -55,9 +55,9 @@ class _Member:
 
 
 class Alignment:
-    """``observe`` before a round is planned; then ``held``, ``is_held`` and ``limit`` say what each source may read."""
+    """Call ``observe`` before a round is planned; then ``held``, ``is_held`` and ``limit`` say what each source may read."""
 
-    def __init__(self, operators: Sequence[Operator]) -> None:
+    def __init__(self, operators: Sequence[SourceNode]) -> None:
         groups: dict[str, _Group] = {}
         self._members: dict[int, _Member] = {}
         for operator in operators:
@@ -65,6 +65,7 @@ class Alignment:
             if strategy is None or strategy.alignment_group is None or strategy.kind == "none":
                 continue
             drift, interval = strategy.alignment_drift_ms, strategy.alignment_interval_ms
+            assert drift is not None and interval is not None  # with_watermark_alignment sets all three
             group = groups.setdefault(strategy.alignment_group, _Group(drift, interval))
             group.drift_ms, group.interval_ms = min(group.drift_ms, drift), min(group.interval_ms, interval)
             self._members[operator.id] = _Member(operator, group)
@@ -87,7 +88,7 @@ class Alignment:
     def _look(self, member: _Member, snapshots: Mapping[tuple[int, int], OperatorSnapshot], now_ms: int) -> None:
         operator, before = member.operator, member.foremost
         left = [snapshots.get((operator.id, subtask), EMPTY) for subtask in range(operator.parallelism)]
-        # a subtask between two splits reads nothing: no other source waits for it
+        # a subtask between two splits reads nothing, so no other source waits for it
         rows = [row for snapshot in left for row in snapshot.values(SPLITS) if row[0] != BETWEEN]
         statuses = {split: split_status(operator.spec.watermarks, row, now_ms) for split, *row in rows}
         member.splits = {split: status.watermark for split, status in statuses.items() if not status.idle}
@@ -98,11 +99,11 @@ class Alignment:
         member.units = 0
 
     def held(self, operator_id: int) -> frozenset[str]:
-        """The splits that are too far ahead."""
+        """Return the splits that are too far ahead."""
         return self._members[operator_id].ahead
 
     def is_held(self, operator_id: int) -> bool:
-        """The whole source is too far ahead."""
+        """Whether the whole source is too far ahead."""
         member = self._members[operator_id]
         return bool(member.splits) and member.slowest > member.group.allowed
 
@@ -110,13 +111,13 @@ class Alignment:
         return self._members[operator_id].group.next_look_ms
 
     def limit(self, operator_id: int, limit: int) -> int:
-        """So much of the limit as will about reach the allowed event time, by the speed of the last round."""
+        """Return the part of the limit that about reaches the allowed event time, at the speed of the last round."""
         member = self._members[operator_id]
         if member.units_per_ms is None:
             return min(limit, FIRST_LIMIT)
         left_ms = max(1, member.group.allowed - member.foremost)
         return max(1, min(limit, int(left_ms * member.units_per_ms) + 1))
 
-    def planned(self, operator_id: int, intervals: Sequence[Any]) -> None:
-        """The source reads so much in the round."""
+    def planned(self, operator_id: int, intervals: Sequence[SplitInterval]) -> None:
+        """Record how much the source reads in the round."""
         self._members[operator_id].units = sum(interval.units for interval in intervals)

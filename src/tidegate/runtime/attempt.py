@@ -17,7 +17,10 @@ from tidegate.base.errors import CheckpointError, FencedError, JobCancelledError
 from tidegate.checkpoint.completed import OutcomeUnknownError
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.savepoint import Ending
+from tidegate.graph.transformation import Role
+from tidegate.operators.contracts.functions import is_notified
 from tidegate.operators.contracts.source import SourcePlan
+from tidegate.operators.contracts.specs import sinks_of
 from tidegate.operators.flow.rows import Ack, RoundContext
 from tidegate.runtime.attempt_checkpoints import CLOSED, AttemptCheckpoints
 from tidegate.runtime.checkpoint_lane import (
@@ -37,7 +40,6 @@ from tidegate.runtime.engine import Engine, RoundPlan
 from tidegate.runtime.inbox import Event, Inbox, LaneBroken, Lanes, LeaseLost, RoundEnded, Woken
 from tidegate.runtime.life_cycle import Restored
 from tidegate.runtime.merging import MergePolicy, Merging
-from tidegate.runtime.notifications import is_notified
 from tidegate.runtime.progress import rounds_behind, written_paths
 from tidegate.runtime.round_lane import RoundLane, RunningRound
 from tidegate.runtime.savepoint_lane import SavepointCopied, SavepointEnded, SavepointLane
@@ -327,7 +329,9 @@ class Attempt:
             return
         if self._checkpoints.closed:
             self._say_what_is_dropped()
-        if self._checkpoints.completed and any(is_notified(o.spec) for o in self.progress.graph.operators):
+        if self._checkpoints.completed and any(
+            is_notified(o.spec.user_function) for o in self.progress.graph.operators
+        ):
             # Notifications ride on the next round, and behind the last checkpoint there is none: functions that ask for them
             # get a round of their own.
             now = self._clock.now_ms()
@@ -340,7 +344,7 @@ class Attempt:
             sink for sink, items in self.progress.committables.items() if items
         } | self.progress.writer_states().keys()
         if dropped:
-            names = ", ".join(o.label for o in self.progress.graph.sinks if o.id in dropped)
+            names = ", ".join(o.label for o in sinks_of(self.progress.graph) if o.id in dropped)
             log.warning(
                 "%s: what %s has written since the last checkpoint is not committed, and aborted", CLOSED, names
             )
@@ -458,7 +462,7 @@ class Attempt:
         self._report(event, context)
 
     def _has_sink(self, ack: Ack) -> bool:
-        return any(operator.spec.is_sink for operator in self.progress.graph.chains[ack.chain].operators)
+        return any(operator.spec.role is Role.SINK for operator in self.progress.graph.chains[ack.chain].operators)
 
     def _cut(self, event: RoundEnded, running: RunningRound) -> None:
         """What the round carried goes into the lanes."""

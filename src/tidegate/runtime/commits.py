@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from tidegate.base import faults
 from tidegate.base.clock import Clock
 from tidegate.base.counts import count
 from tidegate.base.errors import CommitError, RetryableCommitError
-from tidegate.graph.plan import Operator
-from tidegate.operators.contracts.sink import Committer, CommitterContext, Publication, Sink, committer_of
+from tidegate.operators.contracts.sink import Committer, CommitterContext, Publication, committer_of
+from tidegate.operators.contracts.specs import SinkNode
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +27,7 @@ class SinkCommitters:
 
     def __init__(
         self,
-        sinks: list[Operator],
+        sinks: list[SinkNode],
         job_id: str,
         root: str,
         *,
@@ -42,7 +41,7 @@ class SinkCommitters:
         """``at_once``: at-least-once mode, no sink waits for a checkpoint."""
         self._names = {operator.id: operator.name for operator in sinks}
         self._labels = {operator.id: operator.label for operator in sinks}
-        self._sinks: dict[int, Sink] = {o.id: o.spec.sink for o in sinks}
+        self._sinks = {node.id: node.spec.sink for node in sinks}
         self._committers: dict[int, Committer] = {}
         for operator in sinks:
             staging = f"{root}/taskowned/{operator.uid_hash}"
@@ -71,13 +70,13 @@ class SinkCommitters:
             o in self._committers and self.waits_for_checkpoint(o, True) for o in self._sinks
         )
 
-    def commit(self, committables: Mapping[int, Sequence[Any]], *, recovering: bool = False) -> None:
+    def commit(self, committables: Mapping[int, Sequence[object]], *, recovering: bool = False) -> None:
         """Commit per sink, in the order of rounds. Returns when every one is confirmed; raises CommitError otherwise."""
         for _ in self.commit_by_sink(committables, recovering=recovering):
             pass
 
     def commit_by_sink(
-        self, committables: Mapping[int, Sequence[Any]], *, recovering: bool = False, checked: bool = False
+        self, committables: Mapping[int, Sequence[object]], *, recovering: bool = False, checked: bool = False
     ) -> Iterator[None]:
         """As ``commit``, sink by sink. ``checked``: step 7 has just looked at the lease, and what it has stored may be committed
         by anybody (``checkpoint/lease.py``)."""
@@ -95,7 +94,7 @@ class SinkCommitters:
             self.owes = done + 1 < len(waiting)
             yield
 
-    def _retry(self, operator_id: int, commit: Callable[[list[Any]], None], items: list[Any]) -> None:
+    def _retry(self, operator_id: int, commit: Callable[[list[object]], None], items: list[object]) -> None:
         delay = self._backoff_ms
         for attempt in range(1, self._attempts + 1):
             try:
@@ -113,7 +112,7 @@ class SinkCommitters:
             cure="bring the outside system back; the restarted job commits it again",
         )
 
-    def abort(self, prepared: Mapping[int, Sequence[Any]]) -> None:
+    def abort(self, prepared: Mapping[int, Sequence[object]]) -> None:
         """What was prepared in a round that did not count. Nobody will ever commit it: it is in no checkpoint."""
         waiting = {o: list(items) for o, items in prepared.items() if items and o in self._committers}
         if waiting:
@@ -121,7 +120,7 @@ class SinkCommitters:
         for operator_id, items in waiting.items():
             self._committers[operator_id].abort(items)
 
-    def abort_lingering(self, committables: Mapping[int, Sequence[Any]], states: Mapping[int, list[Any]]) -> None:
+    def abort_lingering(self, committables: Mapping[int, Sequence[object]], states: Mapping[int, list[object]]) -> None:
         """Whatever was prepared and is in neither: after a restore, after a declined round, behind a round with tasks that were
         tried more than once, at the end of the job. To look for it behind every checkpoint would cost a listing of the sink
         each time, and only a failed task leaves any."""

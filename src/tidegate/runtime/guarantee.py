@@ -1,4 +1,4 @@
-"""What a job promises of its output, computed from its sources, sinks and checkpoints: the weakest part decides (SPEC E9)."""
+"""The guarantee of a job for its output, derived from its sources, sinks and checkpoints: the weakest part decides (SPEC E9)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from enum import IntEnum
 from tidegate.base.errors import ProgramError
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common.options import REQUIRE
-from tidegate.graph.plan import JobGraph, Operator
+from tidegate.graph.plan import JobGraph
 from tidegate.operators.contracts.sink import Publication, Sink, SinkGuarantee
-from tidegate.operators.contracts.source import Boundedness, Source
+from tidegate.operators.contracts.specs import SinkNode, SourceNode, sinks_of, sources_of
 
 
 class Promise(IntEnum):
-    """The weaker, the smaller."""
+    """A weaker guarantee is a smaller number."""
 
     NONE = 0
     AT_MOST_ONCE = 1
@@ -32,10 +32,10 @@ class Promise(IntEnum):
 
 @dataclass(frozen=True)
 class Guarantee:
-    """``reason``: what decided, None if nothing is to be said. ``cure``: what would raise it, None if nothing is above it.
+    """``reason`` says what decided, or is None. ``cure`` says what would raise the guarantee; None: nothing can.
 
-    ``loses``, ``repeats``, ``reappears``: what a reader of the output may meet after a failure: records that never come, records
-    twice, an old value in the place of a newer one for a moment.
+    ``loses``, ``repeats`` and ``reappears`` say what a reader of the output may see after a failure: missing records, duplicate
+    records, or for a moment an old value in place of a newer one.
     """
 
     promise: Promise
@@ -55,7 +55,8 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class PathGuarantee:
-    """Of what comes from one source to one sink. ``sink`` None: no sink reads it, so only the state depends on it."""
+    """The guarantee for records from one source to one sink. ``sink`` None: the records reach
+    no sink, so only state depends on them."""
 
     source: str
     sink: str | None
@@ -65,14 +66,14 @@ class PathGuarantee:
         return f"{self.source} -> {self.sink or '(no sink)'}: {self.guarantee}"
 
     def facts(self) -> dict[str, str | None]:
-        """As plain data, for faces."""
+        """Return the guarantee as plain data, for faces."""
         of = self.guarantee
         return {"source": self.source, "sink": self.sink, "guarantee": of.name, "reason": of.reason, "cure": of.cure}
 
 
 @dataclass(frozen=True)
 class JobGuarantee(Guarantee):
-    """The job's: that of its weakest path, which ``reason`` and ``cure`` are of."""
+    """The guarantee of the job, which is that of its weakest path. ``reason`` and ``cure`` belong to this path."""
 
     paths: tuple[PathGuarantee, ...] = ()
 
@@ -80,7 +81,7 @@ class JobGuarantee(Guarantee):
         return super().__str__()
 
     def lines(self) -> Iterator[str]:
-        """Every path, with what would raise it."""
+        """Yield every path, with what would raise its guarantee."""
         for path in self.paths:
             raised = f"; to raise it: {path.guarantee.cure}" if path.guarantee.cure else ""
             yield f"{path}{raised}"
@@ -96,8 +97,8 @@ WITHOUT_CHECKPOINTS = Guarantee(
 
 
 def guarantee_of(graph: JobGraph, policy: CheckpointPolicy | None) -> JobGuarantee:
-    """``policy`` None: no checkpoints. Of the paths of the same promise the first one names the reason."""
-    ends = any(source.spec.source.boundedness is Boundedness.BOUNDED for source in graph.sources)
+    """Return the guarantee of a job. ``policy`` None: no checkpoints. Of several weakest paths the first one gives the reason."""
+    ends = any(node.spec.is_bounded for node in sources_of(graph))
     paths = tuple(
         PathGuarantee(
             source.label,
@@ -123,7 +124,7 @@ def guarantee_of(graph: JobGraph, policy: CheckpointPolicy | None) -> JobGuarant
 
 
 def check_required(graph: JobGraph, guarantee: JobGuarantee, required: str | None) -> None:
-    """Refuse a job that promises less than was asked for, with every path that does."""
+    """Refuse a job with a weaker guarantee than the required one, and name every path that is too weak."""
     if required is None or guarantee.promise >= Promise.named(required):
         return
     weak = [path for path in guarantee.paths if path.guarantee.promise < Promise.named(required)]
@@ -136,11 +137,11 @@ def check_required(graph: JobGraph, guarantee: JobGuarantee, required: str | Non
     )
 
 
-def _paths(graph: JobGraph) -> Iterator[tuple[Operator, Operator | None]]:
-    """Every source with every sink its records may reach."""
+def _paths(graph: JobGraph) -> Iterator[tuple[SourceNode, SinkNode | None]]:
+    """Yield every source with every sink that its records may reach."""
     reached = _reached_sinks(graph)
-    for source in graph.sources:
-        sinks = sorted((sink for sink in graph.sinks if sink.id in reached[source.id]), key=lambda sink: sink.id)
+    for source in sources_of(graph):
+        sinks = sorted((sink for sink in sinks_of(graph) if sink.id in reached[source.id]), key=lambda sink: sink.id)
         if not sinks:
             yield source, None
         for sink in sinks:
@@ -148,13 +149,13 @@ def _paths(graph: JobGraph) -> Iterator[tuple[Operator, Operator | None]]:
 
 
 def _reached_sinks(graph: JobGraph) -> dict[int, set[int]]:
-    """Operator id -> ids of the sinks below it. Ids grow along the inputs, so readers come first in this order."""
+    """Map operator ids to the ids of the sinks downstream. Ids grow along the inputs, so readers come first in this order."""
     below: dict[int, list[int]] = {operator.id: [] for operator in graph.operators}
     for chain in graph.chains:
         for node in chain.head.walk():
             below[node.operator.id] += [child.operator.id for _, child in node.children]
             below[node.operator.id] += [edge.target for edge in node.edges]
-    reached = {sink.id: {sink.id} for sink in graph.sinks}
+    reached = {sink.id: {sink.id} for sink in sinks_of(graph)}
     for operator_id in sorted(below, reverse=True):
         for reader in below[operator_id]:
             reached.setdefault(operator_id, set()).update(reached[reader])
@@ -162,16 +163,17 @@ def _reached_sinks(graph: JobGraph) -> dict[int, set[int]]:
     return reached
 
 
-def _of_path(source: Operator, sink: Operator | None, policy: CheckpointPolicy, ends: bool) -> Guarantee:
-    """``ends``: some source of the job does."""
-    read: Source = source.spec.source
+def _of_path(source: SourceNode, sink: SinkNode | None, policy: CheckpointPolicy, ends: bool) -> Guarantee:
+    """``ends``: a source of the job is bounded."""
+    read = source.spec.source
     at_once = policy.at_least_once
-    written: Sink | None = None if sink is None else sink.spec.sink
+    written = None if sink is None else sink.spec.sink
     kind = SinkGuarantee.TWO_PHASE_COMMIT if written is None else _kept(written, at_once)
-    # What is committed with its round comes again if it is read again; what a sink itself repeats, with every task tried again.
+    # Output that is committed with its round repeats if the source is read again. A sink that repeats by itself does so with every
+    # retry of a task.
     itself = written is not None and _kept(written) in _REPEATS
     loses, repeats = not read.can_replay, itself or (kind in _REPEATS and read.can_replay)
-    # What waits for its checkpoint is never behind what a reader has seen.
+    # Output that waits for its checkpoint is never older than what a reader has seen.
     reappears = kind is SinkGuarantee.IDEMPOTENT and written is not None and not written.marks_checkpoints
     name = "" if sink is None else sink.label
     if kind is SinkGuarantee.BEST_EFFORT:
@@ -210,13 +212,13 @@ _OTHER_MODE = "execution.checkpointing.mode: EXACTLY_ONCE"
 
 
 def _kept(sink: Sink, at_once: bool = False) -> SinkGuarantee:
-    """A transaction for each round is no better than none: a failure reads rounds again that were committed. Nor is a sink that
-    overwrites what it wrote under the id of a checkpoint: other rounds have other ids."""
+    """Return the guarantee that the sink keeps in this job. A transaction for each round is no better than none: after a failure,
+    committed rounds are read again. The same holds for a sink that overwrites by checkpoint id: other rounds have other ids."""
     by_checkpoint = sink.guarantee is SinkGuarantee.IDEMPOTENT and sink.marks_checkpoints
     committed = sink.guarantee is SinkGuarantee.TWO_PHASE_COMMIT or by_checkpoint
     return SinkGuarantee.NONE if committed and (at_once or sink.publication is Publication.ROUND) else sink.guarantee
 
 
 def _waits(sink: Sink, at_once: bool) -> bool:
-    """Whether its output becomes visible with checkpoints."""
+    """Whether the output of the sink becomes visible with checkpoints."""
     return not at_once and sink.publication is not Publication.ROUND

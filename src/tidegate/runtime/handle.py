@@ -19,7 +19,8 @@ from tidegate.base.errors import (
 from tidegate.common.job_execution_result import JobExecutionResult
 from tidegate.common.job_id import JobID
 from tidegate.common.job_status import JobStatus
-from tidegate.connectors.values.collect import collected
+from tidegate.connectors.values.sinks import collected
+from tidegate.operators.contracts.specs import sinks_of
 from tidegate.runtime.commands import StopWithSavepoint, TriggerSavepoint
 from tidegate.runtime.master import C, JobMaster
 from tidegate.runtime.settings import JobSettings
@@ -57,10 +58,8 @@ class StartedJob:
         self._seconds = time.monotonic() - started
         try:
             self._failure = self._describe_failure()
-            for operator in self._master.graph.sinks:
-                channel = getattr(operator.spec.sink, "channel_id", None)
-                if channel is not None:
-                    collected(channel).close(self._failure)
+            for node in sinks_of(self._master.graph):
+                node.spec.sink.job_ended(self._failure)
         finally:
             self._done.set()
 

@@ -30,9 +30,9 @@ from tidegate.checkpoint.savepoint import Ending
 from tidegate.common import options
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.job_status import JobStatus
-from tidegate.graph.plan import Operator
 from tidegate.graph.transformation import Program
 from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.specs import SinkNode, sinks_of
 from tidegate.operators.flow.level import JobSpec, job_spec
 from tidegate.operators.loop.blame import SEE_CAUSE
 from tidegate.runtime.attempt import Attempt
@@ -45,7 +45,7 @@ from tidegate.runtime.inbox import Inbox, Lanes, LeaseLost
 from tidegate.runtime.job_files import job_files
 from tidegate.runtime.lanes import ThreadedLanes
 from tidegate.runtime.life_cycle import Checked, FinishedBefore, Restored
-from tidegate.runtime.prometheus import PrometheusServer
+from tidegate.runtime.prometheus import open_metrics_port
 from tidegate.runtime.rehearsal import Rehearsal
 from tidegate.runtime.restart import SameFailures, is_outage
 from tidegate.runtime.restart import from_configuration as restart_strategy
@@ -243,7 +243,7 @@ class JobMaster:
         try:
             check_required(self.graph, guarantee, self._settings.required_guarantee)
             policy = self._settings.checkpoints
-            for operator in self.graph.sinks:
+            for operator in sinks_of(self.graph):
                 if policy is not None and policy.at_least_once:
                     _refuse_held_back(operator)
                 operator.spec.sink.validate()
@@ -319,10 +319,11 @@ class JobMaster:
 
     @contextlib.contextmanager
     def _shown_to_prometheus(self) -> Iterator[None]:
-        if self._settings.metrics_ports is None:
+        settings = self._settings
+        if settings.metrics_ports is None:
             yield
             return
-        self._prometheus = PrometheusServer(self._settings.metrics_ports, self.view, self._settings.metrics_token_file)
+        self._prometheus = open_metrics_port(settings.metrics_ports, self.view, settings.metrics_token_file)
         log.info("job %s: metrics at http://127.0.0.1:%d/metrics", self.job_id, self._prometheus.port)
         try:
             yield
@@ -581,7 +582,7 @@ class JobMaster:
             log.warning("job %s: could not %s: %s", self.job_id, what, error)
 
 
-def _refuse_held_back(operator: Operator) -> None:
+def _refuse_held_back(operator: SinkNode) -> None:
     reason = operator.spec.sink.holds_back
     if reason is not None:
         raise ConfigurationError(

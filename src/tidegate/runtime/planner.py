@@ -6,11 +6,10 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any
 
 from tidegate.base.errors import RestoreError
-from tidegate.graph.plan import Operator
 from tidegate.operators.contracts.source import Source, SourceContext, SourcePlan, SplitEnumerator
+from tidegate.operators.contracts.specs import SourceNode
 from tidegate.runtime.alignment import Alignment
 from tidegate.state.snapshot import OperatorSnapshot
 
@@ -19,24 +18,24 @@ log = logging.getLogger(__name__)
 Snapshots = Mapping[tuple[int, int], OperatorSnapshot]
 _LEAST_LIMIT, _MOST_LIMIT = 256, 1 << 40
 _LEAST_SHARE = 1 / 16
-"""Of its limit a source is asked for at least so much, in a round that is to be short: if it gave nothing nobody would know whether
-there is anything new."""
+"""The least part of its limit that a source is asked for in a short round. Without any request nobody knows whether there are new
+records."""
 _LITTLE = 0.25
-"""The part of the target time below which a round has had little to do."""
+"""A round that takes less than this part of the target time had little to do."""
 
 
 @dataclass
 class _PlannedSource:
-    """A source while the job runs. ``before``: the position a discarded round falls back to."""
+    """A source while the job runs. ``before`` is the position to which a discarded round falls back."""
 
-    operator: Operator
+    operator: SourceNode
     source: Source
     enumerator: SplitEnumerator
     limit: int
     most: int | None
-    before: Any = None
+    before: object = None
     is_before: bool = False
-    """``before`` holds: nothing was planned since, so a position need not be written down for every look at an idle source."""
+    """``before`` is still valid: nothing was planned since. So an idle source needs no new snapshot for every plan."""
     plan: SourcePlan | None = None
     finished: bool = False
 
@@ -44,30 +43,31 @@ class _PlannedSource:
 class SourcePlanner:
     """Steps 1 and 2 for the sources: the ends of the planned intervals are the cut.
 
-    ``plan`` is followed by either ``accept`` or ``discard``. ``restored``: operator id -> enumerator snapshot.
-    ``most``: units no source may exceed in a round, whatever the target time says. ``whole``: batch mode, all of the bounded
-    sources is one round. ``place``: what a source has on checkpoint storage; None: nothing. ``on_refused``: told of each source
-    that cannot go on from what is restored, so that all are known; with one such the planner is of no use. None: the first raises.
+    ``plan`` is followed by either ``accept`` or ``discard``. ``restored`` maps operator ids to enumerator snapshots.
+    ``most`` is the number of units that no source may exceed in a round, whatever the target time. ``whole``: batch mode, in which
+    one round reads the bounded sources to their end. ``place`` gives a source its directory on checkpoint storage; None: it has
+    none. ``on_refused`` is called for each source that cannot continue from its snapshot, so that all are reported; the planner is
+    unusable afterwards. None: the first such source raises.
     """
 
     def __init__(
         self,
-        operators: list[Operator],
+        operators: list[SourceNode],
         target_ms: int,
-        restored: Mapping[int, Any],
+        restored: Mapping[int, object],
         most: int | None = None,
         *,
         whole: bool = False,
-        place: Callable[[Operator], SourceContext] | None = None,
-        on_refused: Callable[[Operator, RestoreError], None] | None = None,
+        place: Callable[[SourceNode], SourceContext] | None = None,
+        on_refused: Callable[[SourceNode, RestoreError], None] | None = None,
     ) -> None:
         self._target_ms, self._most, self._whole = target_ms, most, whole
         self._reads, self._drains = True, False
         self.rest_ms = 0
-        """How long after its start the round that was accepted last may be followed by nothing: it had next to nothing to do, and
-        all sources had given what they had. 0: the next one begins at once."""
+        """How long to rest, counted from the start of the last accepted round, because that round had little to do and all sources
+        were read to their present end. 0: the next round begins at once."""
         self.rounds_behind = 0.0
-        """So many rounds it would take to work off what subtasks have received and not processed."""
+        """How many rounds it would take to process what subtasks have received but not processed."""
         self._share = 1.0
         self._place = place
         self._alignment = Alignment(operators)
@@ -84,15 +84,15 @@ class SourcePlanner:
             self.close()
             raise
 
-    def _create(self, operator: Operator, restored: Any) -> _PlannedSource:
-        source: Source = operator.spec.source
+    def _create(self, operator: SourceNode, restored: object) -> _PlannedSource:
+        source = operator.spec.source
         enumerator = self._enumerator(operator, restored)
         most = min((limit for limit in (self._most, source.maximum_limit) if limit), default=None)
         limit = min(source.initial_limit, most) if most else source.initial_limit
         return _PlannedSource(operator, source, enumerator, limit, most)
 
-    def _enumerator(self, operator: Operator, restored: Any) -> SplitEnumerator:
-        source: Source = operator.spec.source
+    def _enumerator(self, operator: SourceNode, restored: object) -> SplitEnumerator:
+        source = operator.spec.source
         if self._place is None:
             return source.create_enumerator(operator.parallelism, restored)
         return source.create_enumerator_in(self._place(operator), operator.parallelism, restored)
@@ -100,7 +100,7 @@ class SourcePlanner:
     def plan(
         self, now_ms: int, snapshots: Snapshots = MappingProxyType({}), room_ms: float | None = None
     ) -> dict[int, SourcePlan]:
-        """Operator id -> what its subtasks read in this round. ``snapshots``: what the accepted rounds have come to. ``room_ms``:
+        """SourceNode id -> what its subtasks read in this round. ``snapshots``: what the accepted rounds have come to. ``room_ms``:
         so long subtasks take input, if that is bounded."""
         if self._whole:
             return self._plan_whole(now_ms)
@@ -116,14 +116,14 @@ class SourcePlanner:
         return {s.operator.id: s.plan for s in self._sources if s.plan is not None}
 
     def _admitted(self, room_ms: float | None) -> float:
-        """The part of their limits that sources are asked for: what would only wait stays where it is."""
+        """Return the part of their limits that sources are asked for. Records that would only wait stay in the source."""
         if self.rounds_behind >= 1:
             return 0.0
         share = 1.0 if room_ms is None else min(1.0, max(_LEAST_SHARE, room_ms / self._target_ms))
         return share * (1 - self.rounds_behind)
 
     def _next(self, s: _PlannedSource, now_ms: int) -> SourcePlan:
-        """A source that has told its end is not asked again, however long others, or the last checkpoint, take."""
+        """A finished source is not asked again, however long other sources or the last checkpoint take."""
         if s.finished:
             return SourcePlan(finished=True)
         if self._share == 0:
@@ -139,15 +139,15 @@ class SourcePlanner:
         return {s.operator.id: s.plan for s in self._sources if s.plan is not None}
 
     def stop(self, *, drain: bool) -> None:
-        """No source is asked from now on. ``drain``: as if all had told their end."""
+        """Ask no source from now on. ``drain``: as if all sources were finished."""
         self._reads, self._drains = False, drain
 
     def go_on(self) -> None:
-        """The job does not stop after all. Not after a drained round was accepted: event time has come to its end in it."""
+        """Continue: the job does not stop after all. Not possible after an accepted drained round, in which event time ended."""
         self._reads, self._drains = True, False
 
     def _plan_whole(self, now_ms: int) -> dict[int, SourcePlan]:
-        """Nothing, until every source has told its end."""
+        """Plan nothing until every source is finished."""
         for s in self._sources:
             if not s.is_before:
                 s.before, s.is_before = s.enumerator.snapshot(), True
@@ -173,8 +173,8 @@ class SourcePlanner:
         return plan
 
     def accept(self, seconds: float, behind: float = 0.0) -> None:
-        """The round is part of history; the next one is sized by how long this one took, or would have if it had come to its end:
-        ``behind`` is how often as long as it did."""
+        """The round was accepted. The next round is sized by how long this one took, or would have taken if it had finished:
+        ``behind`` is the time still missing, as a multiple of the time that it took."""
         self.rounds_behind = behind
         idle = not behind and not any(s.plan is None or s.plan.backlog or s.plan.finished for s in self._sources)
         self.rest_ms = self._target_ms if idle and seconds * 1000 <= self._target_ms * _LITTLE else 0
@@ -188,16 +188,16 @@ class SourcePlanner:
                 s.limit = self._adapted(s, seconds * (1 + behind))
 
     def _was_large(self, s: _PlannedSource) -> bool:
-        """A source that keeps up gives what has come. If few records took long, a machine was busy: the limit is not to blame, and
-        with a smaller one the source would fall behind."""
+        """Whether the source gave a large part of its limit. A source that keeps up gives its new records. If few records took
+        long, a machine was busy: the limit is not the cause, and with a smaller limit the source would fall behind."""
         assert s.plan is not None
         given = sum(interval.units for interval in s.plan.intervals)
         return given > 0 and given * 2 >= s.limit * self._share
 
     def _adapted(self, s: _PlannedSource, seconds: float) -> int:
-        """Towards the target: quickly up, because a start begins small; slowly down, because one slow round says little. A source
-        may give less than the limit and have more (it is throttled, say): what it gave is what took the time."""
-        least = 1 / 64 if self.rounds_behind else 0.5  # a round that was cut short has shown how slow the job is
+        """Return a limit nearer to the target: quickly up, because a job starts small; slowly down, because one slow round says
+        little. A source may give less than its limit although it has more (it is throttled, say): what it gave took the time."""
+        least = 1 / 64 if self.rounds_behind else 0.5  # an interrupted round has shown how slow the job is
         factor = min(8.0, max(least, self._target_ms / max(1.0, seconds * 1000)))
         assert s.plan is not None
         given = sum(interval.units for interval in s.plan.intervals)
@@ -205,24 +205,24 @@ class SourcePlanner:
         return min(limit, s.most or _MOST_LIMIT)
 
     def discard(self) -> None:
-        """Nothing of the planned round happened: plan again from where it started."""
+        """Nothing of the planned round happened: plan again from its start."""
         for s in self._sources:
             if not s.enumerator.rewind(s.before):
                 s.enumerator.close()
                 s.enumerator = self._enumerator(s.operator, s.before)
             s.plan = None
 
-    def snapshots(self) -> dict[int, Any]:
-        """Step 2: the positions behind everything accepted."""
+    def snapshots(self) -> dict[int, object]:
+        """Step 2: return the positions after everything accepted."""
         return {s.operator.id: s.enumerator.snapshot() for s in self._sources}
 
     def behind(self) -> dict[str, int]:
-        """Uid hash -> records that are there and not planned yet, of the sources that can tell."""
+        """Return, by uid hash, the number of records that are not planned yet, for the sources that know it."""
         known = {s.operator.uid_hash: 0 if s.finished else s.enumerator.behind for s in self._sources}
         return {operator: behind for operator, behind in known.items() if behind is not None}
 
-    def checkpoint_complete(self, positions: Mapping[str, Any]) -> None:
-        """``positions``: uid hash -> the source's position in a checkpoint that is committed."""
+    def checkpoint_complete(self, positions: Mapping[str, object]) -> None:
+        """``positions`` maps uid hashes to the positions in a committed checkpoint."""
         for s in self._sources:
             position = positions.get(s.operator.uid_hash)
             if position is not None:
@@ -233,7 +233,7 @@ class SourcePlanner:
 
     @property
     def some_finished(self) -> bool:
-        """A source has told its end, in a round before or in the one that is planned. Not one that is drained."""
+        """Whether a source is finished, in an earlier round or in the planned one. A drained source does not count."""
         planned = self._reads and any(s.plan is not None and s.plan.finished for s in self._sources)
         return planned or any(s.finished for s in self._sources)
 

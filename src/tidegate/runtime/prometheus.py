@@ -1,46 +1,64 @@
-"""A job's figures as Prometheus reads them, and a door at which it may ask (``metrics.reporter.prom.port``)."""
+"""A job's figures as Prometheus reads them, and the port at which Prometheus asks (``metrics.reporter.prom.port``)."""
 
 from __future__ import annotations
 
-import logging
 import re
-import secrets
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Protocol
 
-from tidegate.base.errors import ConfigurationError
 from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.checkpoint.figures import OperatorFigures
 from tidegate.checkpoint.history import HistoryEntry
-from tidegate.common.options import METRICS_PORT, METRICS_TOKEN_FILE
 from tidegate.operators.contracts.metrics import DISTRIBUTION, METER
 from tidegate.runtime.view import JobView, OperatorView, Outcome
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
+REPORTERS = "tidegate.reporters"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_IDLE_S, _MOST_CONNECTIONS = 5.0, 64
 Sample = tuple[str, str, str, dict[str, str], float]
 """Name, type, help, labels, value."""
 
 
+class MetricsReporter(Protocol):
+    port: int
+
+    def close(self) -> None: ...
+
+
+def open_metrics_port(ports: range, view: Callable[[], JobView], token_file: str | None) -> MetricsReporter:
+    """Let Prometheus ask at the first free port of ``ports`` until ``close``. Raise ConfigurationError if that cannot be.
+
+    The server is the one of ``control/server.py``, found through an entry point: this room may not import it.
+    """
+    (point,) = entry_points(group=REPORTERS, name="prometheus")
+    port: MetricsReporter = point.load()(ports, view, token_file)
+    return port
+
+
 def prometheus_text(view: JobView) -> str:
-    """The text exposition format, version 0.0.4: the job, its operators and checkpoints, and what its functions measure."""
+    """Write the text exposition format, version 0.0.4: the job, its operators and checkpoints, and what its functions measure."""
+    from prometheus_client import Metric, generate_latest  # only a job that Prometheus asks for needs it
+    from prometheus_client.registry import Collector
+
     job = {"job_id": view.job_id, "job_name": view.name}
-    families: dict[str, tuple[str, str, list[str]]] = {}
-    for name, kind, text, labels, value in _samples(view):
-        lines = families.setdefault(name, (kind, text, []))[2]
-        lines.append(f"{name}{{{_labels({**job, **labels})}}} {_number(value)}")
-    out: list[str] = []
-    for name, (kind, text, lines) in families.items():
-        out += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", *lines]
-    return "\n".join(out) + "\n"
+    families: dict[str, Metric] = {}
+    for name, kind, text, labels, value in samples(view):
+        if name not in families:
+            # The library appends the suffix of a counter to the name of the family.
+            families[name] = Metric(name.removesuffix("_total") if kind == "counter" else name, text, kind)
+        families[name].add_sample(name, {**job, **labels}, value)
+
+    class Families(Collector):
+        def collect(self) -> Iterator[Metric]:
+            return iter(families.values())
+
+    return generate_latest(Families()).decode()
 
 
-def _samples(view: JobView) -> Iterator[Sample]:
+def samples(view: JobView) -> Iterator[Sample]:
     yield "tidegate_job_running", "gauge", "1 while the job runs.", {}, float(view.status.name == "RUNNING")
     yield "tidegate_job_attempts_total", "counter", "Attempts so far.", {}, len(view.attempts)
     yield from _round_samples(view)
@@ -61,7 +79,7 @@ def _samples(view: JobView) -> Iterator[Sample]:
             yield f"{name}_count", "gauge", text, labels, metric.count or 0
             yield f"{name}_min", "gauge", text, labels, metric.least or 0
             yield f"{name}_max", "gauge", text, labels, metric.greatest or 0
-        else:  # a counter of Flink's may go down, one of Prometheus' may not
+        else:  # a counter of Flink may go down, a counter of Prometheus may not
             yield name, "gauge", text, labels, metric.value
 
 
@@ -83,7 +101,7 @@ def _operator_samples(o: OperatorView) -> Iterator[Sample]:
         ("records_in_per_second", "gauge", "In the latest round.", o.records_in_per_second),
         ("records_out_per_second", "gauge", "In the latest round.", o.records_out_per_second),
         ("busy_seconds", "gauge", "Of the slowest subtask, in the latest round.", o.busy_seconds),
-        ("watermark_milliseconds", "gauge", "Event time: of the subtask that is behind.", o.watermark),
+        ("watermark_milliseconds", "gauge", "Event time: of the slowest subtask.", o.watermark),
     ):
         if value is not None and value not in (MIN_WATERMARK, MAX_WATERMARK):
             yield prefix + name, kind, text, labels, value
@@ -142,115 +160,3 @@ def _measured_operator(labels: dict[str, str], figures: OperatorFigures) -> Iter
 
 def _name(text: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_:]", "_", text)
-
-
-def _labels(labels: dict[str, str]) -> str:
-    escaped = {k: v.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for k, v in labels.items()}
-    return ",".join(f'{name}="{value}"' for name, value in escaped.items())
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(float(value))
-
-
-class PrometheusServer:
-    """Answers ``GET /metrics`` on the loopback address, as long as the job runs. A web page whose name points at that address gets
-    nothing: its requests carry its own name."""
-
-    def __init__(self, ports: range, view: Callable[[], JobView], token_file: str | None = None) -> None:
-        """The first free port of ``ports``. ``token_file``: every request needs the token in it. Raises if no port is free, or
-        there is no token."""
-        expected = None if token_file is None else f"bearer {_token(token_file)}".encode()
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout = _IDLE_S
-
-            def do_GET(self) -> None:
-                if not _is_loopback(self.headers.get_all("Host", [])):
-                    return self.send_error(403, "The Host of a request must be 127.0.0.1 or localhost")
-                if expected is not None and not self._has_token(expected):
-                    return self.send_error(401, "Every request needs the token: Authorization: Bearer TOKEN")
-                if self.path.partition("?")[0] not in ("/", "/metrics"):
-                    return self.send_error(404)
-                body = prometheus_text(view()).encode()
-                self.send_response(200)
-                self.send_header("Content-Type", CONTENT_TYPE)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def _has_token(self, expected: bytes) -> bool:
-                scheme, _, token = self.headers.get("Authorization", "").partition(" ")
-                return secrets.compare_digest(f"{scheme.lower()} {token.strip()}".encode(), expected)
-
-            def log_message(self, format: str, *arguments: Any) -> None:
-                log.debug(format, *arguments)
-
-        self._server = _listening(ports, Handler)
-        self.port: int = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, name="tidegate-metrics", daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-class _LimitedServer(ThreadingHTTPServer):
-    """A thread for each connection, and only so many: any user of the host can connect."""
-
-    daemon_threads = True
-
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        super().__init__(address, handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("a request for metrics failed", exc_info=True)
-
-
-def _is_loopback(hosts: list[str]) -> bool:
-    """By any port: who comes through a tunnel names the port at its other end."""
-    return (
-        len(hosts) == 1
-        and re.fullmatch(r"(127\.0\.0\.1|localhost)(:\d+)?", hosts[0].strip(), re.IGNORECASE) is not None
-    )
-
-
-def _token(file: str) -> str:
-    try:
-        token, found = Path(file).read_text().strip(), "an empty file"
-    except OSError as error:
-        token, found = "", f"{type(error).__name__}: {error}"
-    if not token:
-        raise ConfigurationError(
-            f"'{METRICS_TOKEN_FILE.key}' names a file with a token",
-            where=file,
-            found=found,
-            cure="openssl rand -hex 32 > file",
-        )
-    return token
-
-
-def _listening(ports: range, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
-    for port in ports:
-        try:
-            return _LimitedServer(("127.0.0.1", port), handler)
-        except OSError as error:
-            reason = error
-    raise ConfigurationError(
-        f"'{METRICS_PORT.key}' names a free port",
-        found=f"{ports.start} to {ports.stop - 1}: {reason}" if len(ports) > 1 else f"{ports.start}: {reason}",
-        cure="name another one, or a range such as 9249-9260",
-    )

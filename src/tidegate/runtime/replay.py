@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from tidegate.base.errors import SnapshotError, UserCodeError
-from tidegate.base.user_code import CHAIN_FILE, is_the_users, user_line
+from tidegate.base.user_code import CHAIN_FILE, UserValue, is_the_users, user_line
 from tidegate.operators.contracts.operator import StreamOperator
 from tidegate.operators.flow.level import Job, JobSpec
 from tidegate.operators.flow.rows import Row, TaskPlan
@@ -37,11 +37,11 @@ class Failure:
     line: str | None
     error: BaseException
     has_record: bool = False
-    record: Any = None
+    record: UserValue = None
     has_key: bool = False
-    key: Any = None
+    key: UserValue = None
     namespace: bytes = b""
-    state: dict[str, Any] = field(default_factory=dict)
+    state: dict[str, UserValue] = field(default_factory=dict)
 
 
 Stopped = Callable[[Failure], None]
@@ -82,7 +82,7 @@ class LocalRounds:
         self._job = _WatchedJob(self._spec, self._on_failure)
         self._stopped, self.failed = stopped, False
 
-    def run(self, plan: RoundPlan, until: tuple[int, int] | None = None) -> list[Any]:
+    def run(self, plan: RoundPlan, until: tuple[int, int] | None = None) -> list[UserValue]:
         """Up to the subtask ``until``, or all. What comes out behind the last level: pickled acks."""
         widths = self._spec.widths
         incoming: list[list[Row]] = [[] for _ in range(widths[0])]
@@ -158,9 +158,9 @@ def _operator(subtask: Subtask, where: str) -> StreamOperator:
     return named[0] if named else subtask.head
 
 
-def _record(error: BaseException) -> list[Any]:
+def _record(error: BaseException) -> list[UserValue]:
     """The record that the innermost loop was at; none, if user code was not called for a record."""
-    found: list[Any] = []
+    found: list[UserValue] = []
     for frame, line in traceback.walk_tb(error.__traceback__):
         caller = frame.f_back
         if frame.f_code.co_filename == CHAIN_FILE and caller is not None and "source" in caller.f_locals:
@@ -168,14 +168,14 @@ def _record(error: BaseException) -> list[Any]:
     return found
 
 
-def _state(operator: StreamOperator) -> dict[str, Any]:
+def _state(operator: StreamOperator) -> dict[str, UserValue]:
     backend = getattr(operator, "backend", None)
     if backend is None:
         return {}
     return {name: _read(state) for name, state in backend.registered().items()}
 
 
-def _read(state: Any) -> Any:
+def _read(state: UserValue) -> UserValue:
     """Of the current key, as the user's function would get it."""
     for method in ("value", "items", "get"):
         read = getattr(state, method, None)

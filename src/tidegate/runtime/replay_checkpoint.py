@@ -15,6 +15,7 @@ from tidegate.checkpoint.owner import is_alive
 from tidegate.graph.plan import JobGraph
 from tidegate.graph.transformation import Program
 from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.specs import sources_of
 from tidegate.operators.flow.level import job_spec
 from tidegate.operators.flow.rows import Ack, RoundContext
 from tidegate.runtime.planner import SourcePlanner
@@ -61,7 +62,7 @@ def replay_behind(program: Program, path: str, directory: str, stopped: Stopped,
     _refuse_once_only(graph)
     rounds = LocalRounds(job_spec(graph, "replay", _settings(job)), directory, stopped)
     planner = SourcePlanner(
-        graph.sources, settings.round_target_ms, positions, settings.round_max_records, whole=settings.batch_mode
+        sources_of(graph), settings.round_target_ms, positions, settings.round_max_records, whole=settings.batch_mode
     )
     number, records = located.metadata.round, 0
     try:
@@ -90,7 +91,7 @@ def replay_behind(program: Program, path: str, directory: str, stopped: Stopped,
 
 
 def _refuse_once_only(graph: JobGraph) -> None:
-    for operator in graph.sources:
+    for operator in sources_of(graph):
         if not operator.spec.source.can_replay:
             raise SnapshotError(
                 "What is behind a checkpoint can be run again if all sources can be read again.",

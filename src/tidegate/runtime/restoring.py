@@ -7,7 +7,7 @@ import functools
 import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tidegate.base.clock import Clock
 from tidegate.base.errors import CorruptFileError, FencedError, RestoreError
@@ -29,8 +29,9 @@ from tidegate.checkpoint.recovery import Recovery, decide, origin_of
 from tidegate.checkpoint.savepoint import Ending, NewSavepoint, discard_unfinished
 from tidegate.common.options import ALLOW_PICKLE, SIGNING_KEY_FILE
 from tidegate.graph.plan import JobGraph, Operator, build
-from tidegate.graph.transformation import Program
+from tidegate.graph.transformation import Program, Role
 from tidegate.operators.contracts.source import SourceContext
+from tidegate.operators.contracts.specs import sinks_of, sources_of
 from tidegate.runtime import in_flight, rehearsal
 from tidegate.runtime.commits import SinkCommitters
 from tidegate.runtime.life_cycle import Act, Checked, Claimed, FinishedBefore, Heartbeat, Restored
@@ -192,7 +193,7 @@ class Restoring:
         return checked
 
     def _new_planner(
-        self, lease: Lease, graph: JobGraph, positions: Mapping[int, Any], refused: list[Misfit]
+        self, lease: Lease, graph: JobGraph, positions: Mapping[int, object], refused: list[Misfit]
     ) -> SourcePlanner:
         """``refused``: sources that cannot go on from their positions are added here."""
         settings = self._job.settings
@@ -202,7 +203,7 @@ class Restoring:
             return SourceContext(directory, lease.token, settings.retained)
 
         return SourcePlanner(
-            graph.sources,
+            sources_of(graph),
             settings.round_target_ms,
             positions,
             settings.round_max_records,
@@ -300,7 +301,7 @@ class Restoring:
     def _new_committers(self, graph: JobGraph, lease: Lease) -> SinkCommitters:
         job = self._job
         return SinkCommitters(
-            graph.sinks,
+            sinks_of(graph),
             job.run_id,
             job.files.root,
             check_lease=lease.check,
@@ -330,7 +331,7 @@ class Read(NamedTuple):
 
     graph: JobGraph
     progress: Progress
-    positions: dict[int, Any]
+    positions: dict[int, object]
     misfits: tuple[Misfit, ...] = ()
 
 
@@ -384,6 +385,6 @@ def _declared(operator: Operator) -> ProgramOperator:
         operator.max_parallelism,
         operator.uid,
         key_type=key_identity(operator.keyed.key_type).describe if operator.keyed is not None else "",
-        is_source=operator.spec.is_source,
-        is_sink=operator.spec.is_sink,
+        is_source=operator.spec.role is Role.SOURCE,
+        is_sink=operator.spec.role is Role.SINK,
     )

@@ -41,6 +41,7 @@ from tidegate.checkpoint.metadata import SAVEPOINT, CheckpointMetadata
 from tidegate.checkpoint.pending import PendingCheckpoint
 from tidegate.checkpoint.savepoint import PURPOSE, Ending, NewSavepoint, discard, new_address
 from tidegate.graph.plan import JobGraph
+from tidegate.operators.contracts.specs import sources_of
 from tidegate.runtime.commands import CancelWithSavepoint, LastSavepoint, SavepointCommand, StopWithSavepoint
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.runtime.progress import Progress
@@ -161,7 +162,7 @@ class AttemptSavepoints:
             raise _refused(
                 f"the job ends already, with the savepoint {self._last.address}", "take that one, when it is there"
             )
-        fixed = [o.label for o in self._graph.sources if not o.spec.source.can_stop]
+        fixed = [o.label for o in sources_of(self._graph) if not o.spec.source.can_stop]
         if fixed and isinstance(command, StopWithSavepoint):
             raise RefusedError(
                 "A job stops only if all its sources can.",

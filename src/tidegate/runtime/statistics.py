@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidegate.graph.plan import JobGraph
+from tidegate.operators.contracts.specs import sources_of
 from tidegate.operators.flow.rows import Ack, RoundContext
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ Listener = Callable[[RoundStatistics], None]
 def statistics_of(
     context: RoundContext, seconds: float, acks: list[Ack], graph: JobGraph, commit_seconds: float
 ) -> RoundStatistics:
-    sources = {graph.chain_of[operator.id] for operator in graph.sources}
+    sources = {graph.chain_of[operator.id] for operator in sources_of(graph)}
     return RoundStatistics(
         round=context.round,
         checkpoint_id=context.checkpoint_id,

@@ -34,7 +34,7 @@ def unpack_zip(archive: Path, target: Path) -> None:
                 if mode and not entry.is_dir():
                     os.chmod(written, mode & 0o755 | 0o600)
     except zipfile.BadZipFile as error:
-        raise _refused("Archives of a job are zip files", target, str(error), "zip -r a.zip a") from error
+        raise _refused("The archive is not a zip file", target, str(error), "make it with: zip -r a.zip a") from error
     except (OSError, RuntimeError, NotImplementedError, EOFError, zlib.error) as error:
         raise _refused(
             "The archive cannot be unpacked",
@@ -48,7 +48,7 @@ def _check_size(entries: list[zipfile.ZipInfo], target: Path) -> None:
     size = sum(entry.file_size for entry in entries)
     if len(entries) > MOST_ENTRIES or size > MOST_BYTES:
         raise _refused(
-            f"An archive has at most {MOST_ENTRIES:,} entries and {MOST_BYTES >> 30} GiB unpacked",
+            f"The archive has more than {MOST_ENTRIES:,} entries or {MOST_BYTES >> 30} GiB unpacked",
             target,
             f"{len(entries):,} entries, {size:,} bytes",
             "split the archive, or install its content on every host",
@@ -57,7 +57,7 @@ def _check_size(entries: list[zipfile.ZipInfo], target: Path) -> None:
     free = shutil.disk_usage(existing).free
     if size > free:
         raise _refused(
-            "An archive must fit on the disk that it is unpacked on",
+            "The archive does not fit on the disk that it is unpacked on",
             target,
             f"{size:,} bytes unpacked, {free:,} bytes free on the disk of {existing}",
             "free space there, or set TMPDIR of the workers",
@@ -71,10 +71,10 @@ def _check_entry(entry: zipfile.ZipInfo, target: Path) -> None:
     elif name.startswith("/") or ".." in name.split("/"):
         found, cure = "a path that leads out of the archive", "use relative names without '..'"
     elif stat.S_IFMT(entry.external_attr >> 16) not in _FILE_KINDS:
-        found, cure = "a link or a device", "replace links by what they point at: 'zip -r a.zip a' without -y"
+        found, cure = "a link or a device", "replace links by their targets: 'zip -r a.zip a' without -y"
     else:
         return
-    rule = "Each entry of an archive is a file or a directory below the directory it is unpacked into"
+    rule = "An entry of the archive is no file or directory below the directory it is unpacked into"
     raise _refused(rule, target, f"entry {name!r}: {found}", cure)
 
 

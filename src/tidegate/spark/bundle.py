@@ -1,6 +1,6 @@
-"""The bundle: one zip with everything a job needs in the workers, named by its content, unpacked once a host.
+"""The bundle: one zip with everything that a job needs in the workers, named by its content, unpacked once on each host.
 
-One that nobody has used for a week goes when another is unpacked.
+A bundle that no process has used for a week is deleted when another one is unpacked.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ log = logging.getLogger(__name__)
 
 _MANIFEST, _REQUIREMENTS, _PACKAGES = "manifest.json", "requirements.txt", "packages"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The time of every entry: the same content gives the same bytes, and so the same name."""
+"""The time of every entry: equal content gives equal bytes, and so an equal name."""
 _IMPORTABLE = (".zip", ".whl", ".egg")
 _READY, _USED = ".ready", ".used"
-_KEPT_S = 7 * 24 * 3600
+_UNUSED_S = 7 * 24 * 3600
 _used: dict[Path, TextIO] = {}
-"""Bundles this process has entered, with the lock that says so."""
+"""Bundles that this process uses, with the lock that shows it."""
 
 
 @dataclass
 class Manifest:
-    """What is where in an unpacked bundle, by relative paths."""
+    """The content of an unpacked bundle, as relative paths."""
 
     python_path: list[str] = field(default_factory=list)
     cached: dict[str, str] = field(default_factory=dict)
@@ -65,12 +65,12 @@ def _staging() -> tempfile.TemporaryDirectory[str]:
 
 
 def staging() -> str:
-    """A directory of this process, until it ends: executors that start late fetch from it too."""
+    """Return a directory that lives as long as this process: executors that start late fetch files from it too."""
     return _staging().name
 
 
 def make_bundle(dependencies: Dependencies, modules: dict[str, Path], directory: str) -> Path:
-    """``modules``: name -> file, of the modules beside the program. Gives the bundle, named by its content."""
+    """Make a bundle, named by its content. ``modules`` maps names to files, of the modules beside the program."""
     manifest = Manifest(requirements=dependencies.requirements is not None, packages=dependencies.packages is not None)
     with (
         tempfile.NamedTemporaryFile(dir=directory, suffix=".zip", delete=False) as file,
@@ -100,7 +100,7 @@ def make_bundle(dependencies: Dependencies, modules: dict[str, Path], directory:
 
 
 def _add_python(zipped: zipfile.ZipFile, path: Path, place: str) -> list[str]:
-    """Gives what to put on the path: modules in a directory are found, and a directory that is a package is found itself."""
+    """Add Python files. Return the entries for the path: a directory for its modules, and its parent if it is a package."""
     held = _add(zipped, path, f"{place}/{path.name}")
     if path.is_dir():
         return [held, place] if (path / "__init__.py").exists() else [held]
@@ -125,7 +125,7 @@ def _add(zipped: zipfile.ZipFile, path: Path, name: str) -> str:
 
 @dataclass(frozen=True)
 class Unpacked:
-    """A bundle on this host. ``work``: where functions run that open what is in an archive."""
+    """A bundle on this host. ``work`` is the working directory of functions that open files of an archive."""
 
     python_path: tuple[str, ...]
     cached: dict[str, str]
@@ -133,14 +133,13 @@ class Unpacked:
 
 
 def home() -> str:
-    """Where bundles are unpacked on this host: the user's own, and nobody else's to write to."""
+    """Return the directory for bundles on this host. Only this user can write to it."""
     try:
         return private_home(tempfile.gettempdir(), "tidegate-dependencies")
-    except (
-        TidegateError
-    ) as error:  # workers import code from there: from nowhere rather than from a place of somebody else's
+    except TidegateError as error:
+        # Workers import code from there, so a directory that another user can write to is refused.
         raise DependencyError(
-            "Dependencies are unpacked into a directory of the user's own",
+            "Another user may write to the directory for dependencies",
             where=error.where,
             found=error.found,
             cure="set TMPDIR of the workers to a directory that only this user may write to",
@@ -148,8 +147,8 @@ def home() -> str:
 
 
 def unpacked(bundle: str) -> Unpacked:
-    """Unpacks it, and installs its requirements, if no process of this host has done so before. Others wait."""
-    # what pip installs fits one Python only
+    """Unpack a bundle and install its requirements, unless a process of this host has done so. Other processes wait."""
+    # pip installs for one Python version only
     python = f"{sys.version_info.major}.{sys.version_info.minor}-{sysconfig.get_platform()}"
     place = Path(home(), f"{Path(bundle).stem}-{python}")
     _use(place)
@@ -169,7 +168,7 @@ def unpacked(bundle: str) -> Unpacked:
 
 
 def _use(place: Path) -> None:
-    """Nobody removes it while this process lives."""
+    """Keep the bundle from being deleted while this process lives."""
     if place not in _used:
         file = open(f"{place}{_USED}", "w")  # noqa: SIM115 (the lock goes with the process)
         fcntl.flock(file, fcntl.LOCK_SH)
@@ -177,10 +176,10 @@ def _use(place: Path) -> None:
 
 
 def _remove_unused(home: Path) -> None:
-    """What no process of this host uses, and none has for long."""
+    """Delete bundles that no process of this host uses or has used for a week."""
     for ready in home.glob(f"*/{_READY}"):
         place = ready.parent
-        if time.time() - ready.stat().st_mtime > _KEPT_S and place not in _used:
+        if time.time() - ready.stat().st_mtime > _UNUSED_S and place not in _used:
             with open(f"{place}{_USED}", "w") as file, contextlib.suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(place, ignore_errors=True)
@@ -220,18 +219,18 @@ def _install(place: Path, packages: bool) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise DependencyError(
-            "The requirements of a job must be installable on every host",
+            "The requirements of the job cannot be installed on this host",
             where=f"host {os.uname().nodename}, {' '.join(command[:3])}",
             found="\n".join(done.stderr.strip().splitlines()[-5:]),
             cure="give a directory with the packages: set_python_requirements(file, requirements_cache_dir)"
             if not packages
-            else "the directory needs every package, for this platform and Python: pip download -d directory -r file",
+            else "add every package for this platform and Python to the directory: pip download -d directory -r file",
         )
     log.info("requirements installed in %.1f s", time.monotonic() - started)
 
 
 def _pip() -> list[str]:
-    """pip of the workers' Python; else the one that Python brings along for new environments."""
+    """Return the command of pip: of the workers' Python, else the one that Python includes for new environments."""
     import importlib.util
 
     if importlib.util.find_spec("pip") is not None:
@@ -240,6 +239,8 @@ def _pip() -> list[str]:
     wheels = glob.glob(os.path.join(os.path.dirname(bundled.origin or ""), "_bundled", "pip-*.whl")) if bundled else []
     if not wheels:
         raise DependencyError(
-            "Requirements are installed with pip", found=f"{sys.executable} has none", cure="install pip there"
+            "pip is missing, and requirements are installed with pip",
+            found=f"{sys.executable} has no pip",
+            cure=f"run: {sys.executable} -m ensurepip",
         )
     return [sys.executable, os.path.join(wheels[0], "pip")]

@@ -1,4 +1,4 @@
-"""Rounds as Spark jobs: one action a round, one stage a level, chunks as shuffle rows."""
+"""Runs programs on Spark: a round is one action, a level one stage, a chunk one shuffle row."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ from pyspark.errors import PySparkException
 
 from tidegate.base import errors, faults
 from tidegate.base.errors import EngineLostError, EngineUnavailableError, RoundError, TidegateError
+from tidegate.graph.transformation import Program
 from tidegate.operators.flow.level import JobSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
-from tidegate.spark.lost import is_lost
+from tidegate.runtime.handle import StartedJob
+from tidegate.runtime.master import JobMaster
+from tidegate.runtime.statistics import Listener
+from tidegate.spark.pyspark_internals import collect, is_lost, release_shuffles, was_run_again
+from tidegate.spark.session import check_settings, is_local, spark_context
+from tidegate.spark.shipping import ship
 from tidegate.spark.task import ForgetJob, LevelTask, identity
 from tidegate.spark.worker_setup import WorkerSetup
 
@@ -28,19 +34,38 @@ log = logging.getLogger(__name__)
 
 _COLLECT_EVERY = 50
 _SPARK_ERRORS = (Py4JError, PySparkException, OSError)
-"""OSError: the connection to a JVM that is gone."""
+"""OSError: the connection to a lost JVM."""
 _TASKS_PER_CORE = 2
-"""Of a level: enough to even out subtasks of different length. A task costs Spark and its worker about 10 ms, used or not."""
+"""Of a level: enough to balance subtasks of different length. A task costs Spark and its worker 10 ms, even without records."""
 _STARTS = 3
-"""Spark that has not come up this often in a row will not: the restart strategy alone might try for ever."""
+"""After this many failed starts in a row no further start is tried: the restart strategy alone might try for ever."""
+
+
+class SparkExecutor:
+    """Runs programs in the active Spark context, or in a new one. Several jobs may run at once.
+
+    ``env.execute`` finds the executor by the entry point ``tidegate.executors``.
+    """
+
+    def execute_async(self, program: Program) -> StartedJob:
+        """Start a job in the background. Every error of the program or its configuration is raised here."""
+        check_settings(program.configuration)
+        listeners: list[Listener] = []
+        configuration = program.configuration
+        engine = SparkEngine(
+            lambda: spark_context(configuration),
+            lambda context, spec: ship(context, configuration, spec.settings.job_id, program.name),
+            one_host=is_local(configuration),
+        )
+        return StartedJob(JobMaster(program, engine, listeners=listeners), listeners)
 
 
 class SparkEngine:
-    """See runtime/engine.py for the contract. One object a job; ``run`` is called from one thread, ``cancel`` from any.
+    """See runtime/engine.py for the contract. Each job has one engine. ``run`` is called from one thread, ``cancel`` from any.
 
-    ``open_context`` is called at the first start, when all checks of the program have passed, and again when the context it gave
-    is gone: the attempt that lost it fails, as by any error, and the next one runs in a new JVM. ``ship`` then
-    brings to its executors what the job depends on.
+    ``open_context`` is called at the first start, after all checks of the program, and again after its context was lost. The
+    attempt that lost the context fails as by any error, and the next attempt runs in a new JVM. ``ship`` then brings the job's
+    dependencies to the executors.
     """
 
     def __init__(
@@ -61,7 +86,7 @@ class SparkEngine:
         self._runs = 0
         self._failed_starts = 0
         self._most_tasks = 1
-        self._told = False
+        self._has_warned = False
 
     @property
     def _sc(self) -> SparkContext:
@@ -71,7 +96,7 @@ class SparkEngine:
     def start(self, spec: JobSpec) -> None:
         self._spec = spec
         if self._is_lost():
-            # a context that is gone has taken its broadcasts and files with it
+            # Its broadcasts and files are lost with the context.
             self._context = self._program = self._setup = None
         if self._context is None:
             self._context = self._open()
@@ -82,7 +107,7 @@ class SparkEngine:
             # Level 0 reads no rows; one RDD of empty partitions serves all rounds (a new one costs some milliseconds).
             self._most_tasks = _most_tasks(self._sc)
             self._seed = self._sc.parallelize([], self._tasks(spec.widths[0]))
-        self._tell_of_shared_tasks(max(spec.widths))
+        self._warn_of_shared_tasks(max(spec.widths))
         self._group = f"tidegate-{spec.settings.job_id}-{spec.attempt}"
 
     def run(self, plan: RoundPlan) -> list[Ack]:
@@ -93,30 +118,26 @@ class SparkEngine:
             self._sc.setJobGroup(self._group, title, interruptOnCancel=True)
             rows = self._collect(self._rdd(plan, self._spec))
             acks: list[Ack] = [pickle.loads(payload) for _, payload in rows]
-            self._tell_of_stages_run_again(acks)
+            self._count_stages_run_again(acks)
         return acks
 
-    def _tell_of_stages_run_again(self, acks: list[Ack]) -> None:
-        """When shuffle files are lost Spark runs a stage again, as a new attempt of the *stage*: its tasks count from 0 anew. What
-        Spark knows of stages it learns from events, but a new attempt of a stage is told before its first task starts, and that
-        was before the round ended."""
-        tracker = self._sc._jsc.statusTracker()
+    def _count_stages_run_again(self, acks: list[Ack]) -> None:
+        """Count a new attempt of a stage in its acks. After a loss of shuffle files Spark runs a *stage* again, and its tasks count
+        their attempts from 0. Spark learns this from events, but it does so before the first task starts, so before the round
+        ends."""
         for stage in {ack.run.stage for ack in acks}:
-            known = tracker.getStageInfo(stage)
-            if known is not None and known.currentAttemptId() > 0:
+            if was_run_again(self._sc, stage):
                 for ack in acks:
                     ack.run = ack.run._replace(attempt=ack.run.attempt + 1)
 
     def _collect(self, last: RDD[Any]) -> list[Any]:
-        """``last.collect()`` would open a socket for each round, and the JVM remembers its path for good (``deleteOnExit``)."""
         try:
-            batches = last._jrdd.collect()
-            return [row for batch in batches for row in pickle.loads(batch)]
+            return collect(last)
         finally:
             self._release_shuffles(last)
             self._runs += 1
             if self._runs % _COLLECT_EVERY == 0:
-                # RDD objects are cycles; until Python collects them, the JVM keeps its side of each round.
+                # RDD objects are in reference cycles. Until Python collects them, the JVM keeps its part of each round.
                 del last
                 gc.collect()
 
@@ -126,11 +147,11 @@ class SparkEngine:
             context = self._open_context()
         except _SPARK_ERRORS as error:
             self._failed_starts += 1
-            kind, cure = RoundError, "the job tries again if its restart strategy allows"
+            kind, cure = RoundError, "no action is needed if the restart strategy allows another attempt"
             if self._failed_starts >= _STARTS:
-                kind, cure = EngineUnavailableError, "look at what Spark has printed; java -version must work"
+                kind, cure = EngineUnavailableError, "read what Spark has printed, and check that java -version works"
             raise kind(
-                "Spark must start",
+                "Spark does not start",
                 found=f"start {self._failed_starts} of at most {_STARTS} in a row failed: {_cause(error)}",
                 cure=cure,
             ) from error
@@ -144,18 +165,18 @@ class SparkEngine:
         except _SPARK_ERRORS as error:
             if self._is_lost():
                 raise EngineLostError(
-                    "Spark must stay as long as a job runs",
+                    "The Spark context was lost while the job ran",
                     where=where,
-                    found=f"its JVM or context is gone: {_cause(error)}",
-                    cure="the job restarts in a new JVM if its restart strategy allows; else start the program again: with a "
-                    "fixed tidegate.job-id it goes on from its last checkpoint",
+                    found=f"its JVM has ended or the context was stopped: {_cause(error)}",
+                    cure="start the program again if the restart strategy allows no further attempt: with a fixed "
+                    "tidegate.job-id the job continues from its last checkpoint",
                 ) from error
             cause = _cause(error)
             final = raised_in_task(cause)
             if final is not None:
                 raise final.located(where) from error
             raise RoundError(
-                "A Spark job failed, with all its retries", where=where, found=cause, cure=_cure(cause)
+                "A Spark job failed, and so did all its retries", where=where, found=cause, cure=_cure(cause)
             ) from error
 
     def _is_lost(self) -> bool:
@@ -174,26 +195,25 @@ class SparkEngine:
         return rdd
 
     def _tasks(self, width: int) -> int:
-        """How many Spark tasks run a level: beyond some for each core more of them only cost their start."""
+        """Return how many Spark tasks run a level. More than some for each core only cost their start."""
         return min(width, self._most_tasks)
 
-    def _tell_of_shared_tasks(self, width: int) -> None:
-        if width > self._most_tasks and not self._told:
-            self._told = True
+    def _warn_of_shared_tasks(self, width: int) -> None:
+        if width > self._most_tasks and not self._has_warned:
+            self._has_warned = True
             log.warning(
                 "a level has %d subtasks and Spark %d cores: %d tasks share them. More parallelism than cores does not run "
-                "faster, and every subtask costs a round some milliseconds, whether it has records or not",
+                "faster, and every subtask costs a round some milliseconds, even without records",
                 width,
                 self._sc.defaultParallelism,
                 self._most_tasks,
             )
 
     def _release_shuffles(self, rdd: RDD[Any]) -> None:
-        """Shuffle files of past rounds stay until a garbage collection of the driver's JVM: release them now."""
         try:
-            rdd._jrdd.rdd().cleanShuffleDependencies(False)
+            release_shuffles(rdd)
         except (*_SPARK_ERRORS, AttributeError):
-            return  # the context is stopping, and takes its files with it
+            return  # the context is being stopped, and deletes its files
 
     def cancel(self) -> None:
         if self._group and not self._is_lost():
@@ -202,9 +222,9 @@ class SparkEngine:
     def stop(self) -> None:
         spec = self._spec
         if self._context is None or spec is None or self._is_lost():
-            return  # a context that is gone has taken its broadcasts with it
+            return  # its broadcasts are lost with the context
         if self._setup is None:
-            return  # executors could not be got ready, so nothing of the job is there
+            return  # the executors were never prepared, so they hold nothing of the job
         forget = ForgetJob(spec.settings)
         hosts = max(1, self._sc.defaultParallelism)
         self._sc.setJobGroup(f"{self._group}-end", "release local state", interruptOnCancel=False)
@@ -218,7 +238,7 @@ class SparkEngine:
 
 
 def _most_tasks(context: SparkContext) -> int:
-    """Of a level. A cluster's cores come and go, and are not all known when a job starts: there every subtask has its task."""
+    """Return the limit for a level. The cores of a cluster change, and not all are known when a job starts: there is no limit."""
     local = (context.master or "").partition("[")[0] == "local"
     return _TASKS_PER_CORE * max(1, context.defaultParallelism) if local else sys.maxsize
 
@@ -226,8 +246,8 @@ def _most_tasks(context: SparkContext) -> int:
 _CURES = [
     (
         "StackOverflowError",
-        "Spark goes down the levels of a program one in another, and this one has too many: let operators be chained "
-        "(fewer key_by, rebalance and disable_chaining between them), or give threads of the driver's JVM more room: "
+        "let more operators be chained (fewer key_by, rebalance and disable_chaining between them), because Spark visits the "
+        "levels of a program recursively; or give threads of the driver's JVM larger stacks: "
         "spark.driver.extraJavaOptions=-Xss32m",
     ),
     (
@@ -248,17 +268,20 @@ _CURES = [
         "install the module on all hosts, or ship it with python.files, python.requirements or python.archives",
     ),
 ]
-"""What stands in a cause, and what helps."""
+"""A text that occurs in the cause, and the cure."""
 
 
 def _cure(found: str) -> str:
     known = (cure for sign, cure in _CURES if sign in found)
-    return next(known, "the job restarts from its last checkpoint if its restart strategy allows")
+    return next(known, "start the program again if the restart strategy allows no further attempt")
 
 
 def raised_in_task(cause: str) -> TidegateError | None:
-    """The error of ours that has ended a task, if its class says that no restart helps. Errors of functions come in acks, as they
-    are; an error outside of them comes as text, in the message of the Spark job that failed."""
+    """Return the error of Tidegate that has ended a task, if its class says that no restart helps; else None.
+
+    Errors of functions come in acks, as objects. An error outside of functions comes as text, in the message of the failed Spark
+    job.
+    """
     name, _, text = cause.partition(": ")
     kind = getattr(errors, name.removeprefix(f"{errors.__name__}."), None)
     if not (isinstance(kind, type) and issubclass(kind, TidegateError)) or kind.restart_helps:
@@ -270,23 +293,23 @@ def raised_in_task(cause: str) -> TidegateError | None:
 
 
 _PARTS = re.compile(r"\n  (where|found|cure): ")
-"""Of the message of a ``TidegateError``, behind its rule."""
+"""In the message of a ``TidegateError``, after its rule."""
 
 
 def _cause(error: Exception) -> str:
-    """The useful part of a failed Spark job: what the Python traceback in it ends with, else Spark's first line."""
+    """Return the useful part of a Spark error: the last lines of the Python traceback in it, else Spark's first line."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     raised = _raised_in_python(lines)
     if raised:
         return "\n".join(raised)
     for line in lines:
-        if line.startswith(": "):  # py4j: behind the name of the called method, the Java exception
+        if line.startswith(": "):  # py4j: the Java exception, after the name of the called method
             return line.removeprefix(": ")
     return lines[0] if lines else repr(error)
 
 
 def _raised_in_python(lines: list[str]) -> list[str]:
-    """Of the first tracebacks in Spark's message (several, if exceptions are chained), the text behind the last one's frames."""
+    """Return the text after the frames of the last of the first tracebacks in Spark's message. Chained exceptions give several."""
     raised: list[str] = []
     inside = False
     for line in lines:

@@ -1,29 +1,37 @@
-"""Spark's JVM, started without its banner: its log has a level from the first line on, and what Java says of itself is left out."""
+"""Starts Spark's JVM: without its banner, with a log level from the first line on, and with settings in a file.
+
+Every user of the host can read the arguments of a process, so settings are in a file that only this user can read.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import os
 import select
 import shlex
-import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from pyspark import SparkConf, SparkContext, java_gateway
-from pyspark.find_spark_home import _find_spark_home
-from pyspark.java_gateway import launch_gateway
+from pyspark import SparkConf
 
-from tidegate.spark.properties import properties_file, with_properties
+from tidegate.spark.pyspark_internals import (
+    PROPERTIES_OPTION,
+    has_jvm,
+    launch_gateway,
+    spark_conf_dir,
+    use_gateway,
+)
 
 _LOG4J = "log4j2.properties"
 DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
-_NO_NEWS = (
+_JAVA_NOTES = (
     b"WARNING: Using incubator modules",
     b"WARNING: A restricted method in java.lang.System has been called",
     b"WARNING: java.lang.System::load",
@@ -36,17 +44,16 @@ _NO_NEWS = (
     b"Picked up JAVA_TOOL_OPTIONS",
     b"Picked up JDK_JAVA_OPTIONS",
 )
-"""Beginnings of lines a JVM writes about itself, with no switch to turn them off."""
+"""First words of the lines that a JVM writes about itself. No option of the JVM turns them off."""
 _starting = threading.Lock()
 _ahead: _Ahead | None = None
-_QUIET_S, _MOST_LAST_WORDS = 0.05, 40
-_ENDED_TOO_SOON = 1
+_QUIET_S, _MOST_LAST_LINES = 0.05, 40
+_ESCAPED = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
 
 
 def log_settings(settings: Mapping[str, str], level: str) -> dict[str, str]:
-    """Spark's log at ``level`` from its first line on; nothing where the user has a configuration of it."""
-    home = os.environ.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf")
-    if os.path.exists(os.path.join(home, _LOG4J)):
+    """Return settings for Spark's log at ``level`` from its first line on; none if the user has configured the log."""
+    if os.path.exists(os.path.join(spark_conf_dir(), _LOG4J)):
         return {}
     file = Path(__file__).with_name(_LOG4J).as_uri()
     options = [f"-Dlog4j2.configurationFile={file}", f"-Dtidegate.spark.log-level={level}"]
@@ -54,21 +61,25 @@ def log_settings(settings: Mapping[str, str], level: str) -> dict[str, str]:
 
 
 def start_jvm(conf: SparkConf) -> None:
-    """Before the first context of the process; does nothing if there is a JVM already. What it and the Python workers write to
-    their standard error comes out of ours, line by line."""
-    with _starting:  # jobs may be started at once
-        if SparkContext._gateway is None:
-            SparkContext._ensure_initialized(gateway=_taken_ahead(conf) or _launch(conf))
+    """Start a JVM before the first context of the process. Do nothing if the process has a JVM already.
+
+    What the JVM and the Python workers write to standard error appears on ours, line by line.
+    """
+    with _starting:  # several jobs may start at once
+        if not has_jvm():
+            use_gateway(_taken_ahead(conf) or _launch(conf))
         else:
             forget_ahead()
 
 
 def start_jvm_ahead(conf: SparkConf) -> None:
-    """Begin to start a JVM, beside what the program does until it executes. Only ``start_jvm`` ever uses it, and only if a JVM
-    started there and then would be the same: then nobody can tell, but by the time. pyspark does not know of it, so a program
-    that makes a Spark session of its own gets a JVM of its own."""
+    """Begin to start a JVM while the program still builds its graph.
+
+    Only ``start_jvm`` uses this JVM, and only if a JVM started at that moment would be the same. So a program notices nothing but
+    the shorter start. pyspark does not know of the JVM: a program that makes its own Spark session gets its own JVM.
+    """
     global _ahead
-    if "PYSPARK_GATEWAY_PORT" not in os.environ and SparkContext._gateway is None and _ahead is None:
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and not has_jvm() and _ahead is None:
         _ahead = _Ahead(conf)
         atexit.register(forget_ahead)
 
@@ -82,7 +93,7 @@ def forget_ahead() -> None:
 
 
 class _Ahead:
-    """A JVM on its way, and what it was made of."""
+    """A JVM that is starting, and what it was made of."""
 
     def __init__(self, conf: SparkConf) -> None:
         self._made_of = _ingredients(conf)
@@ -93,13 +104,13 @@ class _Ahead:
     def _start(self, conf: SparkConf) -> None:
         try:
             self._gateway.set_result(_launch(conf))
-        except BaseException as error:  # it is shown by the start that counts, which comes to the same
+        except BaseException as error:  # start_jvm starts another JVM, which fails with the same error
             self._gateway.set_exception(error)
         if self._forgotten.is_set():
             self.forget()
 
     def taken(self, conf: SparkConf) -> Any | None:
-        """The gateway, if it is what a start now would give."""
+        """Return the gateway, if a JVM started now would be the same."""
         if self._made_of != _ingredients(conf):
             self.forget()
             return None
@@ -124,44 +135,77 @@ def _taken_ahead(conf: SparkConf) -> Any | None:
 
 
 def _ingredients(conf: SparkConf) -> tuple[object, ...]:
-    """All a JVM and the Python workers it starts can know of us. The name of the application is told when it is known."""
+    """Return all that a JVM and its Python workers can know of this process. The name of the application is set later."""
     settings = {key: value for key, value in conf.getAll() if key != "spark.app.name"}
     return settings, dict(os.environ), os.getcwd()
-
-
-class _NoticedPopen(subprocess.Popen[Any]):
-    """pyspark waits for the JVM to say where it listens, or to end; but an end with code 0 it takes for none, and waits on.
-    ``properties``: the file with the settings, which pyspark would make arguments."""
-
-    def __init__(self, command: list[str], properties: str | None = None, **more: Any) -> None:
-        super().__init__(command if properties is None else with_properties(command, properties), **more)
-
-    def poll(self) -> int | None:
-        ended = super().poll()
-        return _ENDED_TOO_SOON if ended == 0 else ended
-
-
-vars(java_gateway)["Popen"] = _NoticedPopen
 
 
 def _launch(conf: SparkConf) -> Any:
     arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     with _own_stderr() as stderr, properties_file(conf.getAll(), arguments) as properties:
-        return launch_gateway(None, {"stderr": stderr, "properties": properties})  # type: ignore[no-untyped-call]
+        return launch_gateway(stderr, properties)
+
+
+# -- settings in a file ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def properties_file(settings: Iterable[tuple[str, str]], arguments: list[str]) -> Iterator[str]:
+    """Write settings into a file that exists while the JVM starts.
+
+    spark-submit reads the file instead of its defaults, so the file begins with the defaults: Spark's own, or those in the file
+    that ``arguments`` (the user's arguments for spark-submit) name.
+    """
+    handle, path = tempfile.mkstemp(prefix="tidegate-", suffix=".conf")  # 0600
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(_defaults(arguments) + "\n\n")
+            file.writelines(f"{_escaped(key, ' :=#!')}={_escaped(value)}\n" for key, value in settings)
+        yield path
+    finally:
+        os.unlink(path)
+
+
+def _defaults(arguments: list[str]) -> str:
+    named = [value for name, value in itertools.pairwise(arguments) if name == PROPERTIES_OPTION]
+    named += [argument.partition("=")[2] for argument in arguments if argument.startswith(f"{PROPERTIES_OPTION}=")]
+    if named:
+        return Path(named[-1]).read_text(encoding="utf-8")
+    file = Path(spark_conf_dir(), "spark-defaults.conf")
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+
+def _escaped(text: str, also: str = "") -> str:
+    """Escape in ASCII, as ``java.util.Properties`` reads it."""
+    return "".join(_escaped_character(character, first, also) for first, character in enumerate(text))
+
+
+def _escaped_character(character: str, position: int, also: str) -> str:
+    if character in _ESCAPED:
+        return _ESCAPED[character]
+    if character in also or (character == " " and position == 0):
+        return f"\\{character}"
+    if " " <= character <= "~":
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[n]:02x}{units[n + 1]:02x}" for n in range(0, len(units), 2))
+
+
+# -- standard error --------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _own_stderr() -> Iterator[int]:
-    """The writing end of a pipe into our standard error, for a process to inherit."""
+    """Give the writing end of a pipe into our standard error, for a process to inherit."""
     reading, writing = os.pipe()
     copying = threading.Thread(target=_copy, args=(reading,), name="tidegate-spark-stderr", daemon=True)
     copying.start()
-    atexit.register(_hear_last_words, reading, copying)
+    atexit.register(_show_last_lines, reading, copying)
     try:
         yield writing
     except BaseException:
         os.close(writing)
-        copying.join(timeout=5)  # why it did not start comes before the error
+        copying.join(timeout=5)  # why the JVM did not start is shown before the error
         raise
     os.close(writing)
 
@@ -169,7 +213,7 @@ def _own_stderr() -> Iterator[int]:
 def _copy(source: int) -> None:
     with open(source, "rb", closefd=False) as lines:
         for line in lines:
-            if not line.startswith(_NO_NEWS):
+            if not line.startswith(_JAVA_NOTES):
                 _show(line)
 
 
@@ -178,15 +222,15 @@ def _show(line: bytes) -> None:
         assert sys.__stderr__ is not None
         sys.__stderr__.write(line.decode(errors="replace"))
         sys.__stderr__.flush()
-    except Exception:  # closed, or no such thing: a JVM must not wait for a reader
+    except Exception:  # closed or missing: a JVM must not wait for a reader
         return
 
 
-def _hear_last_words(source: int, copying: threading.Thread) -> None:
-    """What was written before our end is shown. What comes later is the end of workers that have lost us: nobody's business."""
+def _show_last_lines(source: int, copying: threading.Thread) -> None:
+    """Show what was written before this process ends. Later lines are of workers that have lost their driver, and are not shown."""
     waiting = select.poll()  # select() itself ends at descriptor 1023
     waiting.register(source, select.POLLIN)
-    for _ in range(_MOST_LAST_WORDS):
+    for _ in range(_MOST_LAST_LINES):
         if not (waiting.poll(_QUIET_S * 1000) and copying.is_alive()):
             return
         copying.join(_QUIET_S)

@@ -1,4 +1,4 @@
-"""The Spark context a job runs in: the user's if there is one, else one with settings that suit rounds."""
+"""The Spark context a job runs in: the program's own if there is one, else a new one with settings that suit rounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.common.dependencies import Dependencies
 from tidegate.common.options import CHECKPOINT_DIR, CHECKPOINT_STORAGE, PYTHON_EXECUTABLE, SPARK_LOG_LEVEL
 from tidegate.spark.bundle import make_bundle, staging, unpacked
 from tidegate.spark.launch import DEFAULT_OPTIONS, forget_ahead, log_settings, start_jvm, start_jvm_ahead
-from tidegate.spark.lost import forget_lost, is_lost
+from tidegate.spark.pyspark_internals import active_context, forget_lost, is_lost, log_in_as
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.shuffle.compress": "false",
     "spark.driver.maxResultSize": "0",
-    # A job runs for ever, a round is a Spark job: what Spark remembers of past ones must not grow.
+    # A job runs for ever, and each round is a Spark job: what Spark remembers of past jobs must not grow.
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "40",
     "spark.ui.retainedTasks": "400",
@@ -39,46 +39,46 @@ _SETTINGS = {
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # The JVM shares its cores with the Python workers, which do the work: the optimizing compiler alone took a third of a core
-    # through the first minutes, and what it compiles here is copying of bytes and scheduling. Spark goes down the stages of a
-    # job one in another: stacks are large enough for hundreds of levels (300 failed with Java's, 1 MB).
+    # The JVM shares its cores with the Python workers, which do the work. The optimizing compiler alone took a third of a core
+    # in the first minutes, only to compile copying of bytes and scheduling. Spark visits the stages of a job recursively: these
+    # stacks are large enough for hundreds of levels (300 failed with Java's default of 1 MB).
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss16m",
 }
 _WORKER_PATH = "spark.executorEnv.PYTHONPATH"
 
 _UNIX_SOCKETS, _SOCKET_DIR = "spark.python.unix.domain.socket.enabled", "spark.python.unix.domain.socket.dir"
-"""Between the JVM and its Python workers. They halve the cost of a Python stage."""
+"""Unix sockets between the JVM and its Python workers halve the cost of a Python stage."""
 _LONGEST_SOCKET = 107
 _SOCKET_NAME = len("/.") + 36 + len(".sock")
-"""Spark calls a socket by a UUID."""
+"""Spark names a socket by a UUID."""
 _JAVA_TMPDIR = re.compile(r"-Djava\.io\.tmpdir=(\"[^\"]*\"|\S+)")
 _JAVA_OPTIONS = [f"spark.{who}.{which}JavaOptions" for who in ("driver", "executor") for which in ("default", "extra")]
 _JAVA_VARIABLES = ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"]
 
 _OPENING = threading.Lock()
-"""Jobs that start at once, or lose their JVM together, get one."""
+"""Jobs that start at the same time, or lose their JVM together, share one new context."""
 _CREATED: weakref.WeakSet[SparkContext] = weakref.WeakSet()
-"""Contexts that are ours to replace. One of the user's has sessions and settings of his that nobody else can bring back."""
+"""Contexts that Tidegate may replace. A context of the program has sessions and settings that only the program can bring back."""
 
 
 def spark_context(configuration: Mapping[str, Any]) -> SparkContext:
-    """The active context, checked, or a new one: ``spark.*`` keys of the configuration win over our settings.
+    """Return the active context after checks, or a new one. ``spark.*`` keys of the configuration win over our settings.
 
-    A context and no session: a session costs more than half as much again at the start, and rounds are RDD jobs.
-    ``spark.master`` defaults to ``local[*,4]``: plain ``local[N]`` never retries a task.
+    It is a context without a session: a session makes the start half as long again, and rounds are RDD jobs. ``spark.master``
+    defaults to ``local[*,4]``, because plain ``local[N]`` never retries a task.
     """
     check_settings(configuration)
     with _OPENING:
-        active = SparkContext._active_spark_context
-        if active is not None and active._jsc is not None and is_lost(active) and active not in _CREATED:
+        active = active_context()
+        if active is not None and is_lost(active) and active not in _CREATED:
             raise EngineUnavailableError(
-                "Spark must stay as long as a job runs",
-                found="the Spark context that the program itself had made is gone",
-                cure="start the program again: with a fixed tidegate.job-id it goes on from its last checkpoint",
+                "The Spark context was lost while the job ran",
+                found="the program had made the context itself, so Tidegate cannot replace it",
+                cure="start the program again: with a fixed tidegate.job-id the job continues from its last checkpoint",
             )
         forget_lost()
-        active = SparkContext._active_spark_context
-        if active is None or active._jsc is None:
+        active = active_context()
+        if active is None:
             return _create(configuration)
     forget_ahead()
     _check_speculation(active.getConf().get("spark.speculation", "false"))
@@ -87,14 +87,14 @@ def spark_context(configuration: Mapping[str, Any]) -> SparkContext:
 
 
 def check_settings(configuration: Mapping[str, Any]) -> None:
-    """Refuse before Spark starts: a context that has started with a wrong setting keeps it, for every later job too."""
+    """Refuse invalid settings before Spark starts: a context keeps the settings it was started with, for every later job too."""
     _check_speculation(configuration.get("spark.speculation", "false"))
     _check_memory_storage(configuration)
     _check_unix_sockets(configuration)
 
 
 def _check_memory_storage(configuration: Mapping[str, Any]) -> None:
-    """Tasks write state files: into the memory of the driver's host they can only on that host."""
+    """Refuse storage in the driver's memory on a cluster: tasks write state files, and reach that memory only on its host."""
     master = _master(configuration)
     in_memory = configuration.get(CHECKPOINT_STORAGE.key) == "jobmanager"
     if in_memory and not configuration.get(CHECKPOINT_DIR.key) and not master.startswith("local"):
@@ -102,24 +102,26 @@ def _check_memory_storage(configuration: Mapping[str, Any]) -> None:
             "Checkpoints in the driver's memory need tasks on the driver's host",
             where="execution.checkpointing.storage: jobmanager",
             found=f"spark.master {master}",
-            cure="set execution.checkpointing.dir to a directory all hosts reach",
+            cure="set execution.checkpointing.dir to a directory that all hosts reach",
         )
 
 
 def is_local(configuration: Mapping[str, Any]) -> bool:
-    """Whether tasks will run in processes of this host."""
-    active = SparkContext._active_spark_context
+    """Return whether tasks will run in processes of this host."""
+    active = active_context()
     master = active.master if active is not None else configuration.get("spark.master")
     return str(master or os.environ.get("TIDEGATE_MASTER") or "local").partition("[")[0] == "local"
 
 
 def start_ahead(configuration: Mapping[str, Any]) -> None:
-    """Begin to start Spark with what is known before the program speaks. Whatever it changes, of settings or of its environment,
-    costs a second start when it executes, and nothing else."""
+    """Begin to start Spark with the configuration that is known before the program runs.
+
+    If the program then changes settings or its environment, Spark is started a second time when the program executes.
+    """
     try:
         check_settings(configuration)
         start_jvm_ahead(_conf(configuration))
-    except Exception as error:  # the start that counts will say so
+    except Exception as error:  # spark_context raises it again
         log.debug("Spark is not started ahead: %s", error)
 
 
@@ -150,7 +152,7 @@ def _conf(configuration: Mapping[str, Any]) -> SparkConf:
 
 
 def _account_settings(own: Mapping[str, str]) -> dict[str, str]:
-    """Java takes name and home directory of the user from the system's accounts, and a user without one has '?' for both."""
+    """Name the user to Java. Java reads both from the system's accounts, and gives '?' for a user without an account."""
     if this_user.has_account():
         return {}
     options = f"-Duser.name={this_user.name()} -Duser.home={this_user.own_place()}"
@@ -158,15 +160,13 @@ def _account_settings(own: Mapping[str, str]) -> dict[str, str]:
 
 
 def _log_in() -> None:
-    """Hadoop's login asks the system's accounts too, and fails for a user without one, before any file is opened."""
+    """Log in to Hadoop. Its own login reads the system's accounts and fails for a user without one, before it opens any file."""
     if not this_user.has_account():
-        assert SparkContext._jvm is not None
-        users = SparkContext._jvm.org.apache.hadoop.security.UserGroupInformation
-        users.setLoginUser(users.createRemoteUser(os.environ.get("HADOOP_USER_NAME") or this_user.name()))
+        log_in_as(os.environ.get("HADOOP_USER_NAME") or this_user.name())
 
 
 def _import_path(first: str | None) -> str:
-    """Workers import what the driver can import: the user's modules beside the script above all."""
+    """Let workers import what the driver can import, above all the modules beside the program."""
     paths = [*(first.split(os.pathsep) if first else []), *(path or os.getcwd() for path in sys.path)]
     return os.pathsep.join(dict.fromkeys(paths))
 
@@ -176,7 +176,7 @@ def _log_level(configuration: Mapping[str, Any]) -> str:
 
 
 def _executable(executable: str, dependencies: Dependencies, local: bool) -> dict[str, str]:
-    """Spark's settings for the Python of the workers. One in an archive is unpacked by Spark where an executor starts."""
+    """Return Spark's settings for the Python of the workers. Spark unpacks a Python in an archive where an executor starts."""
     for archive, target in dependencies.archives:
         if executable.startswith(f"{target}/"):
             if local:
@@ -196,7 +196,7 @@ def _check_unix_sockets(configuration: Mapping[str, Any]) -> None:
     reason = _why_no_unix_sockets(configuration, _master(configuration))
     if reason is not None:
         raise ConfigurationError(
-            f"The path of a Unix socket has {_LONGEST_SOCKET} characters at most",
+            f"Unix sockets are not possible here: the path of a socket has {_LONGEST_SOCKET} characters at most",
             where=f"{_UNIX_SOCKETS}=true",
             found=reason,
             cure=f"remove {_UNIX_SOCKETS}, or set {_SOCKET_DIR} to a directory with a short path on all hosts",
@@ -204,7 +204,7 @@ def _check_unix_sockets(configuration: Mapping[str, Any]) -> None:
 
 
 def _why_no_unix_sockets(settings: Mapping[str, Any], master: str) -> str | None:
-    """None: their paths fit. Spark puts them into its JVM's directory for temporary files, on every host."""
+    """Return None if their paths are short enough. Spark puts sockets into the JVM's directory for temporary files on each host."""
     directory = settings.get(_SOCKET_DIR)
     if directory is None and not master.startswith(("local", "spark://")):
         return f"{_SOCKET_DIR} is not set, and with the master {master} the path of the executors' directory is long or not known"
@@ -220,7 +220,7 @@ def _why_no_unix_sockets(settings: Mapping[str, Any], master: str) -> str | None
 def _check_speculation(value: Any) -> None:
     if str(value).strip().lower() == "true":
         raise ConfigurationError(
-            "Speculative execution must be off: two attempts of the same task would write at once",
+            "Speculative execution is on: two attempts of the same task would write at the same time",
             found="spark.speculation=true",
             cure="set spark.speculation=false",
         )
@@ -229,10 +229,12 @@ def _check_speculation(value: Any) -> None:
 def _warn_of_ignored(context: SparkContext, configuration: Mapping[str, Any]) -> None:
     conf = context.getConf()
     wanted = {key: str(value) for key, value in configuration.items() if key.startswith("spark.")}
-    ignored = [key for key, value in sorted(wanted.items()) if conf.get(key) != value]  # a value may be a secret
+    ignored = [
+        key for key, value in sorted(wanted.items()) if conf.get(key) != value
+    ]  # without values: one may be a secret
     if ignored:
         log.warning(
-            "Spark runs already in this process, with the settings it was started with: %s cannot take effect. "
+            "Spark already runs in this process with other settings: %s cannot take effect. "
             "Set it before the first job, or stop the Spark context first",
             ", ".join(ignored),
         )

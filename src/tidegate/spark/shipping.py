@@ -1,4 +1,4 @@
-"""From the driver to the executors: Tidegate itself, the program's modules, and what the job depends on."""
+"""Brings Tidegate itself, the program's modules and the job's dependencies from the driver to the executors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +20,35 @@ from tidegate.base.user_code import is_the_users
 from tidegate.common.dependencies import Dependencies
 from tidegate.common.options import WORKER_LOG_LEVEL
 from tidegate.spark.bundle import make_bundle, staging
-from tidegate.spark.needs import check_executors
+from tidegate.spark.pyspark_internals import has_python_file
 from tidegate.spark.worker_setup import WorkerSetup
 
 log = logging.getLogger(__name__)
 
 _MOST_FILES, _MOST_BYTES = 3_000, 32 << 20
+PACKAGES = {
+    "cloudpickle": "cloudpickle",
+    "lmdb": "lmdb",
+    "msgspec": "msgspec",
+    "numpy": "numpy",
+    "yaml": "pyyaml",
+    "xxhash": "xxhash",
+}
+"""Module -> package, of those that every task imports. Storage, connectors and formats may need more, and name it themselves."""
+Found = tuple[str, str, list[str]]
+"""Host, Python, missing packages."""
+_checked: set[str] = set()
+"""Contexts, by application id."""
 
 
 def ship(context: SparkContext, configuration: Mapping[str, Any], job_id: str, job_name: str) -> WorkerSetup:
-    """Bring everything to where the executors fetch it from, and let every host get ready. Errors name the host."""
+    """Put everything where executors fetch it, and prepare every host. Errors name the host."""
     remote = not str(context.master).startswith("local")
     dependencies = Dependencies.of(configuration)
     if remote:
         check_executors(context)
         ship_tidegate(context)
-    modules = program_modules() if remote else {}  # a local worker finds them by the path it inherits
+    modules = program_modules() if remote else {}  # a local worker finds them on the path it inherits
     bundle = make_bundle(dependencies, modules, staging()) if dependencies or modules else None
     if bundle is not None:
         _add_file(context, bundle)
@@ -52,26 +65,26 @@ def _prepare(context: SparkContext, setup: WorkerSetup) -> None:
     for host, why in context.parallelize(range(tasks), tasks).mapPartitions(setup.prepare).collect():
         if why is not None:
             raise DependencyError(
-                "A job starts when every host has what it depends on",
+                "A host cannot prepare the dependencies of the job",
                 where=f"host {host}",
                 found=why.replace("\n", "\n  "),
             )
 
 
 def _add_file(context: SparkContext, file: Path) -> None:
-    """Once: Spark keeps a file as long as the context lives, and this one's name says what is in it."""
-    kept = Path(SparkFiles.getRootDirectory(), file.name)
-    if not kept.exists():
+    """Add the file once: Spark keeps a file as long as the context lives, and the name stands for the content."""
+    added = Path(SparkFiles.getRootDirectory(), file.name)
+    if not added.exists():
         context.addFile(str(file))
 
 
 def ship_tidegate(context: SparkContext) -> None:
-    """Executors run the driver's version of Tidegate, whatever is installed there; its dependencies must be."""
+    """Let executors run the driver's version of Tidegate, whatever version they have. Its dependencies must be installed there."""
     package = Path(tidegate.__file__).parent
     files = (path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc")
     modules = {f"tidegate/{path.relative_to(package)}": path for path in files}
     zipped = _zip(modules, staging())
-    if zipped.name not in (context._python_includes or []):
+    if not has_python_file(context, zipped.name):
         context.addPyFile(str(zipped))
 
 
@@ -87,7 +100,7 @@ def _zip(modules: dict[str, Path], directory: str) -> Path:
 
 
 def program_modules() -> dict[str, Path]:
-    """The Python files beside the program that was started, and below: what it can import. None of an interactive session."""
+    """Return the Python files beside the program and below: what it can import. None in an interactive session."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     if main is None or not is_the_users(os.path.abspath(main)):
         return {}
@@ -101,8 +114,8 @@ def program_modules() -> dict[str, Path]:
         size += path.stat().st_size
         if len(found) > _MOST_FILES or size > _MOST_BYTES:
             log.warning(
-                "Too many Python files are below %s to bring all of them to the executors: modules beside the program are not "
-                "found there. Name those that functions import: env.add_python_file(path)",
+                "Too many Python files are below %s to bring all of them to the executors: functions cannot import modules beside "
+                "the program there. Name the modules that functions import: env.add_python_file(path)",
                 root,
             )
             return {}
@@ -119,3 +132,40 @@ def _python_files(root: Path) -> Iterator[Path]:
             and not os.path.exists(os.path.join(directory, name, "pyvenv.cfg"))
         )
         yield from (Path(directory, name) for name in sorted(files) if name.endswith(".py"))
+
+
+# -- packages of executors -------------------------------------------------------------------------------------------------
+
+
+def check_executors(context: SparkContext) -> None:
+    """Check the packages of every executor, once for each context. Without the check a task would fail when it is unpickled."""
+    if context.applicationId in _checked:
+        return
+    tasks = max(1, context.defaultParallelism)
+    for host, python, missing in context.parallelize(range(tasks), tasks).mapPartitions(looking(PACKAGES)).collect():
+        if missing:
+            raise DependencyError(
+                "An executor lacks packages that Tidegate depends on",
+                where=f"host {host}, Python {python}",
+                found=f"no {', '.join(missing)}",
+                cure=f"install them for that Python (pip install {' '.join(missing)}), or give the executors a packed "
+                "environment (docs/clusters.md)",
+            )
+    _checked.add(context.applicationId)
+
+
+def looking(packages: Mapping[str, str]) -> Callable[[Iterable[object]], Iterator[Found]]:
+    """Make a function that finds missing packages. It is nested, so it is pickled by value: nothing of Tidegate is imported."""
+    wanted = dict(packages)
+
+    def look(rows: Iterable[object]) -> Iterator[Found]:
+        import importlib.util
+        import os
+        import sys
+
+        for _ in rows:
+            pass
+        missing = sorted(package for module, package in wanted.items() if importlib.util.find_spec(module) is None)
+        yield os.uname().nodename, sys.executable, missing
+
+    return look

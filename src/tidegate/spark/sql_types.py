@@ -1,4 +1,4 @@
-"""Spark's types for Tidegate's, and what makes values of the one values of the other."""
+"""Spark's types for Tidegate's types, and the conversion of values in both directions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Convert = Callable[[Any], Any]
 Typed = tuple[sql.DataType, Convert]
 
 
-def as_it_is(value: Any) -> Any:
+def unchanged(value: Any) -> Any:
     return value
 
 
@@ -40,27 +40,27 @@ def _exact(value: Any) -> decimal.Decimal:
 
 
 _SCALARS: dict[str, Typed] = {
-    "STRING": (sql.StringType(), as_it_is),
-    "CHAR": (sql.StringType(), as_it_is),
-    "BOOLEAN": (sql.BooleanType(), as_it_is),
-    "BYTE": (sql.ByteType(), as_it_is),
-    "SHORT": (sql.ShortType(), as_it_is),
-    "INT": (sql.IntegerType(), as_it_is),
-    "LONG": (sql.LongType(), as_it_is),
+    "STRING": (sql.StringType(), unchanged),
+    "CHAR": (sql.StringType(), unchanged),
+    "BOOLEAN": (sql.BooleanType(), unchanged),
+    "BYTE": (sql.ByteType(), unchanged),
+    "SHORT": (sql.ShortType(), unchanged),
+    "INT": (sql.IntegerType(), unchanged),
+    "LONG": (sql.LongType(), unchanged),
     "FLOAT": (sql.FloatType(), float),
     "DOUBLE": (sql.DoubleType(), float),
     "BIG_INT": (sql.DecimalType(38, 0), _exact),
     "BIG_DEC": (sql.DecimalType(38, 18), _exact),
     "INSTANT": (sql.TimestampType(), _instant),
-    **dict.fromkeys(("SQL_DATE", "LOCAL_DATE"), (sql.DateType(), as_it_is)),
+    **dict.fromkeys(("SQL_DATE", "LOCAL_DATE"), (sql.DateType(), unchanged)),
     **dict.fromkeys(("SQL_TIME", "LOCAL_TIME"), (sql.StringType(), datetime.time.isoformat)),
-    **dict.fromkeys(("SQL_TIMESTAMP", "LOCAL_DATE_TIME"), (sql.TimestampNTZType(), as_it_is)),
+    **dict.fromkeys(("SQL_TIMESTAMP", "LOCAL_DATE_TIME"), (sql.TimestampNTZType(), unchanged)),
 }
-"""Spark has no type for a time of day: it is a text. A BIG_INT of more than 38 digits does not fit."""
+"""Spark has no type for a time of day, so it becomes a text. A BIG_INT of more than 38 digits does not fit."""
 
 
 def spark_type(info: TypeInformation) -> Typed:
-    """The type, and the way there for values that are not None. What is pickled becomes a text."""
+    """Return Spark's type and the conversion for values that are not None. A pickled value becomes a text."""
     if isinstance(info, ExternalTypeInfo):
         return spark_type(info.type_info)
     if is_bytes(info):
@@ -102,7 +102,7 @@ def _or_none(convert: Convert) -> Convert:
 
 
 def python_value(info: TypeInformation) -> Convert:
-    """What makes a value of the type of what a DataFrame's row has; None stays None. Any object: a struct becomes a dict."""
+    """Return the conversion from a DataFrame's value to a value of the type. None stays None; an untyped struct becomes a dict."""
     return _or_none(_back(info))
 
 
@@ -123,7 +123,7 @@ def _back(info: TypeInformation) -> Convert:
     if isinstance(info, TupleTypeInfo):
         fields = [python_value(part) for part in info.get_field_types()]
         return lambda value: tuple([part(item) for part, item in zip(fields, value, strict=True)])
-    return _BACK.get(info.describe(), as_it_is)
+    return _BACK.get(info.describe(), unchanged)
 
 
 def _row(names: list[str], values: list[Any]) -> Row:

@@ -1,8 +1,10 @@
-"""What runs inside Spark's Python workers: one level of one round."""
+"""What runs inside Spark's Python workers: one level of one round, and when the worker searches for garbage."""
 
 from __future__ import annotations
 
+import gc
 import pickle
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
@@ -13,25 +15,24 @@ from pyspark import TaskContext
 from tidegate.operators.contracts.settings import Settings
 from tidegate.operators.flow.level import Job, JobSpec, close_job, job_in_this_worker
 from tidegate.operators.flow.rows import FIRST_RUN, RoundContext, TaskPlan, TaskRun
-from tidegate.spark import garbage
 from tidegate.spark.worker_setup import WorkerSetup, at
 from tidegate.state.local_dir import remove_job
 from tidegate.state.stores import close_removed_stores
 
 
 def identity(partition: int) -> int:
-    """The partitioner: a row's key is its partition."""
+    """Partition rows by their key, which is the partition."""
     return partition
 
 
 class LevelTask:
-    """The function handed to ``mapPartitionsWithIndex``: pickled with every round, so it holds little.
+    """The function for ``mapPartitionsWithIndex``. It is pickled with every round, so it holds little.
 
-    ``program`` is the broadcast of the pickled JobSpec; plans are pickled one by one so that a task reads only its own.
+    ``program`` is the broadcast of the pickled JobSpec. Plans are pickled one by one, so that a task reads only its own.
 
-    A level with more subtasks than ``tasks`` has several in each: partition p of the level is in task p modulo ``tasks``, where
-    Spark's partitioner sends its rows too. They run one after the other, each as if it were alone: with its own token, rows,
-    barriers and ack. If the task is tried again, all of them run again, with new tokens, as any task that is tried again.
+    A level with more subtasks than ``tasks`` has several subtasks in each task: partition p of the level runs in task p modulo
+    ``tasks``, where Spark's partitioner sends its rows too. The subtasks of a task run one after the other, each as if it were
+    alone: with its own token, rows, barriers and ack. A retry of the task runs all of them again, with new tokens.
     """
 
     def __init__(
@@ -48,18 +49,18 @@ class LevelTask:
         self.context, self.plans, self.tasks = context, plans, tasks
 
     def __call__(self, task: int, rows: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-        garbage.task_begins()
+        begin_task()
         self.setup.enter()
         job = job_in_this_worker(self.attempt, self._load)
         context: RoundContext = pickle.loads(self.context)
         partitions = range(task, len(self.plans), self.tasks)
         if len(partitions) == 1:
-            return _to_the_end(self._run(job, task, context, (row for _, row in rows)))
+            return _then_end_task(self._run(job, task, context, (row for _, row in rows)))
         waiting: dict[int, list[Any]] = {partition: [] for partition in partitions}
         for partition, row in rows:
             waiting[partition].append(row)
         runs = (self._run(job, p, context, iter(waiting.pop(p))) for p in partitions)
-        return _to_the_end(chain.from_iterable(runs))
+        return _then_end_task(chain.from_iterable(runs))
 
     def _run(self, job: Job, partition: int, context: RoundContext, rows: Iterator[Any]) -> Iterator[tuple[int, Any]]:
         plan: TaskPlan = replace(pickle.loads(self.plans[partition]), run=_this_run())
@@ -67,16 +68,16 @@ class LevelTask:
         return job.run_partition(self.level, partition, context, plan, rows)
 
     def _load(self) -> JobSpec:
-        close_removed_stores()  # of jobs whose end did not reach this worker
+        close_removed_stores()  # of jobs whose end was not announced to this worker
         spec: JobSpec = pickle.loads(self.program.value)
         return spec
 
 
-def _to_the_end(rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+def _then_end_task(rows: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
     try:
         yield from rows
     finally:
-        garbage.task_over()
+        end_task()
 
 
 def _this_run() -> TaskRun:
@@ -85,7 +86,7 @@ def _this_run() -> TaskRun:
 
 
 class ForgetJob:
-    """Run on every host when a job ends: its functions are closed in the workers this reaches, its local state goes."""
+    """Run on every host when a job ends: close its functions in the workers that this reaches, and delete its local state."""
 
     def __init__(self, settings: Settings) -> None:
         self.local_roots, self.local_name = settings.local_roots, settings.local_name
@@ -97,5 +98,63 @@ class ForgetJob:
         for root in self.local_roots:
             remove_job(root, self.local_name)
         close_removed_stores()
-        garbage.take_back()  # with what the job had cached
+        unfreeze()  # including what the job had cached
         yield 0
+
+
+# -- garbage ---------------------------------------------------------------------------------------------------------------
+
+SHARE = 50
+_FULL = 2
+
+
+class _FullSearches:
+    """The last full search for garbage: when it ended, how long it took.
+
+    A worker has large caches, and Spark's daemon lets it search all of them after every task. Reference counting frees records,
+    which are plain data. Only cycles of user code are left, and they can wait a little. So after a task all objects are frozen
+    (``gc.freeze``, which costs nothing) and the daemon finds nothing to search. It searches only if the last search is so long
+    ago that all searches together take one fiftieth of the time at most. The next task unfreezes all objects, so the collector
+    watches whatever the task allocates.
+    """
+
+    def __init__(self) -> None:
+        self._begun = self._ended = self._took = 0.0
+        self.frozen = False
+
+    @property
+    def due(self) -> bool:
+        return time.monotonic() - self._ended >= SHARE * self._took
+
+    def __call__(self, phase: str, info: dict[str, Any]) -> None:
+        if self.frozen or info["generation"] != _FULL:
+            return
+        if phase == "start":
+            self._begun = time.monotonic()
+        else:
+            self._ended = time.monotonic()
+            self._took = self._ended - self._begun
+
+
+_searches = _FullSearches()
+
+
+def begin_task() -> None:
+    """Let the collector look at new objects rarely: its default, every 700 allocations, costs a tenth of a loop over records."""
+    if _searches not in gc.callbacks:
+        gc.callbacks.append(_searches)
+    gc.set_threshold(200_000, 20, 50)
+    unfreeze()
+
+
+def end_task() -> None:
+    """Freeze all objects unless a search is due. The daemon searches after this task."""
+    if not _searches.due:
+        _searches.frozen = True
+        gc.freeze()
+
+
+def unfreeze() -> None:
+    """Let the next search include all objects."""
+    _searches.frozen = False
+    gc.unfreeze()

@@ -1,4 +1,4 @@
-"""What a Spark worker does before a job's functions: its dependencies are made importable, and its logging goes to stderr."""
+"""Prepares a Spark worker for a job: makes dependencies importable, and sends its logging to stderr."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LINE = "%(asctime)s %(levelname)s %(name)s [%(place)s] %(message)s"
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """Travels with every task, so it holds little. ``bundle``: name of the file that Spark has brought; None: nothing is needed."""
+    """It is pickled with every task, so it holds little. ``bundle`` names a file that Spark has brought; None if there is none."""
 
     job_id: str
     job_name: str
@@ -30,12 +30,12 @@ class WorkerSetup:
     log_level: str
 
     def enter(self) -> None:
-        """Called at the start of every task: a worker runs those of several jobs, one at a time."""
+        """Prepare for the job. Called at the start of every task: a worker runs tasks of several jobs, one at a time."""
         if _worker.current != self:
             _worker.enter(self)
 
     def prepare(self, rows: Iterable[object]) -> Iterator[tuple[str, str | None]]:
-        """Run on every host before the first round: host and, if it cannot run the job, why."""
+        """Run on every host before the first round. Give the host and, if it cannot run the job, the reason."""
         for _ in rows:
             pass
         try:
@@ -46,7 +46,7 @@ class WorkerSetup:
 
 
 class _Worker:
-    """This process. ``place``: what runs right now, for log lines."""
+    """This process. ``place`` names what runs now, for log lines."""
 
     def __init__(self) -> None:
         self.current: WorkerSetup | None = None
@@ -72,8 +72,8 @@ class _Worker:
 
 
 def _link(work: str) -> None:
-    """An executor on a cluster has a directory of its own, and paths relative to it are how Python finds what Spark brought: it
-    stays there, and what is in archives comes to it."""
+    """Link the content of archives into the working directory. An executor on a cluster must stay in its own directory, because
+    Python finds the files that Spark brought by relative paths."""
     for name in os.listdir(work):
         new = f".{name}.{os.getpid()}"
         os.symlink(os.path.join(work, name), new)
@@ -84,7 +84,7 @@ _worker = _Worker()
 
 
 def at(place: str) -> None:
-    """What runs from now on in this worker, for log lines."""
+    """Name what runs from now on in this worker, for log lines."""
     _worker.place = place
 
 
@@ -95,7 +95,7 @@ class _Placed(logging.Filter):
 
 
 def _log_to_stderr(level: str) -> None:
-    """The worker's stderr is the executor's: Spark keeps it with its own logs. A handler that a job's code has set itself stays."""
+    """Log to stderr, which is the executor's: Spark keeps it with its own logs. A handler that the job's code has set stays."""
     root = logging.getLogger()
     if not root.handlers:
         handler = logging.StreamHandler()

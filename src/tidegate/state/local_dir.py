@@ -22,7 +22,7 @@ from tidegate.base.private_dirs import existing_homes, opened_directory, private
 
 SHARED_MEMORY = "/dev/shm"
 ENOUGH_FREE = 2 << 30
-_MARK, _STORES = "tidegate-local-state", "stores"
+MARK, _STORES = "tidegate-local-state", "stores"
 _SHORT = 12
 
 
@@ -94,7 +94,7 @@ def host_dir(root: str) -> str:
     home = private_home(root)
     path = os.path.join(home, _name())
     try:
-        os.makedirs(os.path.join(path, _MARK), exist_ok=True)
+        os.makedirs(os.path.join(path, MARK), exist_ok=True)
         _remove_other_boots(home)
     except OSError as error:
         raise _unusable(path, error) from error
@@ -147,7 +147,7 @@ def _remove_other_boots(home: str) -> None:
 
 def _is_marked(home: str, name: str) -> bool:
     try:
-        with opened_directory(home) as at, opened_directory(name, at) as place, opened_directory(_MARK, place):
+        with opened_directory(home) as at, opened_directory(name, at) as place, opened_directory(MARK, place):
             return True
     except OSError:
         return False

@@ -48,8 +48,8 @@ _TAG = b"\xff"
 _END_OF_STATE = b"\x80"
 _ANY_LENGTH = 1 << 31
 _MOST_OWNERS = 64
-_PAUSE_S = 0.002
-_PATIENCE = 500
+PAUSE_S = 0.002
+PATIENCE = 500
 """So many pauses: a second."""
 _WORTH_TELLING_S = 1.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 30, 240
@@ -123,7 +123,7 @@ class RocksdbStore:
             _refuse_in_child(self.path)
             self._place = place = self._place or _Place.take(self.path)
             self._db = _open(place.directory, self._options)
-            if _sorted_runs(self._db) >= MOST_RUNS:
+            if sorted_runs(self._db) >= MOST_RUNS:
                 self._merge_files(self._db)
         return self._db
 
@@ -311,8 +311,8 @@ def open_rocksdb(path: str, options: RocksdbOptions) -> RocksdbStore:
 
 def close_removed_stores() -> None:
     """Stores are closed with the round; what stays is the cache of each, which goes with its directory."""
-    for directory in [path for path in _caches if not os.path.exists(path)]:
-        del _caches[directory]
+    for directory in [path for path in caches if not os.path.exists(path)]:
+        del caches[directory]
 
 
 def _open(directory: str, options: RocksdbOptions) -> Any:
@@ -334,7 +334,7 @@ def _opened_with(directory: str, native: Any) -> Any:
     return rocksdict.Rdict(directory, native, column_families={"default": native})
 
 
-def _sorted_runs(db: Any) -> int:
+def sorted_runs(db: Any) -> int:
     """How many files a read may have to look into: those of level 0, and one of each other level."""
     first, *others = (_count(db, f"rocksdb.num-files-at-level{level}") for level in range(_LEVELS))
     return first + sum(map(bool, others))
@@ -344,15 +344,15 @@ def _wait_for_merges(db: Any, longest_s: float) -> bool:
     """Until none runs and there are few files. One that does not begin, because the disk is full or for reasons of RocksDB's own,
     is not waited for. False: they still run after so long."""
     idle, begun = 0, time.monotonic()
-    while idle < _PATIENCE:
+    while idle < PATIENCE:
         if time.monotonic() - begun >= longest_s:
             return False
         if _count(db, "rocksdb.num-running-compactions"):
             idle = 0
-        elif _sorted_runs(db) < MOST_RUNS:
+        elif sorted_runs(db) < MOST_RUNS:
             break
         idle += 1
-        time.sleep(_PAUSE_S)
+        time.sleep(PAUSE_S)
     waited = time.monotonic() - begun
     if waited > _WORTH_TELLING_S:
         logger.info("the round waited %.1f s for files of the local store %s to be merged", waited, db.path())
@@ -386,8 +386,8 @@ def _add(write: Any, batch: Batch) -> None:
 
 # -- RocksDB's own options -------------------------------------------------------------------------------------------
 
-_shared: dict[tuple[int, float], tuple[Any, Any]] = {}
-_caches: dict[str, Any] = {}
+shared: dict[tuple[int, float], tuple[Any, Any]] = {}
+caches: dict[str, Any] = {}
 _lock = threading.Lock()
 
 
@@ -433,7 +433,7 @@ def _blocks(directory: str, options: RocksdbOptions, native: Any) -> Any:
         cache, buffers = _shared_memory(options.memory, options.write_buffer_ratio)
         native.set_write_buffer_manager(buffers)
     else:
-        cache = _caches.setdefault(directory, rocksdict.Cache(options.cache_size))
+        cache = caches.setdefault(directory, rocksdict.Cache(options.cache_size))
     blocks.set_block_cache(cache)
     if options.bloom_filter:
         blocks.set_bloom_filter(options.bloom_bits, False)
@@ -448,13 +448,13 @@ def _blocks(directory: str, options: RocksdbOptions, native: Any) -> Any:
 def _shared_memory(size: int, write_ratio: float) -> tuple[Any, Any]:
     """Block cache and write buffers out of one budget: what the buffers take, the cache gives."""
     with _lock:
-        if (size, write_ratio) not in _shared:
+        if (size, write_ratio) not in shared:
             cache = rocksdict.Cache(size)
             buffers = rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(
                 int(size * write_ratio), False, cache
             )
-            _shared[size, write_ratio] = cache, buffers
-        return _shared[size, write_ratio]
+            shared[size, write_ratio] = cache, buffers
+        return shared[size, write_ratio]
 
 
 _COMPRESSION = {

@@ -64,9 +64,9 @@ class SinkRun:
         self.states: list[list[Any]] = [[] for _ in range(parallelism)]
         self.pending: list[Any] = []
         self.checkpoint = Checkpoint(states=self.states)
-        self.committer = self._new_committer()
+        self.committer = self.new_committer()
 
-    def _new_committer(self) -> Committer:
+    def new_committer(self) -> Committer:
         """Of a sink that needs none: one that does nothing."""
         return committer_of(self._sink, CommitterContext("job", "sink", self._staging)) or _NoCommitter()
 
@@ -154,7 +154,7 @@ class SinkRun:
         self.states = [entries[subtask :: self.parallelism] for subtask in range(self.parallelism)]
         self.position, self.pending = self.checkpoint.position, []
         self.round += 1
-        self.committer = self._new_committer()
+        self.committer = self.new_committer()
         self.committer.recover(list(self.checkpoint.committables))
         self.committer.abort_lingering(list(self.checkpoint.committables), entries)
         self.checkpoint = Checkpoint(self.position, self.states, self.checkpoint.committables)

@@ -15,6 +15,7 @@ import contextlib
 import random
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
 import cloudpickle
 
@@ -80,7 +81,7 @@ class UpsertContract:
 
     def test_a_task_that_was_taken_for_dead_brings_nothing_back(self, tmp_path: Path) -> None:
         if not self.refuses_late_tasks:
-            return
+            raise SkipTest("The sink does not refuse writes of late tasks.")
         self._write(tmp_path, (1, 1), (1, 10), (2, 20))
         self._write(tmp_path, (1, 2), (1, 11))
         self._late(tmp_path, (1, 1), (1, 10), (2, 20))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from differential.catalog import program, whole
-from differential.engine_api import (
+from tests.compat.differential.catalog import program, whole
+from tests.compat.differential.engine_api import (
     AsyncDataStream,
     AsyncFunction,
     AsyncRetryStrategy,

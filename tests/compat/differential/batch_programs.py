@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from differential.catalog import first, program
-from differential.engine_api import KeyedProcessFunction, Types, ValueStateDescriptor
-from differential.timer_programs import BOUNDED, events
-from differential.window_programs import keyed
+from tests.compat.differential.catalog import first, program
+from tests.compat.differential.engine_api import KeyedProcessFunction, Types, ValueStateDescriptor
+from tests.compat.differential.timer_programs import BOUNDED, events
+from tests.compat.differential.window_programs import keyed
 
 SCATTERED = [(key, moment * 37 % 101, n) for n, (key, moment) in enumerate((f"k{m % 5}", m) for m in range(80))]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from differential.catalog import Key, first
-from differential.catalog import program as any_program
-from differential.connected_programs import LEFT, RIGHT, RULES
-from differential.engine_api import (
+from tests.compat.differential.catalog import Key, first
+from tests.compat.differential.catalog import program as any_program
+from tests.compat.differential.connected_programs import LEFT, RIGHT, RULES
+from tests.compat.differential.engine_api import (
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -24,8 +24,8 @@ from differential.engine_api import (
     ValueStateDescriptor,
     window,
 )
-from differential.timer_programs import BOUNDED, MONOTONOUS, events
-from differential.window_programs import (
+from tests.compat.differential.timer_programs import BOUNDED, MONOTONOUS, events
+from tests.compat.differential.window_programs import (
     EVENTS,
     SESSION,
     SLIDING,

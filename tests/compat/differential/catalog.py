@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from differential.canonical import canonical
-from differential.engine_api import RuntimeExecutionMode
+from tests.compat.differential.canonical import canonical
+from tests.compat.differential.engine_api import RuntimeExecutionMode
 
 Key = Callable[[Any], Any]
 PrintedLines = Callable[[], list[str]]

@@ -6,9 +6,9 @@ import datetime
 import decimal
 from typing import Any
 
-from differential.catalog import Surroundings, first, program, whole
-from differential.engine_api import KeyedProcessFunction, MapFunction, Row, Types, ValueStateDescriptor
-from differential.typed_programs import PAIR, PERSON, seen
+from tests.compat.differential.catalog import Surroundings, first, program, whole
+from tests.compat.differential.engine_api import KeyedProcessFunction, MapFunction, Row, Types, ValueStateDescriptor
+from tests.compat.differential.typed_programs import PAIR, PERSON, seen
 
 
 def through(env: Any, *values_and_types: tuple[Any, Any]) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from differential.catalog import first, program
-from differential.engine_api import (
+from tests.compat.differential.catalog import first, program
+from tests.compat.differential.engine_api import (
     BroadcastProcessFunction,
     CoFlatMapFunction,
     CoMapFunction,
@@ -18,7 +18,7 @@ from differential.engine_api import (
     Types,
     ValueStateDescriptor,
 )
-from differential.window_programs import events
+from tests.compat.differential.window_programs import events
 
 PAIR = Types.TUPLE([Types.STRING(), Types.INT()])
 LEFT = [("a", 1), ("b", 2), ("a", 3), ("c", 4), ("b", 5)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from differential.catalog import first, program
-from differential.engine_api import (
+from tests.compat.differential.catalog import first, program
+from tests.compat.differential.engine_api import (
     AggregateFunction,
     AggregatingStateDescriptor,
     KeyedProcessFunction,
@@ -15,7 +15,7 @@ from differential.engine_api import (
     Types,
     ValueStateDescriptor,
 )
-from differential.state_programs import COMMANDS, Commanded, commanded
+from tests.compat.differential.state_programs import COMMANDS, Commanded, commanded
 
 
 class EmptyThings(Commanded):

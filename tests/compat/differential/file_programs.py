@@ -6,8 +6,8 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-from differential.catalog import Surroundings, program
-from differential.engine_api import (
+from tests.compat.differential.catalog import Surroundings, program
+from tests.compat.differential.engine_api import (
     BucketAssigner,
     Encoder,
     FileSink,
@@ -19,7 +19,7 @@ from differential.engine_api import (
     Types,
     WatermarkStrategy,
 )
-from differential.typed_programs import PAIR, PERSON
+from tests.compat.differential.typed_programs import PAIR, PERSON
 
 
 def files_of(directory: Path) -> list[Path]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from differential.catalog import Surroundings, program
-from differential.engine_api import (
+from tests.compat.differential.catalog import Surroundings, program
+from tests.compat.differential.engine_api import (
     CsvBulkWriters,
     CsvReaderFormat,
     CsvSchema,
@@ -17,7 +17,7 @@ from differential.engine_api import (
     Types,
     WatermarkStrategy,
 )
-from differential.file_programs import files_of
+from tests.compat.differential.file_programs import files_of
 
 ITEM = Types.ROW_NAMED(
     ["id", "name", "price", "sold", "tags"],

@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from differential.catalog import program, whole
-from differential.engine_api import (
+from tests.compat.differential.catalog import program, whole
+from tests.compat.differential.engine_api import (
     FlatMapFunction,
     KeyedProcessFunction,
     MapFunction,

@@ -8,8 +8,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from differential.catalog import first, program, whole
-from differential.engine_api import (
+from tests.compat.differential.catalog import first, program, whole
+from tests.compat.differential.engine_api import (
     KeyedProcessFunction,
     MapFunction,
     NumberSequenceSource,
@@ -18,7 +18,7 @@ from differential.engine_api import (
     ValueStateDescriptor,
     WatermarkStrategy,
 )
-from differential.keyed_programs import CountWithKey
+from tests.compat.differential.keyed_programs import CountWithKey
 
 
 class Color(enum.Enum):

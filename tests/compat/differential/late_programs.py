@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from differential.catalog import first, program, whole
-from differential.engine_api import (
+from tests.compat.differential.catalog import first, program, whole
+from tests.compat.differential.engine_api import (
     ROOT,
     Configuration,
     Duration,
@@ -17,8 +17,8 @@ from differential.engine_api import (
     WatermarkStrategy,
     window,
 )
-from differential.timer_programs import MONOTONOUS, SecondField, Times
-from differential.window_programs import TUMBLING, AllListed, Counting, EverySecond, Listed, Mean, Whole
+from tests.compat.differential.timer_programs import MONOTONOUS, SecondField, Times
+from tests.compat.differential.window_programs import TUMBLING, AllListed, Counting, EverySecond, Listed, Mean, Whole
 
 PAIR = Types.TUPLE([Types.STRING(), Types.INT()])
 EVENTS = [("a", 1), ("b", 12), ("a", 3), ("a", 25), ("b", 14), ("a", 11)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from differential.catalog import Surroundings, program
-from differential.engine_api import (
+from tests.compat.differential.catalog import Surroundings, program
+from tests.compat.differential.engine_api import (
     FilterFunction,
     FlatMapFunction,
     KeyedProcessFunction,

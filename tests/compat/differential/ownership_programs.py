@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from differential.catalog import first, program, whole
-from differential.engine_api import (
+from tests.compat.differential.catalog import first, program, whole
+from tests.compat.differential.engine_api import (
     FlatMapFunction,
     KeyedProcessFunction,
     MapFunction,

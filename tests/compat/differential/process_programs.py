@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from differential.catalog import first, program, whole
-from differential.connected_programs import PAIR, RULES, both
-from differential.engine_api import (
+from tests.compat.differential.catalog import first, program, whole
+from tests.compat.differential.connected_programs import PAIR, RULES, both
+from tests.compat.differential.engine_api import (
     AsyncDataStream,
     AsyncFunction,
     BroadcastProcessFunction,
@@ -22,8 +22,8 @@ from differential.engine_api import (
     Types,
     ValueStateDescriptor,
 )
-from differential.timer_programs import Times
-from differential.window_programs import events, keyed
+from tests.compat.differential.timer_programs import Times
+from tests.compat.differential.window_programs import events, keyed
 
 TEXTS, NUMBERS = OutputTag("a", Types.STRING()), OutputTag("b", Types.INT())
 NAMES = MapStateDescriptor("names", Types.INT(), Types.LIST(Types.STRING()))

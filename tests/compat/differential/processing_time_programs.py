@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from differential.catalog import Surroundings, first, program
-from differential.engine_api import (
+from tests.compat.differential.catalog import Surroundings, first, program
+from tests.compat.differential.engine_api import (
     KeyedProcessFunction,
     NumberSequenceSource,
     OutputTag,
@@ -14,7 +14,7 @@ from differential.engine_api import (
     ValueStateDescriptor,
     WatermarkStrategy,
 )
-from differential.timer_programs import MONOTONOUS, NONE, Times, events
+from tests.compat.differential.timer_programs import MONOTONOUS, NONE, Times, events
 
 
 class Alarm(KeyedProcessFunction):

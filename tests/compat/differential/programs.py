@@ -1,6 +1,6 @@
 """Importing this module fills the catalog with every program."""
 
-from differential import (
+from tests.compat.differential import (
     api_programs,
     async_programs,
     batch_programs,

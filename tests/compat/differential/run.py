@@ -1,4 +1,6 @@
-"""Run programs on one engine, in one process, and write their results as JSON: ``python -m differential.run RESULTS [CASE...]``.
+"""Run programs on one engine, in one process, and write their results as JSON.
+
+``python -m tests.compat.differential.run RESULTS [CASE...]``.
 
 DIFFERENTIAL_API names the package: ``pyflink`` starts a mini-cluster in one JVM, ``tidegate`` one Spark session. Without cases
 all of them run. A program that fails and should not is reported in its result, and the others still run.
@@ -34,9 +36,9 @@ _printed = PrintedToFile(
     Path(_root.name) / "printed"
 )  # before the imports: they start PyFlink's JVM, which inherits the output
 
-from differential import programs  # noqa: E402
-from differential.catalog import PROGRAMS, Case, Surroundings, cases, run  # noqa: E402
-from differential.engine_api import ROOT, Configuration, StreamExecutionEnvironment  # noqa: E402
+from tests.compat.differential import programs  # noqa: E402
+from tests.compat.differential.catalog import PROGRAMS, Case, Surroundings, cases, run  # noqa: E402
+from tests.compat.differential.engine_api import ROOT, Configuration, StreamExecutionEnvironment  # noqa: E402
 
 assert programs, "imported for its catalog"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from differential.catalog import Surroundings, first, program, whole
-from differential.engine_api import (
+from tests.compat.differential.catalog import Surroundings, first, program, whole
+from tests.compat.differential.engine_api import (
     BucketAssigner,
     CheckpointingMode,
     Configuration,
@@ -17,8 +17,8 @@ from differential.engine_api import (
     Types,
     WatermarkStrategy,
 )
-from differential.file_programs import files_of
-from differential.key_programs import SumOfKey, numbers
+from tests.compat.differential.file_programs import files_of
+from tests.compat.differential.key_programs import SumOfKey, numbers
 
 
 @program(parallelisms=(1, 2))

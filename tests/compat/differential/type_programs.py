@@ -6,10 +6,10 @@ import datetime
 import decimal
 from typing import Any
 
-from differential.catalog import Surroundings, program
-from differential.coercion_programs import through
-from differential.engine_api import Instant, Row, Types
-from differential.typed_programs import PAIR, PERSON, seen
+from tests.compat.differential.catalog import Surroundings, program
+from tests.compat.differential.coercion_programs import through
+from tests.compat.differential.engine_api import Instant, Row, Types
+from tests.compat.differential.typed_programs import PAIR, PERSON, seen
 
 
 def collected(env: Any, values: list[Any], info: Any) -> Any:

@@ -10,8 +10,8 @@ import datetime
 import decimal
 from typing import Any
 
-from differential.catalog import Surroundings, program, whole
-from differential.engine_api import Row, RowKind, Types
+from tests.compat.differential.catalog import Surroundings, program, whole
+from tests.compat.differential.engine_api import Row, RowKind, Types
 
 PERSON = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.INT()])
 PAIR = Types.TUPLE([Types.STRING(), Types.INT()])

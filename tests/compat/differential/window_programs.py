@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from differential.catalog import first, program
-from differential.engine_api import (
+from tests.compat.differential.catalog import first, program
+from tests.compat.differential.engine_api import (
     AggregateFunction,
     AllWindowFunction,
     ProcessAllWindowFunction,

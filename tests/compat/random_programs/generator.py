@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from random_programs import join_stages, joint_stages, keyed_stages, plain_stages, window_stages
-from random_programs.api import Duration, TimestampAssigner, Types, WatermarkStrategy, base
-from random_programs.stage import STAGES, Stage, Surroundings, Timed
+from tests.compat.random_programs import join_stages, joint_stages, keyed_stages, plain_stages, window_stages
+from tests.compat.random_programs.api import Duration, TimestampAssigner, Types, WatermarkStrategy, base
+from tests.compat.random_programs.stage import STAGES, Stage, Surroundings, Timed
 
 assert all([join_stages, joint_stages, keyed_stages, plain_stages, window_stages]), "imported for their stages"
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from random_programs.api import Time, base
-from random_programs.stage import MODULUS, Stage, Surroundings, Timed, by_key, first, stage
-from random_programs.window_stages import Assigner
+from tests.compat.random_programs.api import Time, base
+from tests.compat.random_programs.stage import MODULUS, Stage, Surroundings, Timed, by_key, first, stage
+from tests.compat.random_programs.window_stages import Assigner
 
 _MOST_PAIRS = 20_000
 

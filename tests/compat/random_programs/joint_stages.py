@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from random_programs.api import Time, Types, base, named
-from random_programs.keyed_stages import Descriptor
-from random_programs.stage import END, MODULUS, Stage, Surroundings, Timed, by_key, first, stage
+from tests.compat.random_programs.api import Time, Types, base, named
+from tests.compat.random_programs.keyed_stages import Descriptor
+from tests.compat.random_programs.stage import END, MODULUS, Stage, Surroundings, Timed, by_key, first, stage
 
 CONNECT = (
     ("datastream", "ConnectedStreams"),

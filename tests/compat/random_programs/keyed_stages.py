@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from random_programs.api import Time, Types, base, named
-from random_programs.stage import END, MODULUS, Stage, Surroundings, Timed, by_key, stage
+from tests.compat.random_programs.api import Time, Types, base, named
+from tests.compat.random_programs.stage import END, MODULUS, Stage, Surroundings, Timed, by_key, stage
 
 Descriptor = {
     kind: named("datastream.state", f"{kind.capitalize()}StateDescriptor")

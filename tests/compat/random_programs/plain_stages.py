@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from random_programs.api import ROOT, OutputTag, Types, base
-from random_programs.stage import MODULUS, Stage, Surroundings, Timed, stage
+from tests.compat.random_programs.api import ROOT, OutputTag, Types, base
+from tests.compat.random_programs.stage import MODULUS, Stage, Surroundings, Timed, stage
 
 FORMS = ("lambda", "function", "class")
 

@@ -1,4 +1,6 @@
-"""Run random programs on one engine and compare with the model: ``python -m random_programs.run FIRST LAST [--parallelism N]``.
+"""Run random programs on one engine and compare with the model.
+
+``python -m tests.compat.random_programs.run FIRST LAST [--parallelism N]``.
 
 DIFFERENTIAL_API names the package: ``pyflink`` or ``tidegate`` (on Spark). ``--together`` of them run in one job and
 process: PyFlink leaves some hundred threads behind for each of its jobs. Programs that ``known_differences.json`` names say
@@ -20,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from random_programs.api import ROOT, Configuration, StreamExecutionEnvironment
-from random_programs.generator import RandomProgram, generate
+from tests.compat.random_programs.api import ROOT, Configuration, StreamExecutionEnvironment
+from tests.compat.random_programs.generator import RandomProgram, generate
 
 
 def settings(directory: str) -> dict[str, str]:
@@ -50,9 +52,7 @@ def differences(program: RandomProgram, found: Sequence[str]) -> str:
         return ""
     lines = [f"- {line} (x{n})" for line, n in sorted((expected - own).items())[:20]]
     lines += [f"+ {line} (x{n})" for line, n in sorted((own - expected).items())[:20]]
-    command = (
-        f"DIFFERENTIAL_API={ROOT} PYTHONPATH=tests/compat python -m random_programs.run {program.seed} {program.seed}"
-    )
+    command = f"DIFFERENTIAL_API={ROOT} python -m tests.compat.random_programs.run {program.seed} {program.seed}"
     return "\n".join([str(program), "- only the model gives, + only the engine:", *lines, f"again: {command}"])
 
 
@@ -123,7 +123,16 @@ def run_portions(first: int, last: int, parallelism: int, together: int) -> list
     for begin in range(first, last + 1, together):
         end = min(begin + together - 1, last)
         with tempfile.NamedTemporaryFile(mode="r", prefix="random-programs-") as file:
-            command = [sys.executable, "-m", "random_programs.run", str(begin), str(end), *options, "--to", file.name]
+            command = [
+                sys.executable,
+                "-m",
+                "tests.compat.random_programs.run",
+                str(begin),
+                str(end),
+                *options,
+                "--to",
+                file.name,
+            ]
             if subprocess.run(command, check=False).returncode not in (0, 1):
                 sys.exit(f"programs {begin} to {end} came to no end: {' '.join(command)}")
             found += [Difference(**fields) for fields in json.load(file)]

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from random_programs.api import Types, named
+from tests.compat.random_programs.api import Types, named
 
 Timed = tuple[Any, int, int]
 """Key, value, timestamp."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from random_programs.api import OutputTag, Time, Types, base, named
-from random_programs.stage import MODULUS, Stage, Surroundings, Timed, by_key, stage
+from tests.compat.random_programs.api import OutputTag, Time, Types, base, named
+from tests.compat.random_programs.stage import MODULUS, Stage, Surroundings, Timed, by_key, stage
 
 NEEDS = (("datastream.window", "TumblingEventTimeWindows"), ("datastream", "ProcessWindowFunction"))
 Span = tuple[int, int]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from attempt_model import GROUPS
 
+from tests.unit.checkpoint.attempt_model import GROUPS
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import FencedError, StorageError

@@ -6,8 +6,8 @@ import logging
 from typing import Any
 
 import pytest
-from attempt_model import complete
 
+from tests.unit.checkpoint.attempt_model import complete
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, ConfigurationError, CorruptFileError, FencedError, InternalError

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attempt_model import complete
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.unit.checkpoint.attempt_model import complete
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError

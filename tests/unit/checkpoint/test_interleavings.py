@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from attempt_model import (
+
+from tests.unit.checkpoint.attempt_model import (
     FINISHED_AT,
     Actor,
     Attempt,
@@ -18,7 +19,6 @@ from attempt_model import (
     crashing_at,
     stepping,
 )
-
 from tidegate.base import faults
 from tidegate.base.errors import StorageError
 from tidegate.base.files import Files

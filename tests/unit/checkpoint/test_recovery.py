@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from attempt_model import Attempt, ModelSink, check_invariants, restored_state
 
+from tests.unit.checkpoint.attempt_model import Attempt, ModelSink, check_invariants, restored_state
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CorruptFileError, RestoreError
 from tidegate.base.files import Files

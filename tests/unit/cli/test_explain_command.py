@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from tests.simulation.executor import SimulatedExecutor
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
-from tidegate.common import global_configuration
 from tidegate.datastream import executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 PROGRAM = """
 import logging
@@ -40,11 +38,7 @@ print("went on")
 
 
 @pytest.fixture(autouse=True)
-def _restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(global_configuration, "_dynamic", {})
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(executor, "_registered", dict(executor._registered))
+def _in_its_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -69,7 +63,6 @@ def test_graph_ids_and_functions(tmp_path: Path) -> None:
 
 
 def test_a_program_that_sets_its_target_is_explained_and_not_run(tmp_path: Path) -> None:
-    executor.register_executor("simulated", SimulatedExecutor)
     target = 'get_execution_environment(Configuration.from_dict({"execution.target": "simulated"}))'
     text = PROGRAM.replace("import Types", "import Configuration, Types").replace("get_execution_environment()", target)
     (tmp_path / "job.py").write_text(text)
@@ -81,7 +74,7 @@ def test_a_program_that_executes_nothing(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text("x = 1\n")
     result = CliRunner().invoke(app, ["explain", "job.py"])
     assert result.exit_code == ExitCode.BAD_PROGRAM
-    assert "explain needs a program that comes to execute()" in result.output
+    assert "explain needs a program that calls execute()" in result.output
 
 
 def test_the_guarantee_of_every_path(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from tidegate.base.counts import duration
 from tidegate.checkpoint.savepoint import Copied
-from tidegate.cli.durations import duration
 from tidegate.cli.job_lines import copying_line, end_line, live_line, start_line
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.guarantee import JobGuarantee, Promise
@@ -109,7 +109,7 @@ def test_a_failed_checkpoint_and_failures_are_seen() -> None:
         (JobStatus.FINISHED, "has finished"),
         (JobStatus.FAILED, "has failed"),
         (JobStatus.CANCELED, "was cancelled"),
-        (JobStatus.SUSPENDED, "was stopped and can go on"),
+        (JobStatus.SUSPENDED, "was suspended and can continue"),
     ],
 )
 def test_the_end_line(status: JobStatus, words: str) -> None:

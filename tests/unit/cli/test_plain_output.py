@@ -118,7 +118,7 @@ def test_log_lines_are_neutralised() -> None:
 
 
 def test_run_names_the_configuration_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(global_configuration, "_told", set())
+    global_configuration.announced.clear()
     monkeypatch.delenv("TIDEGATE_CONF_DIR", raising=False)
     monkeypatch.delenv("FLINK_CONF_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -136,7 +136,7 @@ def test_run_names_the_configuration_file_once(tmp_path: Path, monkeypatch: pyte
 def test_program_without_the_command_line_is_warned_of_a_file_nobody_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(global_configuration, "_told", set())
+    global_configuration.announced.clear()
     monkeypatch.delenv("FLINK_CONF_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf").mkdir()
@@ -144,7 +144,7 @@ def test_program_without_the_command_line_is_warned_of_a_file_nobody_named(
     caplog.set_level("INFO")
     global_configuration.load()
     global_configuration.load()
-    monkeypatch.setattr(global_configuration, "_told", set())
+    global_configuration.announced.clear()
     monkeypatch.setenv("TIDEGATE_CONF_DIR", str(tmp_path / "conf"))
     global_configuration.load()
     said = [(r.levelname, r.getMessage()) for r in caplog.records]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ import tidegate
 from tidegate.base.errors import ConfigurationError
 from tidegate.cli.main import app, parse_definitions
 from tidegate.cli.outcome import ExitCode
-from tidegate.common import global_configuration
 
 runner = CliRunner()
 
@@ -30,10 +28,7 @@ for key in ["parallelism.default", "execution.state-recovery.path", "execution.s
 
 
 @pytest.fixture(autouse=True)
-def _restored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(global_configuration, "_dynamic", {})
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def _in_its_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -145,7 +140,7 @@ def test_the_exit_code_of_the_script_passes(tmp_path: Path) -> None:
 def test_definitions() -> None:
     assert parse_definitions(["a=b=c", "pipeline.object-reuse"]) == {"a": "b=c", "pipeline.object-reuse": "true"}
     for wrong in ("=x", "foo", "parallelism.default"):  # a key alone is the key of a switch
-        with pytest.raises(ConfigurationError, match=f"-D takes KEY=VALUE\n  found: '{wrong}'"):
+        with pytest.raises(ConfigurationError, match=f"-D needs KEY=VALUE\n  found: '{wrong}'"):
             parse_definitions([wrong])
 
 

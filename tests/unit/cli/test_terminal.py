@@ -25,7 +25,7 @@ PROGRAM = """
 import logging, sys, threading
 from tidegate.common import Configuration
 from tidegate.datastream import StreamExecutionEnvironment, executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
+from tests.simulation.executor import SimulatedExecutor
 
 executor.register_executor("simulated", SimulatedExecutor)
 keys = {"execution.target": "simulated", "tidegate.round.max-records": 1}

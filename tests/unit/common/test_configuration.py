@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError
-from tidegate.common import ConfigOptions, Configuration, Duration, Time, configuration, global_configuration
+from tidegate.common import ConfigOptions, Configuration, Duration, Time, global_configuration
 from tidegate.common.configuration import effective, meaning
 from tidegate.common.option_types import parse_duration, parse_list, parse_map, parse_memory
 from tidegate.common.options import CHECKPOINT_DIR, CHECKPOINT_INTERVAL, PARALLELISM, REGISTRY, SPELLINGS
@@ -91,7 +91,6 @@ def test_no_spelling_means_two_options_and_every_default_is_valid() -> None:
 
 
 def test_flink_keys_without_meaning_are_accepted_with_one_notice(caplog: pytest.LogCaptureFixture) -> None:
-    configuration._noticed.discard("taskmanager.numberOfTaskSlots")
     with caplog.at_level(logging.WARNING, logger="tidegate.configuration"):
         for _ in range(3):
             effective(Configuration.from_dict({"taskmanager.numberOfTaskSlots": "4"}))
@@ -108,7 +107,6 @@ WITHOUT_EFFECT = {
 @pytest.mark.parametrize("key", WITHOUT_EFFECT)
 def test_what_an_option_does_not_do_is_told_once(key: str, caplog: pytest.LogCaptureFixture) -> None:
     value, text = WITHOUT_EFFECT[key]
-    configuration._noticed.clear()
     with caplog.at_level(logging.WARNING, logger="tidegate.configuration"):
         for _ in range(3):
             effective(Configuration.from_dict({key: value}))
@@ -145,7 +143,6 @@ WITHOUT_ANOTHER = [
 def test_what_does_nothing_without_another_option_is_told(
     given: dict[str, str], cured: dict[str, str], text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    configuration._noticed.clear()
     with caplog.at_level(logging.WARNING, logger="tidegate.configuration"):
         effective(Configuration.from_dict({**given, **cured}))
         assert caplog.records == []
@@ -155,7 +152,6 @@ def test_what_does_nothing_without_another_option_is_told(
 
 
 def test_values_that_are_honoured_need_no_notice(caplog: pytest.LogCaptureFixture) -> None:
-    configuration._noticed.clear()
     honoured = {
         INTERVAL: "1 s",
         "execution.checkpointing.mode": "AT_LEAST_ONCE",
@@ -323,7 +319,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("TIDEGATE_CONF_DIR", "FLINK_CONF_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(global_configuration, "_dynamic", {})
     return tmp_path
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import configuration_of
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError
 from tidegate.common import Configuration
 from tidegate.common.configuration import effective
@@ -33,7 +34,7 @@ def test_methods_and_keys_say_the_same(files: Path) -> None:
     env.register_cached_file("data", "words", True)
     env.register_cached_file("a.py", "source")
     (os.makedirs("elsewhere"), os.chdir("elsewhere"))
-    found = Dependencies.of(effective(env._configuration))
+    found = Dependencies.of(effective(configuration_of(env)))
     assert found == Dependencies(
         (f"{files}/b.py", f"{files}/a.py"),
         ((f"{files}/x.zip", "x.zip"), (f"{files}/x.zip", "other")),

@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
+from tests.programs import configuration_of
 from tidegate.base.errors import ArgumentTypeError
-from tidegate.common import Configuration, configuration
+from tidegate.common import Configuration
 from tidegate.common.jars import counterpart
 from tidegate.datastream import StreamExecutionEnvironment
 
@@ -21,7 +22,6 @@ OTHER_NOTICE = (
 
 
 def environment(settings: dict[str, str] | None = None) -> StreamExecutionEnvironment:
-    configuration._noticed.clear()
     return StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings or {}))
 
 
@@ -55,7 +55,7 @@ def test_jars_of_the_configuration_give_the_same_notices(caplog: pytest.LogCaptu
 def test_jars_that_are_added_come_after_those_of_the_configuration() -> None:
     env = environment({"pipeline.jars": KAFKA})
     env.add_jars(OTHER)
-    assert env._configuration.get_string("pipeline.jars", None) == f"{KAFKA};{OTHER}"
+    assert configuration_of(env).get_string("pipeline.jars", None) == f"{KAFKA};{OTHER}"
 
 
 @pytest.mark.parametrize(

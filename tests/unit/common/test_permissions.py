@@ -16,9 +16,8 @@ from tidegate.base.files import FILE_SINK, FileHandle, Files
 from tidegate.base.hashing import content_hash
 from tidegate.common import Configuration
 from tidegate.common.serialization import Encoder
-from tidegate.datastream import StreamExecutionEnvironment, executor
+from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 
 @pytest.fixture(params=[0o022, 0o002, 0o077], ids=oct)
@@ -101,8 +100,7 @@ def test_task_of_another_user_shares_a_directory_of_the_group_with_the_driver(tm
     shutil.rmtree(place)
 
 
-def test_job_leaves_private_checkpoints_and_readable_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
+def test_job_leaves_private_checkpoints_and_readable_output(tmp_path: Path) -> None:
     before = os.umask(0o022)
     keys = {
         "execution.target": "simulated",

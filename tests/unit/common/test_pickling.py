@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tidegate.base.pickling import dumps, why_not
-from tidegate.graph.transformation import MapSpec
+from tidegate.operators.contracts.specs import MapSpec
 
 GUARD = threading.Lock()
 

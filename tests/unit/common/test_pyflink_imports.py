@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.base import pyflink_imports
+from tidegate.base import imports
 from tidegate.base.errors import NotInTidegateError, ProgramError
+from tidegate.base.former_names import MOVED
 from tidegate.common.types import Row
 from tidegate.datastream.former import TimeCharacteristic
 from tidegate.table.types import DataTypes, RowType
@@ -20,9 +21,9 @@ from tidegate.table.types import DataTypes, RowType
 
 @pytest.fixture
 def _mapped() -> Iterator[None]:
-    pyflink_imports.install()
+    imports.install()
     yield
-    pyflink_imports.uninstall()
+    imports.uninstall()
 
 
 def imported(statement: str) -> dict[str, object]:
@@ -143,6 +144,12 @@ class TestMapped:
         found = imported("from pyflink.datastream.time_characteristic import TimeCharacteristic")
         assert found["TimeCharacteristic"] is TimeCharacteristic
 
+    def test_former_module_name_of_tidegate_is_found_although_pyflink_has_its_package(self) -> None:
+        """A snapshot of an earlier version names classes by such modules, and its job may be a PyFlink program."""
+        imported("import pyflink.common, pyflink.datastream")
+        for former, module in MOVED.items():
+            assert importlib.import_module(former) is importlib.import_module(module)
+
     def test_looking_for_a_name_is_no_error(self) -> None:
         functions = imported("import pyflink.datastream.functions as f")["f"]
         assert not hasattr(functions, "Nothing")
@@ -154,15 +161,15 @@ class TestMapped:
 
     def test_installing_again_changes_nothing(self) -> None:
         finders = list(sys.meta_path)
-        pyflink_imports.install()
+        imports.install()
         assert sys.meta_path == finders
 
 
 def test_afterwards_nothing_is_left() -> None:
     before = list(sys.meta_path)
-    pyflink_imports.install()
+    imports.install()
     plain = importlib.import_module("pyflink.datastream.functions")
-    pyflink_imports.uninstall()
+    imports.uninstall()
     assert sys.meta_path == before and not [name for name in sys.modules if name.split(".")[0] == "pyflink"]
     assert not hasattr(plain, "__path__") and hasattr(importlib.import_module("tidegate.datastream"), "__path__")
     with pytest.raises(ModuleNotFoundError) as raised:
@@ -188,7 +195,7 @@ def test_an_installed_pyflink_is_not_used_and_that_is_told(installed_pyflink: st
 def test_a_real_pyflink_that_is_loaded_already_is_not_mixed_with_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyflink", type(sys)("pyflink"))
     with pytest.raises(ProgramError) as raised:
-        pyflink_imports.install()
+        imports.install()
     assert str(raised.value) == (
         "Imports of pyflink can be mapped to Tidegate only before the first one\n  found: pyflink is loaded from None\n"
         "  cure: install it at the top of the program, or start it by: tidegate run --pyflink job.py"

@@ -94,7 +94,7 @@ def test_several_are_stored_at_once(spooled: SpooledFiles) -> None:
     """All four threads meet in the middle of a write: with fewer they would wait for ever."""
     handles = [spooled.write(f"shared/{number}", b"x") for number in range(4)]
     together = threading.Barrier(4)
-    spool = spooled._spool.root
+    spool = spooled.spool.root
 
     def meet(name: str, where: dict[str, Any]) -> None:
         if name == "storage.write" and not where["path"].startswith(spool):
@@ -102,7 +102,7 @@ def test_several_are_stored_at_once(spooled: SpooledFiles) -> None:
 
     faults.install(meet)
     spooled.upload(handles)
-    assert spooled._storage.list() == [f"shared/{number}" for number in range(4)]
+    assert spooled.storage.list() == [f"shared/{number}" for number in range(4)]
 
 
 def test_an_upload_that_failed_goes_on(spooled: SpooledFiles, storage: Files) -> None:
@@ -131,7 +131,7 @@ def test_a_file_damaged_here_is_never_stored(spooled: SpooledFiles, storage: Fil
     with spooled.create_stream("shared/a") as stream:
         stream.write(b"x" * size)
         handle = stream.close()
-    Path(spooled._spool.location("shared/a")).write_bytes(b"y" * size)
+    Path(spooled.spool.location("shared/a")).write_bytes(b"y" * size)
     with pytest.raises(StorageError) as error:
         spooled.upload([handle])
     assert error.value.found == f"it is damaged, and not at {storage.location('shared/a')}"
@@ -149,7 +149,7 @@ def test_a_stream_damaged_here_helps_a_restart_and_is_not_read_again(spooled: Sp
         verify_content(spooled, handle.path, size=handle.size, hash=handle.hash)
     assert error.value.restart_helps
     assert here.list() == []
-    stored = spooled._storage.write("shared/b", b"abc")
+    stored = spooled.storage.write("shared/b", b"abc")
     with pytest.raises(CorruptFileError):
         verify_content(spooled, stored.path, size=stored.size, hash="another")
 
@@ -157,7 +157,7 @@ def test_a_stream_damaged_here_helps_a_restart_and_is_not_read_again(spooled: Sp
 def test_a_file_damaged_here_and_stored_is_read_there(spooled: SpooledFiles) -> None:
     handle = spooled.write("shared/a", b"abc")
     spooled.upload([handle])
-    Path(spooled._spool.location("shared/a")).write_bytes(b"")
+    Path(spooled.spool.location("shared/a")).write_bytes(b"")
     assert spooled.read(handle) == b"abc"
 
 
@@ -171,13 +171,13 @@ def test_spools_of_dead_drivers_go_and_those_of_living_ones_stay(tmp_path: Path)
     killed, live, own = (spool_of_driver(tmp_path) for _ in range(3))
     killed.write("shared/a", b"a")
     handle = live.write("shared/b", b"b")
-    left = killed._spool.root
+    left = killed.spool.root
     del killed
     own.forget_others()
     assert not Path(left).exists()
     assert live.read(handle) == b"b"
     own.forget_own()
-    assert not Path(own._spool.root).exists()
+    assert not Path(own.spool.root).exists()
     assert live.read(handle) == b"b"
     assert pickle.loads(pickle.dumps(live)).forget_own() is None, "a task has no part in it"
     assert live.read(handle) == b"b"

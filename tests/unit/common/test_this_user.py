@@ -72,7 +72,7 @@ def test_writable_home_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 JOB = """
 from tidegate.common import Configuration
 from tidegate.datastream import StreamExecutionEnvironment, executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
+from tests.simulation.executor import SimulatedExecutor
 executor.register_executor("simulated", SimulatedExecutor)
 env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict({"execution.target": "simulated"}))
 env.from_collection([1]).print()

@@ -1,7 +1,7 @@
-"""Every kind of source with every kind of sink through a failure: what a reader meets, beside what was computed before the start.
+"""Run every kind of source with every kind of sink through a failure, and compare what a reader sees with the computed guarantee.
 
-Each job is told in its second round to take a checkpoint; in that round every task is run twice (the first attempt is a zombie,
-whose output is lost), and its seventh round fails when all its tasks have run. Then it restores, and runs to its end.
+Each job takes a checkpoint in its second round. In that round every task runs twice: the first attempt is a zombie, whose output is
+lost. Its seventh round fails after all its tasks have run. Then the job restores, and runs until it finishes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from senders import Sender
-
+from tests.simulation.engine import Chances, SimulatedEngine
+from tests.unit.connectors.senders import Sender
 from tidegate.base.errors import RoundError
 from tidegate.common import Encoder
 from tidegate.connectors.files.sink import FileSink
@@ -27,10 +27,9 @@ from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink
 from tidegate.connectors.functions.function_sink import FunctionSink
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink, TwoPhaseCommitSinkFunction
 from tidegate.connectors.sockets.source import SocketSource
-from tidegate.connectors.values.collection import CollectionSource
 from tidegate.connectors.values.data_generator import DataGeneratorSource
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
-from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSource
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
@@ -42,12 +41,12 @@ from tidegate.operators.contracts.sink import (
     WriterContext,
 )
 from tidegate.operators.contracts.source import Source
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.guarantee import Guarantee
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
 
 COUNT, KEYS, IN_A_ROUND = 40, 3, 3
 _TWICE, _ASKED, _FAILS = 2, 2, 7
@@ -55,7 +54,7 @@ _TWICE, _ASKED, _FAILS = 2, 2, 7
 
 @dataclass(frozen=True)
 class Seen:
-    """By a reader of the output, over the whole life of the job."""
+    """What a reader of the output sees, over the whole life of the job."""
 
     lost: bool
     doubled: bool
@@ -115,7 +114,7 @@ SOURCES: dict[str, SourceKind] = {
 
 
 class _Target:
-    """A file that grows by whole lines, whatever process writes."""
+    """Append whole lines to a file, from any process."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -135,7 +134,7 @@ class _Target:
 
 
 class _Transactions(TwoPhaseCommitSinkFunction):
-    """A transaction is a file; the commit adds its values to what is visible, once."""
+    """A transaction is a file. The commit adds its values to the visible ones, once."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -158,7 +157,7 @@ class _Transactions(TwoPhaseCommitSinkFunction):
 
 
 class _WriteAhead(Sink):
-    """Values are kept with the checkpoint, and written when it is complete; nothing remembers that they were."""
+    """Stage values with the checkpoint, and write them when it is complete. Nothing confirms the write."""
 
     guarantee = SinkGuarantee.WRITE_AHEAD
     publication = Publication.CHECKPOINT
@@ -194,13 +193,13 @@ class _Writing(Committer):
 
 
 class _Upserts(FunctionSink):
-    """The value of a key is overwritten as soon as there is another."""
+    """Overwrite the value of a key as soon as there is a new one."""
 
     guarantee = SinkGuarantee.IDEMPOTENT
 
 
 class _ById:
-    """Writes the records of a checkpoint under its id: again is nothing."""
+    """Write the records of a checkpoint under its id. A repeated write changes nothing."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = str(directory)
@@ -291,7 +290,7 @@ class _Engine(SimulatedEngine):
 
 
 def observe(source: SourceKind, kind: SinkKind, directory: Path) -> tuple[Guarantee, Seen]:
-    """What was computed, and what was seen."""
+    """The computed guarantee, and what a reader saw."""
     with ExitStack() as undo:
         made, engine = source(directory, undo), _Engine(lambda: kind.latest(directory) if kind.latest else {})
         undo.callback(setattr, for_each_checkpoint, "dataframe_of", for_each_checkpoint.dataframe_of)
@@ -314,9 +313,9 @@ def _records(files: list[str], type_info: Any) -> list[Any]:
 
 
 def check(computed: Guarantee, seen: Seen) -> None:
-    """What is seen is what was computed."""
+    """Check that a reader sees what the computed guarantee promises."""
     assert (seen.lost, seen.doubled) == (computed.loses, computed.repeats)
-    # What is not read again cannot reappear, unless it is made of state: the job of the matrix keeps none.
+    # Records that are not read again cannot reappear, unless they are made of state: the job of the matrix has none.
     assert seen.reappeared == (computed.reappears and not computed.loses)
 
 

@@ -7,7 +7,7 @@ import threading
 
 
 class Sender:
-    """``texts``: one for each connection, in order; behind the last one they get nothing. ``holds``: so many connections,
+    """``texts``: one for each connection, in order; later connections get nothing. ``holds``: so many connections,
     the first ones, stay open until ``release``, or until the other side closes them."""
 
     def __init__(self, *texts: str | bytes, holds: int = 0) -> None:

@@ -22,7 +22,7 @@ NOW = 1_700_000_123_456  # 2023-11-14 22:15:23.456 UTC
         ("HH 'o''clock'", "UTC", "22 o'clock"),
     ],
 )
-def test_patterns_and_zones(pattern: str, zone: str, bucket: str) -> None:
+def test_bucket_follows_pattern_and_zone(pattern: str, zone: str, bucket: str) -> None:
     assert BucketAssigner.date_time_bucket_assigner(pattern, zone).common_bucket(NOW) == bucket
 
 

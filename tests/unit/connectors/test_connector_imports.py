@@ -1,4 +1,4 @@
-"""Every connector has one import path; one whose library is missing says which extra to install, when its name is imported."""
+"""Every connector has one import path. The import of a connector without its library names the extra to install."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_import_of_a_connector_whose_library_is_missing_names_the_extra(
     exec("from tidegate.datastream.connectors import FileSink", {})
 
 
-def test_a_name_that_no_connector_has_is_an_error_as_ever() -> None:
+def test_import_of_an_unknown_connector_fails_as_usual() -> None:
     with pytest.raises(ImportError, match="cannot import name 'FileSing'"):
         exec("from tidegate.datastream.connectors import FileSing", {})
 

@@ -1,4 +1,4 @@
-"""The Delta sink: the contract on real tables, one commit for each checkpoint, and what users get wrong."""
+"""The Delta sink: the contract on real tables, one commit for each checkpoint, and mistakes of users."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ def read(directory: Path) -> list[Any]:
 
 
 class TestDelta(SinkContract):
+    commits_in_parts = False
+
     def make_sink(self, directory: Path) -> DeltaSink:
         return DeltaSink(str(directory / "table"), ROW)
 
@@ -52,9 +54,6 @@ class TestDelta(SinkContract):
     def leftovers(self, directory: Path) -> list[str]:
         staged = directory / "staging" / "batches"
         return [file.name for file in staged.iterdir()] if staged.exists() else []
-
-    def test_a_part_of_the_commit_then_all_of_it(self, tmp_path: Path) -> None:
-        """There are no parts: a checkpoint is one commit of the table."""
 
     def test_random_runs_with_crashes_and_rescales(self, tmp_path: Path) -> None:
         run = self._run(tmp_path)
@@ -79,13 +78,13 @@ def test_one_commit_for_each_checkpoint_with_its_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_two_drivers_commit_the_same_at_the_same_moment(tmp_path: Path, is_there: bool) -> None:
-    """One was paused behind its look at the table, and wakes up when the other has committed."""
+    """One driver was paused after it looked at the table, and wakes up when the other has committed."""
     run = SinkRun(DeltaSink(str(tmp_path / "table"), ROW), str(tmp_path / "s"), row)
     if is_there:
         run.step(4, checkpoint=True)
     run.accept(run.attempt(5, checkpoint=True), 5)
     run.complete()
-    other, woken = run._new_committer(), list[str]()
+    other, woken = run.new_committer(), list[str]()
 
     def hook(name: str, where: dict[str, Any]) -> None:
         if name == "K3.table.append" and not woken:
@@ -112,22 +111,22 @@ def test_a_table_without_the_column_is_refused(tmp_path: Path) -> None:
     DeltaSink(str(tmp_path / "none"), ROW).validate()
 
 
-def test_partitioned_by_what_is_no_column(tmp_path: Path) -> None:
+def test_partition_by_an_unknown_column_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no column day"):
         DeltaSink(str(tmp_path / "table"), ROW, partition_by=["day"])
 
 
-def test_rows_that_are_gone(tmp_path: Path) -> None:
+def test_commit_with_missing_rows_fails_and_names_the_file(tmp_path: Path) -> None:
     run = SinkRun(DeltaSink(str(tmp_path / "table"), ROW), str(tmp_path / "s"), row)
     run.accept(run.attempt(2, checkpoint=True), 2)
     next((tmp_path / "s" / "batches").iterdir()).unlink()
-    with pytest.raises(OutputLostError, match="the table does not have the checkpoint"):
+    with pytest.raises(OutputLostError, match="the table does not contain the checkpoint"):
         run.commit()
 
 
-def test_a_commit_that_fails_is_tried_again(tmp_path: Path) -> None:
+def test_a_commit_that_fails_is_retried(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     run = SinkRun(DeltaSink(str(tmp_path / "file" / "table"), ROW), str(tmp_path / "s"), row)
     run.accept(run.attempt(2, checkpoint=True), 2)
-    with pytest.raises(RetryableCommitError, match="must be committed to their Delta table"):
+    with pytest.raises(RetryableCommitError, match="The commit of a completed checkpoint to its Delta table failed"):
         run.commit()

@@ -1,4 +1,4 @@
-"""Small files become one, and a crash at any point loses and doubles nothing."""
+"""Small files become one, and a crash at any point loses and duplicates no record."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_format_sinks import BulkContract, TestParquetSink
 
+from tests.unit.connectors.test_format_sinks import BulkContract, TestParquetSink
 from tidegate.base.errors import ArgumentTypeError, ProgramError
 from tidegate.common import Encoder
 from tidegate.connectors.files.bucket_assigners import BucketAssigner

@@ -18,11 +18,11 @@ from tidegate.base.errors import (
     ProgramError,
     RetryableCommitError,
 )
-from tidegate.common import configuration
-from tidegate.connectors.files.bucket_assigners import BucketAssigner, BucketContext
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
 from tidegate.connectors.files.parts import MERGE_WIDTH, Fragment, full_levels
 from tidegate.connectors.files.rolling import PartInfo, RollingPolicy
 from tidegate.connectors.files.sink import FileSink, OutputFileConfig
+from tidegate.connectors.functions.function_sink import SinkContext
 from tidegate.operators.contracts.sink import Sink
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import Crash, SinkRun, crash_at
@@ -130,7 +130,7 @@ class TestNames:
 
     def test_a_bucket_may_use_value_and_timestamp(self, tmp_path: Path) -> None:
         class ByDay:
-            def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+            def get_bucket_id(self, value: Any, context: SinkContext) -> str:
                 assert context.current_processing_time() == 1_700_000_000_000
                 return f"{value % 2}/{context.timestamp()}"
 
@@ -178,7 +178,7 @@ class TestRolling:
         run.step(2, checkpoint=True)
         assert [part.read_text() for part in parts(tmp_path)] == ["0\n1\n2\n3\n4\n5\n"]
 
-    def test_a_policy_of_the_users_own(self, tmp_path: Path) -> None:
+    def test_a_users_policy_decides_when_parts_roll(self, tmp_path: Path) -> None:
         class EveryTwoRows(RollingPolicy):
             def should_roll_on_event(self, part: PartInfo) -> bool:
                 return part.size >= 4
@@ -224,7 +224,7 @@ class TestCommit:
         run.accept(run.attempt(3, checkpoint=True), 3)
         return run, run.pending[0]
 
-    def test_a_lost_file_is_never_passed_over(self, tmp_path: Path) -> None:
+    def test_commit_with_a_missing_file_fails_and_names_it(self, tmp_path: Path) -> None:
         run, committable = self.prepared(tmp_path)
         (tmp_path / "out" / committable["hidden"]).unlink()
         with pytest.raises(CommitError, match=rf"{committable['target']}[\s\S]*neither it nor"):
@@ -245,7 +245,7 @@ class TestCommit:
         assert (tmp_path / "out" / committable["target"]).read_text() == "precious"
         assert hidden(tmp_path) == [committable["hidden"]]
 
-    def test_a_rename_by_copy_that_was_cut_short_is_finished(self, tmp_path: Path) -> None:
+    def test_a_rename_by_copy_that_crashed_is_finished(self, tmp_path: Path) -> None:
         run, committable = self.prepared(tmp_path)
         source = tmp_path / "out" / committable["hidden"]
         (tmp_path / "out" / committable["target"]).write_bytes(source.read_bytes())
@@ -253,7 +253,7 @@ class TestCommit:
         assert rows(tmp_path) == ["0", "1", "2"]
         assert hidden(tmp_path) == []
 
-    def test_trouble_of_the_file_system_is_retried(self, tmp_path: Path) -> None:
+    def test_an_error_of_the_file_system_is_retried(self, tmp_path: Path) -> None:
         run, _ = self.prepared(tmp_path)
 
         def disk_trouble(name: str, where: dict[str, Any]) -> None:
@@ -262,7 +262,7 @@ class TestCommit:
 
         faults.install(disk_trouble)
         try:
-            with pytest.raises(RetryableCommitError, match="must take the commit"):
+            with pytest.raises(RetryableCommitError, match="The file system refuses the commit of a file sink"):
                 run.commit()
         finally:
             faults.install(None)
@@ -290,7 +290,7 @@ class TestRestore:
         run.restore()
         assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(strangers)
 
-    def test_a_checkpoint_that_is_no_longer_kept_is_refused(self, tmp_path: Path) -> None:
+    def test_restore_of_a_subsumed_checkpoint_is_refused(self, tmp_path: Path) -> None:
         policy = RollingPolicy.default_rolling_policy(1000, 3_000, 60_000)
         run = run_of(sink(tmp_path, policy), tmp_path)
         run.step(2, checkpoint=True)
@@ -299,7 +299,9 @@ class TestRestore:
             run.step(2, checkpoint=True)
         assert rows(tmp_path)
         run.checkpoint = older
-        with pytest.raises(CorruptFileError, match=r"no such file, expected 4 bytes[\s\S]*still keeps"):
+        with pytest.raises(
+            CorruptFileError, match=r"no such file, expected 4 bytes[\s\S]*checkpoint that the job retains"
+        ):
             run.restore()
 
     def test_killed_at_any_point_of_the_restore(self, tmp_path: Path) -> None:
@@ -328,9 +330,9 @@ class TestRestore:
 
 
 class TestWrongUse:
-    def test_a_path_that_is_a_file(self, tmp_path: Path) -> None:
+    def test_a_path_that_is_a_file_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "out").write_text("x")
-        with pytest.raises(ConfigurationError, match="writes into a directory"):
+        with pytest.raises(ConfigurationError, match="The path of a file sink is a file, not a directory"):
             sink(tmp_path).validate()
 
     def test_validate_makes_the_directory(self, tmp_path: Path) -> None:
@@ -338,27 +340,26 @@ class TestWrongUse:
         assert (tmp_path / "out").is_dir()
 
     @pytest.mark.parametrize("bucket", ["../up", "/abs", 7])
-    def test_a_bucket_outside_the_path(self, tmp_path: Path, bucket: Any) -> None:
+    def test_a_bucket_outside_the_path_is_refused(self, tmp_path: Path, bucket: Any) -> None:
         run = run_of(sink(tmp_path, assigner=lambda value: bucket), tmp_path)
-        with pytest.raises(ProgramError, match="a bucket id is a path below the sink's path"):
+        with pytest.raises(ProgramError, match="A bucket assigner returned an invalid bucket id"):
             run.attempt(1)
 
     def test_arguments(self, tmp_path: Path) -> None:
-        with pytest.raises(ArgumentTypeError, match="an encoder has encode_batch"):
+        with pytest.raises(ArgumentTypeError, match="for_row_format takes an encoder with encode_batch"):
             FileSink.for_row_format(str(tmp_path), "utf-8")
-        with pytest.raises(ArgumentTypeError, match="a bucket assigner has get_bucket_id"):
+        with pytest.raises(ArgumentTypeError, match="with_bucket_assigner takes an object with get_bucket_id"):
             sink(tmp_path, assigner=3)
-        with pytest.raises(ConfigurationError, match="prefix and suffix"):
+        with pytest.raises(ConfigurationError, match="The prefix or suffix of part files contains"):
             OutputFileConfig.builder().with_part_prefix("a/b").build()
-        with pytest.raises(ConfigurationError, match="part_size must be above zero"):
+        with pytest.raises(ConfigurationError, match="part_size of a rolling policy is not above zero"):
             RollingPolicy.default_rolling_policy(0)
 
-    def test_an_interval_without_effect_is_told(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-        configuration._noticed.discard("FileSink.with_bucket_check_interval")
+    def test_an_interval_without_effect_is_reported(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
         FileSink.for_row_format(str(tmp_path), Lines()).with_bucket_check_interval(5).with_bucket_check_interval(7)
         assert [record.getMessage() for record in caplog.records] == [
             "'FileSink.with_bucket_check_interval' is accepted and has no effect: "
-            "parts are looked at in every round and at every checkpoint"
+            "parts are checked in every round and at every checkpoint"
         ]
 
     def test_a_failed_flush_is_undone(self, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Several jobs, and several checkpoints of a job, that name the same unfinished files of a file sink: none harms another."""
+"""Several jobs, or several checkpoints of a job, name the same unfinished files of a file sink: none harms another."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import JobCancelledError
 from tidegate.checkpoint.locate import locate
 from tidegate.connectors.files.bucket_assigners import BucketAssigner
 from tidegate.connectors.files.rolling import RollingPolicy
 from tidegate.connectors.files.sink import FileSink
-from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.graph.transformation import Input, Program, Transformation
+from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
 
 RECORDS = 60
 ROUND_MS = 60
@@ -32,7 +33,7 @@ NEVER = 1 << 40
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    """A directory in memory, where the system has such a place: every file is synced many times."""
+    """A directory in memory, if the system has one: every file is synced many times."""
     directory = tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
     yield Path(directory)
     shutil.rmtree(directory)
@@ -139,7 +140,7 @@ POLICIES = pytest.mark.parametrize("policy", [LONG, SOME_ROUNDS, INACTIVE], ids=
 
 @POLICIES
 @pytest.mark.parametrize("rounds", [2, 4, 5, 7])
-def test_both_jobs_go_on_from_the_same_checkpoint(root: Path, policy: RollingPolicy, rounds: int) -> None:
+def test_both_jobs_continue_from_the_same_checkpoint(root: Path, policy: RollingPolicy, rounds: int) -> None:
     site = Site(root, policy)
     first = site.run("first", rounds=rounds)
     other = site.run("other", path=site.job("first"))
@@ -155,7 +156,7 @@ def test_the_first_job_ends_while_the_other_is_stopped(root: Path, policy: Rolli
     first = site.run("first", rounds=rounds)
     other = site.run("other", path=site.job("first"), rounds=2)
     site.check(first, site.run("first"))
-    shutil.rmtree(site.job("first"))  # what the other needs it has taken over
+    shutil.rmtree(site.job("first"))  # the other job has copied the files it needs
     site.check(first, other, site.run("other"))
     assert site.hidden() == []
 
@@ -195,7 +196,7 @@ def test_going_back_leaves_the_newer_checkpoints_as_they_are(root: Path, policy:
 
 @POLICIES
 def test_going_back_and_on_to_the_end(root: Path, policy: RollingPolicy) -> None:
-    """Files that were published behind the older checkpoint stay: the parts it goes on with get names of their own."""
+    """Files that were published after the older checkpoint stay: the continued parts get new names."""
     site = Site(root, policy, retained=4)
     first = site.run("first", rounds=9)
     oldest = site.kept("first")[0]
@@ -206,7 +207,7 @@ def test_going_back_and_on_to_the_end(root: Path, policy: RollingPolicy) -> None
 
 
 class CancellingClock(ManualClock):
-    """Cancels the job when it has waited for so long."""
+    """Cancel the job when it has waited this long."""
 
     def __init__(self, patience_ms: int) -> None:
         super().__init__()
@@ -230,7 +231,7 @@ class CancellingClock(ManualClock):
     ids=["no open part", "a part that rolls by inactivity"],
 )
 def test_a_job_without_input_makes_no_checkpoints(root: Path, policy: RollingPolicy, idle_rounds: int) -> None:
-    """There are some while a part is open, for it can be finished in a round only, and none behind that."""
+    """There are checkpoints while a part is open, because only a round can finish it, and none after that."""
     site = Site(root, policy, ends=False)
     site.clock = clock = CancellingClock(patience_ms=60_000)
     engine = StoppingEngine(clock, None)

@@ -1,4 +1,4 @@
-"""Text files: lines cut at any byte, discovery, errors."""
+"""Text files: ranges that begin at any byte, discovery, errors."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from tidegate.connectors.formats.avro_files import AvroFormat
 from tidegate.connectors.formats.avro_schemas import AvroSchema
 from tidegate.connectors.formats.csv_files import CsvReaderFormat, CsvSchema
 from tidegate.connectors.formats.parquet_files import ParquetColumnarRowInputFormat
-from tidegate.graph.plan import Operator
-from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.contracts.source import Boundedness, Source, SplitInterval
+from tidegate.operators.contracts.specs import SourceNode, SourceSpec
 from tidegate.runtime.planner import SourcePlanner
 from tidegate.table.types import DataTypes
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval
@@ -45,7 +44,7 @@ def monitoring(path: Path) -> FileSource:
 
 
 def java_lines(text: str) -> list[str]:
-    """What java.io.BufferedReader.readLine gives, written the slow way."""
+    """What java.io.BufferedReader.readLine returns, written the slow way."""
     lines, line, previous = [], "", ""
     for character in text:
         if character == "\n" and previous == "\r":
@@ -80,7 +79,7 @@ class TestMonitoringContract(TestFilesContract):
 
 
 @given(st.text("ab\r\né", max_size=60), st.lists(st.integers(0, 80), max_size=5))
-def test_lines_are_cut_anywhere_as_in_java(text: str, cuts: list[int]) -> None:
+def test_a_range_may_end_inside_a_line_as_in_java(text: str, cuts: list[int]) -> None:
     fs = fsspec.filesystem("memory")
     data = text.encode()
     fs.pipe_file("/lines.txt", data)
@@ -95,7 +94,7 @@ def test_lines_are_cut_anywhere_as_in_java(text: str, cuts: list[int]) -> None:
 
 
 @given(st.text("a\r\n", max_size=30), st.integers(0, 35))
-def test_line_start_is_the_first_at_or_behind(text: str, position: int) -> None:
+def test_line_start_is_the_first_at_or_after_the_position(text: str, position: int) -> None:
     data = text.encode()
     ends = {0}
     for index, byte in enumerate(data):
@@ -139,7 +138,7 @@ def formats() -> list[FileFormat]:
 
 @pytest.mark.parametrize("file_format", formats(), ids=lambda found: type(found).__name__)
 def test_a_file_of_any_size_is_one_split_by_default(file_format: FileFormat, tmp_path: Path) -> None:
-    """Over many rounds one subtask reads it in order, whatever the format could do."""
+    """One subtask reads the file in order, over many rounds, also if the format could divide it."""
     size = 3 << 30
     for name in "ab":
         with open(tmp_path / name, "wb") as file:
@@ -157,7 +156,7 @@ def test_a_file_of_any_size_is_one_split_by_default(file_format: FileFormat, tmp
 
 
 def test_parts_in_a_position_of_a_former_version_stay_parts(tmp_path: Path) -> None:
-    """Files were cut by default then. What is found after the restore is not."""
+    """That version divided files by default. Files that are found after the restore are not divided."""
     for name in ("a", "b"):
         (tmp_path / name).write_text("12345\n" * 20)
     old = {
@@ -272,7 +271,7 @@ class TestMonitoring:
 
 
 class TestThousandsOfSmallFiles:
-    """A file costs an opening whatever its size: rounds are sized by that, and what waits costs little."""
+    """A file costs an opening, whatever its size. Openings size the rounds, and waiting files cost little."""
 
     def many(self, directory: Path, number: int = 3_000) -> FileSource:
         for name in range(number):
@@ -280,8 +279,8 @@ class TestThousandsOfSmallFiles:
         return static(directory)
 
     def test_rounds_grow_by_openings_not_by_bytes(self, tmp_path: Path) -> None:
-        """A round that has read a thousand files in a tenth of its time is followed by larger ones, not by the least."""
-        operator = Operator(1, "files", None, "hash", SourceSpec(self.many(tmp_path)), 2, 128, None)
+        """Larger rounds, and not the smallest, follow a round that reads a thousand files in a tenth of its time."""
+        operator = SourceNode(1, "files", None, "hash", SourceSpec(self.many(tmp_path)), 2, 128, None)
         planner, rounds = SourcePlanner([operator], 1_000, {}), []
         while not planner.finished:
             rounds.append(len(planner.plan(START_MS)[1].intervals))
@@ -294,7 +293,7 @@ class TestThousandsOfSmallFiles:
         size = len(json.dumps(enumerator.snapshot()))
         assert size < 3_000 * 40, f"{size / 3_000:.0f} bytes a file that waits"
 
-    def test_a_restored_position_goes_on_in_order_at_any_parallelism(self, tmp_path: Path) -> None:
+    def test_a_restored_position_continues_in_order_at_any_parallelism(self, tmp_path: Path) -> None:
         source = self.many(tmp_path, 50)
         enumerator = source.create_enumerator(3, None)
         first = enumerator.plan(20 * 4096, START_MS)
@@ -305,7 +304,7 @@ class TestThousandsOfSmallFiles:
         read = [value for plan in (first, rest) for i in plan.intervals for value in read_interval(source, i)]
         assert sorted(map(int, read)) == list(range(50))
 
-    def test_a_position_as_it_was_first_written_down_restores(self, tmp_path: Path) -> None:
+    def test_a_position_of_the_first_version_restores(self, tmp_path: Path) -> None:
         path = tmp_path / "data.txt"
         path.write_text("1\n2\n3\n4\n")
         old = {"next": 2, "splits": [[0, str(path), 8, 0, 4, 2], [1, str(path), 8, 4, 8, 4]], "seen": []}
@@ -324,18 +323,18 @@ def test_a_file_that_shrank_or_vanished_is_named(tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match=r"data\.txt[\s\S]*3 bytes, expected 6"):
         read_interval(source, interval)
     path.unlink()
-    with pytest.raises(CorruptFileError, match=r"data\.txt[\s\S]*it is gone"):
+    with pytest.raises(CorruptFileError, match=r"data\.txt[\s\S]*no such file"):
         read_interval(source, interval)
 
 
-def test_bytes_that_are_no_text_are_located(tmp_path: Path) -> None:
+def test_error_of_invalid_text_names_the_byte(tmp_path: Path) -> None:
     path = tmp_path / "bad.txt"
     path.write_bytes(b"good\r\nal\xffso\r\n")
     with pytest.raises(CorruptFileError, match=r"bad\.txt[\s\S]*byte 8: invalid start byte"):
         read_all(static(path), [(1, 1000)])
 
 
-def test_other_charsets(tmp_path: Path) -> None:
+def test_other_charsets_are_decoded(tmp_path: Path) -> None:
     path = tmp_path / "latin.txt"
     path.write_bytes("caffè\nperché".encode("latin-1"))
     latin = StreamFormat.text_line_format("ISO-8859-1")
@@ -350,15 +349,15 @@ def test_wrong_use_is_refused(tmp_path: Path) -> None:
         static(tmp_path / "missing").create_enumerator(1, None)
     with pytest.raises(ConfigurationError, match="UTF-99"):
         StreamFormat.text_line_format("UTF-99")
-    with pytest.raises(ProgramError, match="at least one path"):
+    with pytest.raises(ProgramError, match="A file source has no path"):
         FileSource.for_record_stream_format(TEXT)
     builder = FileSource.for_record_stream_format(TEXT, str(tmp_path))
-    with pytest.raises(ProgramError, match="discovery interval must be above zero"):
+    with pytest.raises(ProgramError, match="discovery interval of a file source is not above zero"):
         builder.monitor_continuously(Duration.of_seconds(0))
     with pytest.raises(ArgumentTypeError, match=r"FileSource\.monitor_continuously takes"):
         builder.monitor_continuously("10 s")
     for size in (0, 1, 15):
-        with pytest.raises(ProgramError, match="split size must be at least 16 bytes"):
+        with pytest.raises(ProgramError, match="split size of a file source is below 16 bytes"):
             builder.with_split_size(size)
 
 

@@ -1,4 +1,4 @@
-"""The sink behind ``for_each_checkpoint``: the contract, with a function that writes each id once."""
+"""The sink of ``for_each_checkpoint``: the contract, with a function that writes each id once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.testing.sink_run import SinkRun
 
 @pytest.fixture(autouse=True)
 def _no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the place of a DataFrame: the records themselves."""
+    """Replace the DataFrame by the list of its records."""
 
     def frame_of(files: list[str], type_info: Any) -> list[Any]:
         return [record for file in files for record in kept_records(file)]
@@ -50,7 +50,7 @@ def run_of(write: Any, tmp_path: Path) -> SinkRun:
     return SinkRun(ForEachCheckpointSink(write, None), str(tmp_path / "staging"), lambda n: n)
 
 
-def test_what_it_promises() -> None:
+def test_guarantee_depends_on_idempotent() -> None:
     assert ForEachCheckpointSink(print, None).guarantee is SinkGuarantee.WRITE_AHEAD
     assert ForEachCheckpointSink(print, None, idempotent=True).guarantee is SinkGuarantee.IDEMPOTENT
 
@@ -75,7 +75,7 @@ def test_a_failing_function_names_the_checkpoint(tmp_path: Path) -> None:
         run.commit()
 
 
-def test_kept_records_that_are_gone(tmp_path: Path) -> None:
+def test_commit_with_missing_records_fails(tmp_path: Path) -> None:
     run = run_of(lambda frame, number: None, tmp_path)
     run.accept(run.attempt(2, checkpoint=True), 2)
     next((tmp_path / "staging" / "rows").iterdir()).unlink()
@@ -83,7 +83,7 @@ def test_kept_records_that_are_gone(tmp_path: Path) -> None:
         run.commit()
 
 
-def test_records_without_a_type_have_no_columns() -> None:
+def test_records_without_a_type_are_refused() -> None:
     numbers = StreamExecutionEnvironment.get_execution_environment().from_collection([1, 2])
     with pytest.raises(ProgramError, match="needs the type of its records"):
         numbers.for_each_checkpoint(print)

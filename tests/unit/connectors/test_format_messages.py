@@ -9,8 +9,8 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from format_examples import ITEM, item
 
+from tests.unit.connectors.format_examples import ITEM, item
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError, ProgramError, UserCodeError
 from tidegate.common import (
     DeserializationSchema,
@@ -64,7 +64,7 @@ def json_writer(info: Any) -> JsonRowSerializationSchema:
     return JsonRowSerializationSchema.builder().with_type_info(info).build()
 
 
-def test_json_there_and_back() -> None:
+def test_json_messages_are_read_back_as_written() -> None:
     for info, values in ((DEEP, [VALUE, NOTHING]), (ITEM, [item(n) for n in range(5)])):
         writer, reader = cloudpickle.loads(cloudpickle.dumps((json_writer(info), json_reader(info))))
         messages = writer.serialize_batch(values)
@@ -80,7 +80,7 @@ def test_json_as_flink_writes_it() -> None:
     )
 
 
-def test_json_takes_numbers_from_texts_and_passes_over_what_is_missing() -> None:
+def test_json_takes_numbers_from_texts_and_missing_fields_as_none() -> None:
     reader = json_reader(ITEM)
     row = Row(id=5, name="7", price=1.0, sold=True)
     assert reader.deserialize(b'{"id": " 5 ", "name": 7, "price": "1", "sold": "true", "more": {}}') == row
@@ -105,14 +105,16 @@ def test_json_batches_with_lines_inside_messages() -> None:
         (("fail_on_missing_field",), b'{"id": 1}', "Could not find field with name 'name'"),
     ],
 )
-def test_a_message_that_is_no_such_object(options: tuple[str, ...], message: bytes, found: str) -> None:
-    with pytest.raises(UserCodeError, match="A message must be a JSON object of the declared type") as caught:
+def test_message_that_is_not_a_json_object_of_the_type_is_refused(
+    options: tuple[str, ...], message: bytes, found: str
+) -> None:
+    with pytest.raises(UserCodeError, match="A message is not a JSON object of the declared type") as caught:
         json_reader(ITEM, *options).deserialize_batch([b'{"id":1,"name":"a","price":1,"sold":true}', message])
     assert found in str(caught.value.found)
     assert caught.value.where == f"JSON of {ITEM}"
 
 
-def test_json_mistakes() -> None:
+def test_invalid_arguments_of_json_schemas_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="failOnMissingField and ignoreParseErrors are both enabled"):
         json_reader(ITEM, "fail_on_missing_field", "ignore_parse_errors")
     with pytest.raises(ArgumentTypeError, match="takes a row type"):
@@ -130,7 +132,7 @@ def test_a_json_schema_is_a_row_type() -> None:
     reader = JsonRowDeserializationSchema.builder().json_schema(schema).build()
     row = reader.deserialize(b'{"id": 1, "n": 2.50, "t": "2024-01-01T00:00:00Z", "l": [{"ok": true}]}')
     assert row == Row(id=1, n=Decimal("2.50"), t=datetime.datetime(2024, 1, 1), l=[Row(ok=True)])
-    with pytest.raises(ConfigurationError, match="types that rows can hold"):
+    with pytest.raises(ConfigurationError, match="a type that rows cannot hold"):
         JsonRowDeserializationSchema.builder().json_schema('{"type": "strange"}')
 
 
@@ -139,7 +141,7 @@ def test_a_json_schema_is_a_row_type() -> None:
 LISTS = Types.ROW_NAMED(["id", "tags"], [Types.INT(), Types.BASIC_ARRAY(Types.STRING())])
 
 
-def test_csv_there_and_back() -> None:
+def test_csv_messages_are_read_back_as_written() -> None:
     values = [item(n) for n in range(5)]
     pair = CsvRowSerializationSchema.Builder(ITEM).build(), CsvRowDeserializationSchema.Builder(ITEM).build()
     writer, reader = cloudpickle.loads(cloudpickle.dumps(pair))
@@ -191,13 +193,13 @@ def test_a_quoted_line_break_in_a_batch() -> None:
         (b"1,a,1,true\n2,b,2,true", "one line is expected, found 2"),
     ],
 )
-def test_a_line_that_does_not_fit(message: bytes, found: str) -> None:
-    with pytest.raises(UserCodeError, match="A message must be a line of CSV of the declared type") as caught:
+def test_csv_line_that_does_not_fit_is_refused(message: bytes, found: str) -> None:
+    with pytest.raises(UserCodeError, match="A message is not a line of CSV of the declared type") as caught:
         CsvRowDeserializationSchema.Builder(ITEM).build().deserialize_batch([message])
     assert found in str(caught.value.found)
 
 
-def test_csv_mistakes() -> None:
+def test_invalid_arguments_of_csv_schemas_are_refused() -> None:
     with pytest.raises(ArgumentTypeError, match="set_field_delimiter takes a single character"):
         CsvRowSerializationSchema.Builder(ITEM).set_field_delimiter("||")
     with pytest.raises(ConfigurationError, match="Unsupported new line delimiter"):
@@ -218,7 +220,7 @@ USER = """{"type": "record", "name": "User", "fields": [
     {"name": "day", "type": {"type": "int", "logicalType": "date"}}]}"""
 
 
-def test_avro_there_and_back() -> None:
+def test_avro_messages_are_read_back_as_written() -> None:
     pair = AvroRowSerializationSchema(avro_schema_string=USER), AvroRowDeserializationSchema(avro_schema_string=USER)
     writer, reader = cloudpickle.loads(cloudpickle.dumps(pair))
     day = datetime.date(2024, 1, 1)
@@ -232,8 +234,8 @@ def test_avro_there_and_back() -> None:
     assert reader.deserialize(writer.serialize(expected[0])) == expected[0]
 
 
-def test_avro_mistakes() -> None:
-    with pytest.raises(ConfigurationError, match="An Avro schema must be valid"):
+def test_invalid_avro_schemas_and_messages_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="The Avro schema is invalid"):
         AvroSchema.parse_string('{"type": "strange"}')
     with pytest.raises(ArgumentTypeError, match="pass avro_schema_string"):
         AvroRowDeserializationSchema(record_class="org.example.User")
@@ -242,7 +244,7 @@ def test_avro_mistakes() -> None:
     writer, reader = AvroRowSerializationSchema(None, USER), AvroRowDeserializationSchema(None, USER)
     with pytest.raises(ArgumentTypeError, match="field age is declared as INT"):
         writer.serialize(Row("ada", "old", Row("London"), [], datetime.date(2024, 1, 1)))
-    with pytest.raises(UserCodeError, match="A message must be a record of the Avro schema"):
+    with pytest.raises(UserCodeError, match="A message is not a record of the Avro schema"):
         reader.deserialize(b"\x02")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -12,8 +13,8 @@ import msgspec
 import pyarrow.orc
 import pyarrow.parquet
 import pytest
-from format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 
+from tests.unit.connectors.format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 from tidegate.base.errors import ArgumentTypeError, UserCodeError
 from tidegate.common import Row
 from tidegate.connectors.files.rolling import RollingPolicy
@@ -22,7 +23,11 @@ from tidegate.datastream.formats.avro import AvroBulkWriters
 from tidegate.datastream.formats.csv import CsvBulkWriters
 from tidegate.datastream.formats.json import JsonBulkWriters
 from tidegate.datastream.formats.orc import OrcBulkWriters
-from tidegate.datastream.formats.parquet import AvroParquetWriters, ParquetBulkWriters
+from tidegate.datastream.formats.parquet import (
+    AvroParquetWriters,
+    ParquetBulkWriters,
+    ParquetColumnarRowInputFormat,
+)
 from tidegate.operators.contracts.sink import WriterContext
 from tidegate.table import DataTypes
 from tidegate.testing.sink_contract import SinkContract
@@ -142,7 +147,7 @@ def test_other_writers_of_columns(tmp_path: Path) -> None:
         (
             ParquetBulkWriters.for_row_type(ITEM_COLUMNS),
             None,
-            "A bulk writer takes rows",
+            "A record of a bulk writer is not a row",
             "Parquet writer",
             "1 of 1 records are None",
         ),
@@ -159,13 +164,13 @@ def test_a_record_that_does_not_fit_the_avro_schema_is_refused() -> None:
         (AvroBulkWriters.for_generic_record(RECORD), "Avro writer"),
         (AvroParquetWriters.for_generic_record(RECORD), "Parquet writer of Avro records"),
     ):
-        with pytest.raises(UserCodeError, match="A record must fit the Avro schema") as caught:
+        with pytest.raises(UserCodeError, match="A record does not fit the Avro schema") as caught:
             factory.pack([{"id": "x", "name": "a", "tags": []}])
         assert caught.value.where == where
         assert "Item.id is <x> of type <class 'str'> expected int" in str(caught.value.found)
 
 
-def test_mistakes_of_the_builder(tmp_path: Path) -> None:
+def test_invalid_arguments_of_the_builder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ArgumentTypeError, match=r"FileSink.for_bulk_format takes a BulkWriterFactory"):
         FileSink.for_bulk_format(str(tmp_path), "parquet")  # type: ignore[arg-type]
     builder = FileSink.for_bulk_format(str(tmp_path), TestParquetSink.factory)
@@ -173,3 +178,26 @@ def test_mistakes_of_the_builder(tmp_path: Path) -> None:
         builder.with_rolling_policy(RollingPolicy.default_rolling_policy())
     with pytest.raises(ArgumentTypeError, match="takes a row type with at least one field"):
         ParquetBulkWriters.for_row_type(DataTypes.INT())
+
+
+def test_arguments_of_parquet_and_orc_without_effect_are_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            ParquetColumnarRowInputFormat(ITEM_COLUMNS)
+            ParquetBulkWriters.for_row_type(ITEM_COLUMNS)
+            OrcBulkWriters.for_row_type(ITEM_COLUMNS)
+        assert caplog.text == ""
+        for _ in range(2):
+            ParquetColumnarRowInputFormat(ITEM_COLUMNS, object(), 100, True)
+            ParquetBulkWriters.for_row_type(ITEM_COLUMNS, object(), True)
+            OrcBulkWriters.for_row_type(ITEM_COLUMNS, {"orc.compress": "NONE"}, object())
+    reader, writer, orc = (
+        "ParquetColumnarRowInputFormat",
+        "ParquetBulkWriters.for_row_type",
+        "OrcBulkWriters.for_row_type",
+    )
+    assert [record.getMessage().partition("' is accepted and has no effect: ")[0] for record in caplog.records] == [
+        *(f"'{reader}({name})" for name in ("hadoop_config", "batch_size", "is_utc_timestamp")),
+        *(f"'{writer}({name})" for name in ("hadoop_config", "utc_timestamp")),
+        *(f"'{orc}({name})" for name in ("writer_properties", "hadoop_config")),
+    ]

@@ -11,8 +11,8 @@ import fastavro
 import pyarrow
 import pyarrow.parquet
 import pytest
-from format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 
+from tests.unit.connectors.format_examples import ITEM, ITEM_COLUMNS, RECORD, csv_columns, frozen, item, record
 from tidegate.base.errors import CorruptFileError, UserCodeError
 from tidegate.common import Row, Types
 from tidegate.connectors.files.source import FileSource
@@ -191,7 +191,7 @@ OTHER = AvroSchema.parse_string('{"type": "record", "name": "Item", "fields": [{
     [
         (CSV, '1,"a\nb",1,true\n2,b,2\n', "line 3", "Row length mismatch. 4 fields expected but was 3."),
         (CSV, "1,a,1,true\n\n2,b,zwei,true\n", "line 3", "column 'price': 'zwei': could not convert string to float"),
-        (CSV, b"1,\xff,1,true\n", "behind line 0", "'utf-8' codec can't decode byte 0xff"),
+        (CSV, b"1,\xff,1,true\n", "after line 0", "'utf-8' codec can't decode byte 0xff"),
         (STRICT, "name,id,price,sold\n", "line 1", "the header has the columns ['name', 'id', 'price', 'sold']"),
         (
             CsvReaderFormat.for_schema(csv_columns().build(), quoted_line_breaks=False),
@@ -211,7 +211,7 @@ OTHER = AvroSchema.parse_string('{"type": "record", "name": "Item", "fields": [{
         (AvroFormat(RECORD), "Obj is not all", "in bytes 0 to 14", "is it an avro file?"),
     ],
 )
-def test_a_file_that_is_not_as_it_should_be_is_named(
+def test_damaged_file_fails_and_is_named(
     tmp_path: Path, file_format: Any, content: str | bytes, place: str, found: str
 ) -> None:
     path = tmp_path / "file"
@@ -233,11 +233,11 @@ def test_parquet_and_avro_files_with_other_columns(tmp_path: Path) -> None:
     with pytest.raises(CorruptFileError, match="No default value for field size in Item"):
         read(AvroFormat(OTHER), path)
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(CorruptFileError, match="must be an Avro file"):
+    with pytest.raises(CorruptFileError, match="is not an Avro file"):
         read(AvroFormat(RECORD), path)
 
 
-def test_messages_that_are_no_json_can_be_passed_over(tmp_path: Path) -> None:
+def test_lines_that_are_not_json_can_be_skipped(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text('{"id": 1, "name": null}\nno json\n\n[1]\n{"id": 2}\n')
     found = read(JsonLinesFormat.for_type(ITEM, ignore_parse_errors=True), path)
@@ -274,5 +274,5 @@ def test_parquet_files_of_avro_records_hold_nulls_and_unions_as_flink_writes_the
 
 def test_avro_record_that_fits_no_type_of_a_union_is_named() -> None:
     wrong: dict[str, Any] = {"nothing": None, "number": 1, "either": "text", "listed": [], "inner": None}
-    with pytest.raises(UserCodeError, match="A record must fit the Avro schema"):
+    with pytest.raises(UserCodeError, match="A record does not fit the Avro schema"):
         AvroParquetWriters.for_generic_record(MIXED).pack([wrong])

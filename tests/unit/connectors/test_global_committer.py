@@ -1,4 +1,4 @@
-"""The global committer of a sink: called once for each checkpoint, behind the committer, again behind a failure, and in a job."""
+"""The global committer of a sink: called once for each checkpoint after the committer, and again after a failure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.engine import SimulatedEngine
 from tidegate.base.errors import CommitError, RetryableCommitError
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
-from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.connectors.values.ranges import NumberSequenceSource
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
@@ -22,15 +23,15 @@ from tidegate.operators.contracts.sink import (
     SinkWriter,
     WriterContext,
 )
+from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 
 
 class Pages(Sink):
-    """Values travel in the committables; the version of the "table" is written by the global committer alone. Every call is
-    noted. ``fails``: how often the global commit does, and how."""
+    """Values travel in the committables. Only the global committer writes the version of the "table". Every call is
+    recorded. ``fails``: how often the global commit fails, and how."""
 
     guarantee = SinkGuarantee.TWO_PHASE_COMMIT
 
@@ -108,7 +109,7 @@ class TestPages(SinkContract):
         return [value for values in read(directory).values() for value in values]
 
 
-def test_once_for_each_checkpoint_with_all_of_it_behind_the_committer(tmp_path: Path) -> None:
+def test_called_once_for_each_checkpoint_after_the_committer(tmp_path: Path) -> None:
     run = SinkRun(Pages(tmp_path), str(tmp_path / "s"), int, parallelism=3)
     run.step(6)
     run.step(6, checkpoint=True)
@@ -118,7 +119,7 @@ def test_once_for_each_checkpoint_with_all_of_it_behind_the_committer(tmp_path: 
     assert calls(tmp_path) == ["own 6", "global 6", "own 3", "global 3", "own 0", "closed"]
 
 
-def test_an_error_of_it_is_one_of_the_commit(tmp_path: Path) -> None:
+def test_an_error_of_the_global_committer_fails_the_commit(tmp_path: Path) -> None:
     run = SinkRun(Pages(tmp_path, fails=1), str(tmp_path / "s"), int, parallelism=1)
     run.accept(run.attempt(2, checkpoint=True), 2)
     with pytest.raises(RetryableCommitError):
@@ -129,7 +130,7 @@ def test_an_error_of_it_is_one_of_the_commit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("error", "attempts"), [(RetryableCommitError, 1), (CommitError, 2)])
-def test_a_job_tries_again_or_restarts_and_loses_nothing(
+def test_a_job_that_retries_or_restarts_loses_nothing(
     tmp_path: Path, error: Callable[[str], Exception], attempts: int
 ) -> None:
     numbers = Transformation(1, "numbers", SourceSpec(NumberSequenceSource(0, 19)))

@@ -1,6 +1,6 @@
-"""What a job was computed to promise is what a reader meets after a failure, for every source with every sink.
+"""After a failure a reader sees what the computed guarantee promises, for every source with every sink.
 
-Those that need a server: ``tests/kafka/test_guarantee_of_servers.py``, which also has how the page is made.
+``tests/kafka/test_guarantee_of_servers.py`` has those that need a server, and says how the page is made.
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from guarantee_matrix import SINKS, SOURCES, cell, check, observe, of_page
+
+from tests.unit.connectors.guarantee_matrix import SINKS, SOURCES, cell, check, observe, of_page
 
 PAGE = Path(__file__).parents[3] / "docs" / "guarantees.md"
 
 
 @pytest.mark.parametrize("sink", SINKS)
 @pytest.mark.parametrize("source", SOURCES)
-def test_what_is_seen_is_what_was_computed(source: str, sink: str, tmp_path: Path) -> None:
+def test_visible_output_is_the_computed_output(source: str, sink: str, tmp_path: Path) -> None:
     computed, seen = observe(SOURCES[source], SINKS[sink], tmp_path)
     check(computed, seen)
     made = "the page is made by: python tests/kafka/guarantee_of_servers.py"

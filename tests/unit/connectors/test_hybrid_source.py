@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.sources import At, ScriptedSource
+from tests.unit.simulation.api_scenario import run
 from tidegate.base.errors import ArgumentTypeError, ProgramError, RestoreError
 from tidegate.common import Types
 from tidegate.common.time import Time
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.connectors.files.source import FileSource
 from tidegate.connectors.sockets.source import SocketSource
-from tidegate.connectors.values.collection import CollectionSource
 from tidegate.connectors.values.data_generator import DataGeneratorSource
 from tidegate.connectors.values.hybrid_source import HybridSource
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSource
 from tidegate.datastream import ReduceFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import StreamFormat
 from tidegate.datastream.window import TumblingEventTimeWindows
 from tidegate.operators.contracts.source import Boundedness, Source, SplitEnumerator
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all
-from tidegate.testing.sources import At, ScriptedSource
-
-sys.path.append(str(Path(__file__).parents[1] / "simulation"))
-from api_scenario import run
 
 
 def history_then_numbers(directory: Path) -> HybridSource:
@@ -69,7 +65,7 @@ def test_every_source_is_read_to_its_end_before_the_next_begins(
 
 
 def gone_back(source: Source, enumerator: SplitEnumerator, position: Any) -> SplitEnumerator:
-    """As the planner does it when a round is discarded."""
+    """Return to the position, as the planner does when a round is discarded."""
     return enumerator if enumerator.rewind(position) else source.create_enumerator(1, position)
 
 
@@ -100,8 +96,8 @@ class Later(ReduceFunction):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_windows_go_on_from_one_source_to_the_next_through_crashes_and_rescales(seed: int, tmp_path: Path) -> None:
-    """The window from 20 to 30 has records of both."""
+def test_windows_continue_from_one_source_to_the_next_through_crashes_and_rescales(seed: int, tmp_path: Path) -> None:
+    """The window from 20 to 30 has records of both sources."""
 
     def scripted(times: range) -> ScriptedSource:
         source = ScriptedSource([At(time, (f"k{time % 3}", time)) for time in times])
@@ -124,7 +120,7 @@ def test_windows_go_on_from_one_source_to_the_next_through_crashes_and_rescales(
     run(build, expected, str(tmp_path), seed, parallelism=[(1,), (2, 1), (1, 3, 2)][seed % 3])
 
 
-def test_it_promises_what_the_weakest_does() -> None:
+def test_guarantee_is_that_of_the_weakest_source() -> None:
     bounded = NumberSequenceSource(0, 1)
     assert HybridSource.builder(bounded).add_source(bounded).build().boundedness is Boundedness.BOUNDED
     socket = SocketSource("localhost", 1)
@@ -140,9 +136,7 @@ def test_it_promises_what_the_weakest_does() -> None:
 def test_mistakes_are_named() -> None:
     endless, bounded = DataGeneratorSource(str, 2**63 - 1), NumberSequenceSource(0, 1)
     endless.boundedness = Boundedness.CONTINUOUS_UNBOUNDED
-    with pytest.raises(
-        ProgramError, match=r"no other is ever read(.|\n)*NumberSequenceSource behind an unbounded Data"
-    ):
+    with pytest.raises(ProgramError, match=r"is never read(.|\n)*NumberSequenceSource after an unbounded Data"):
         HybridSource.builder(endless).add_source(bounded)
     with pytest.raises(ArgumentTypeError, match=r"HybridSource.add_source takes a source"):
         HybridSource.builder(bounded).add_source([1, 2])  # type: ignore[arg-type]

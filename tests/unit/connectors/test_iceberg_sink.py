@@ -1,4 +1,4 @@
-"""The Iceberg sink: the contract on real tables, one commit for each checkpoint, two drivers at once, and what users get wrong."""
+"""The Iceberg sink: the contract on real tables, one commit for each checkpoint, two drivers at once, and mistakes of users."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from tidegate.base import faults, secrets
 from tidegate.base.errors import ConfigurationError, OutputLostError, RetryableCommitError, ServiceError
 from tidegate.common import Row, Types
 from tidegate.connectors.tables.iceberg import IcebergSink
-from tidegate.datastream import executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
 
@@ -58,6 +56,8 @@ def numbers_in(directory: Path) -> list[int]:
 
 @pytest.mark.slow
 class TestIceberg(SinkContract):
+    commits_in_parts = False
+
     def make_sink(self, directory: Path) -> IcebergSink:
         return sink_in(directory)
 
@@ -73,9 +73,6 @@ class TestIceberg(SinkContract):
     def leftovers(self, directory: Path) -> list[str]:
         staged = directory / "staging" / "batches"
         return [file.name for file in staged.iterdir()] if staged.exists() else []
-
-    def test_a_part_of_the_commit_then_all_of_it(self, tmp_path: Path) -> None:
-        """There are no parts: a checkpoint is one commit of the table."""
 
     def test_random_runs_with_crashes_and_rescales(self, tmp_path: Path) -> None:
         run = self._run(tmp_path)
@@ -101,14 +98,14 @@ def test_one_commit_for_each_checkpoint_with_its_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_two_drivers_commit_the_same_at_the_same_moment(tmp_path: Path, is_there: bool) -> None:
-    """One was paused behind its look at the table, and wakes up when the other has committed. The table itself wants retries."""
+    """One driver was paused after it looked at the table, and wakes up when the other has committed. The table sets retries."""
     make_table(tmp_path, pa.schema([("n", pa.int64()), ("text", pa.string())]), **{"commit.retry.num-retries": "9"})
     run = SinkRun(sink_in(tmp_path), str(tmp_path / "s"), row)
     if is_there:
         run.step(4, checkpoint=True)
     run.accept(run.attempt(5, checkpoint=True), 5)
     run.complete()
-    other, woken = run._new_committer(), list[str]()
+    other, woken = run.new_committer(), list[str]()
 
     def hook(name: str, where: dict[str, Any]) -> None:
         if name == "K3.table.append" and not woken:
@@ -135,10 +132,10 @@ def test_two_drivers_make_the_table_at_the_same_moment(tmp_path: Path) -> None:
 def test_a_table_that_does_not_take_the_rows_is_refused(tmp_path: Path) -> None:
     sink_in(tmp_path).validate()
     make_table(tmp_path, pa.schema([pa.field("n", pa.int64()), pa.field("id", pa.int64(), nullable=False)]))
-    with pytest.raises(ConfigurationError, match=r"columns that the table has(.|\n)*text"):
+    with pytest.raises(ConfigurationError, match=r"columns of an Iceberg sink do not match its table(.|\n)*text"):
         sink_in(tmp_path).validate()
     both = ["n", "id"]
-    with pytest.raises(ConfigurationError, match=r"all that it requires(.|\n)*id: required long"):
+    with pytest.raises(ConfigurationError, match=r"do not match its table(.|\n)*id: required long"):
         sink_in(tmp_path, Types.ROW_NAMED(both, [Types.LONG(), Types.LONG()])).validate()
     with pytest.raises(ConfigurationError, match=r"n: optional string"):
         sink_in(tmp_path, Types.ROW_NAMED(["n"], [Types.STRING()])).validate()
@@ -152,24 +149,24 @@ def test_narrower_columns_are_widened(tmp_path: Path) -> None:
     assert sorted(numbers_in(tmp_path)) == [0, 1, 2]
 
 
-def test_types_and_partitions_that_iceberg_does_not_have(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="a type that Iceberg knows"):
+def test_types_and_partitions_unknown_to_iceberg_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="Iceberg has no type for a column of the sink"):
         sink_in(tmp_path, Types.ROW_NAMED(["n"], [Types.SQL_TIME()])).validate()
     lists = Types.ROW_NAMED(["n"], [Types.LIST(Types.LONG())])
     with pytest.raises(ConfigurationError, match="n is list<long>"):
         sink_in(tmp_path, lists, partition_by=["n"]).validate()
     with pytest.raises(ConfigurationError, match="no column day"):
         sink_in(tmp_path, partition_by=["day"])
-    with pytest.raises(ConfigurationError, match="named with its namespace"):
+    with pytest.raises(ConfigurationError, match="lacks its namespace"):
         IcebergSink("lake", "orders", ROW)
 
 
-def test_a_catalog_that_does_not_answer_and_one_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(ServiceError, match="a catalog that answers"):
+def test_an_unreachable_catalog_and_an_unknown_one_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ServiceError, match="The catalog of an Iceberg sink does not answer"):
         sink_in(tmp_path / "none").validate()
     secret = "planted-secret-of-a-catalog"
     none = IcebergSink("lake", NAME, ROW, catalog_properties={"type": "none", "credential": secret})
-    with pytest.raises(ConfigurationError, match="a catalog as pyiceberg knows it") as caught:
+    with pytest.raises(ConfigurationError, match="pyiceberg cannot load the catalog of an Iceberg sink") as caught:
         none.validate()
     assert secret not in str(caught.value)
 
@@ -180,7 +177,7 @@ def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         sink_in(tmp_path).validate()
 
 
-def test_secrets_of_a_catalog_are_known() -> None:
+def test_secrets_of_a_catalog_are_hidden() -> None:
     given = {
         "uri": "postgresql+psycopg://tide:in%2Fan-address@db/lake",
         "credential": "the-client:of-rest",
@@ -195,19 +192,19 @@ def test_secrets_of_a_catalog_are_known() -> None:
     assert secrets.masked("true of an-id-is-none") == "true of an-id-is-none"
 
 
-def test_rows_that_are_gone(tmp_path: Path) -> None:
+def test_commit_with_missing_rows_fails_and_names_the_file(tmp_path: Path) -> None:
     run = SinkRun(sink_in(tmp_path), str(tmp_path / "s"), row)
     run.accept(run.attempt(2, checkpoint=True), 2)
     next((tmp_path / "s" / "batches").iterdir()).unlink()
-    with pytest.raises(OutputLostError, match="the table does not have the checkpoint"):
+    with pytest.raises(OutputLostError, match="the table does not contain the checkpoint"):
         run.commit()
 
 
-def test_a_commit_that_fails_is_tried_again(tmp_path: Path) -> None:
+def test_a_commit_that_fails_is_retried(tmp_path: Path) -> None:
     run = SinkRun(sink_in(tmp_path), str(tmp_path / "s"), row)
     run.accept(run.attempt(2, checkpoint=True), 2)
     (tmp_path / "warehouse").touch()  # a file where a directory has to be
-    with pytest.raises(RetryableCommitError, match="must be committed to their Iceberg table"):
+    with pytest.raises(RetryableCommitError, match="The commit of a completed checkpoint to its Iceberg table failed"):
         run.commit()
     (tmp_path / "warehouse").unlink()
     run.commit()
@@ -215,7 +212,6 @@ def test_a_commit_that_fails_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_the_program_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
     (tmp_path / "config.yaml").write_text(
         f"execution.target: simulated\nparallelism.default: 2\nexecution.checkpointing.dir: {tmp_path}/checkpoints\n"
     )

@@ -69,7 +69,7 @@ def test_forms_of_a_statement_for_the_databases_themselves() -> None:
     statement = Statement.parsed("INSERT INTO t VALUES (?, ?, '100%')", postgresql=True)
     assert (statement.placeholders, statement.numbered()) == (2, "INSERT INTO t VALUES ($1, $2, '100%')")
     assert statement.marked() == "INSERT INTO t VALUES (?, ?, '100%')"
-    with pytest.raises(ProgramError, match="must end"):
+    with pytest.raises(ProgramError, match="does not end"):
         Statement.parsed("/* never", postgresql=True)
 
 
@@ -121,7 +121,7 @@ def test_parameters_without_a_counterpart_are_ignored_with_a_notice(caplog: pyte
     assert "are ignored: reWriteBatchedInserts" in caplog.text
 
 
-def test_what_cannot_be_written_to_is_refused() -> None:
+def test_unsupported_urls_statements_and_types_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"PostgreSQL, MariaDB or MySQL(.|\n)*jdbc:oracle:\.\.\."):
         sink("jdbc:oracle:thin:@host:1521/db")
     with pytest.raises(ConfigurationError, match="names one host and a database"):

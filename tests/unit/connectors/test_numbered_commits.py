@@ -12,31 +12,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_for_each_checkpoint import written_by_id
-from test_own_sinks import Journal, lines
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.connectors.test_for_each_checkpoint import written_by_id
+from tests.unit.connectors.test_own_sinks import Journal, lines
 from tidegate.base.errors import JobCancelledError, RoundError, StorageError
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
 from tidegate.connectors.directory_mark import mark_for, mark_of
 from tidegate.connectors.frames import for_each_checkpoint
 from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink, kept_records
-from tidegate.connectors.functions.numbered import behind, with_numbers
 from tidegate.connectors.functions.write_ahead import DatabaseCheckpointCommitter
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
-from tidegate.graph.transformation import FilterSpec, Input, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.connectors.staged_file import with_numbers, without_done
+from tidegate.connectors.values.ranges import NumberSequenceSource
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import CommitterContext, Sink, WriterContext
+from tidegate.operators.contracts.specs import FilterSpec, SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import TriggerCheckpoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 COUNT = 60
 
 
 class Engine(SimulatedEngine):
-    """Three records a round, checkpoints with some of them; a round fails if it is to, or the job is cancelled in one."""
+    """Run three records per round, with checkpoints in some rounds. A given round fails, or the job is cancelled in one."""
 
     def __init__(self, fails: int | None = None, stops: int | None = None) -> None:
         super().__init__(seed=1)
@@ -137,11 +138,10 @@ def check_a_job_that_begins_anew(
     assert len(read()) == len(found) + len(EXPECTED), "what the first run has committed is not the second's"
 
 
-@pytest.mark.slow  # as all that loads deltalake
+@pytest.mark.slow  # as every test that loads deltalake
 @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
 def test_the_same_of_delta_tables_and_of_a_job_that_begins_anew(tmp_path: Path, mode: str) -> None:
-    from test_delta_sink import ROW, delta
-
+    from tests.unit.connectors.test_delta_sink import ROW, delta
     from tidegate.connectors.tables.delta import DeltaSink
 
     class Rows(_ToRows, DeltaSink):
@@ -155,8 +155,7 @@ def test_the_same_of_delta_tables_and_of_a_job_that_begins_anew(tmp_path: Path, 
 
 @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
 def test_the_same_of_iceberg_tables_and_of_a_job_that_begins_anew(tmp_path: Path, mode: str) -> None:
-    from test_iceberg_sink import NAME, ROW, numbers_in, properties
-
+    from tests.unit.connectors.test_iceberg_sink import NAME, ROW, numbers_in, properties
     from tidegate.connectors.tables.iceberg import IcebergSink
 
     class Rows(_ToRows, IcebergSink):
@@ -169,21 +168,21 @@ def test_the_same_of_iceberg_tables_and_of_a_job_that_begins_anew(tmp_path: Path
 
 
 class _ToRows:
-    """In front of a sink of tables."""
+    """The operators before a sink of tables."""
 
     def create_writer(self, context: WriterContext, state: list[Any]) -> Any:
         return _Rows(super().create_writer(context, state))  # type: ignore[misc]
 
 
 class _Rows:
-    """Numbers become rows on their way."""
+    """Turn numbers into rows."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
         self.prepare_commit, self.abort, self.close = writer.prepare_commit, writer.abort, writer.close
 
     def write_batch(self, values: list[int], timestamps: Any) -> None:
-        from test_iceberg_sink import row
+        from tests.unit.connectors.test_iceberg_sink import row
 
         self._writer.write_batch([row(value) for value in values], timestamps)
 
@@ -195,15 +194,15 @@ def test_numbers_come_from_the_next_barrier() -> None:
     every = [item(1, None), item(2, 4), item(3, None), item(4, None), item(5, 6), item(5, 6)]
     numbered = with_numbers(every)
     assert [number for number, _ in numbered] == [4, 4, 6, 6, 6, 6]
-    assert list(behind(4, numbered)) == every[2:] and list(behind(None, numbered)) == every
+    assert list(without_done(4, numbered)) == every[2:] and list(without_done(None, numbered)) == every
     assert [number for number, _ in with_numbers([item(7, None), item(9, None)])] == [9, 9]
 
 
-def test_a_mark_is_of_the_directory(tmp_path: Path) -> None:
+def test_a_new_directory_gets_a_new_mark(tmp_path: Path) -> None:
     staging = str(tmp_path / "staging")
     committer = CommitterContext("job", "sink", staging)
     writer = WriterContext("job", "sink", 0, 1, 1, None, "a", 0, staging)
-    with pytest.raises(StorageError, match="has a mark, which its names in outside systems carry"):
+    with pytest.raises(StorageError, match="The mark of a sink's staging directory is missing"):
         mark_of(writer)
     first = mark_for(committer)
     assert first == mark_for(committer) == mark_of(writer)
@@ -211,8 +210,8 @@ def test_a_mark_is_of_the_directory(tmp_path: Path) -> None:
     assert mark_for(committer) == mark_of(writer) != first
 
 
-def test_a_database_tells_a_job_that_begins_anew_from_the_one_before_it(tmp_path: Path) -> None:
-    """Its directory was deleted, so its attempts and rounds have the numbers of before."""
+def test_a_database_distinguishes_a_job_that_begins_anew_from_the_former_job(tmp_path: Path) -> None:
+    """The directory of the job was deleted, so its attempts and rounds have the former numbers again."""
     path = str(tmp_path / "confirmations.db")
     committer = DatabaseCheckpointCommitter(lambda: sqlite3.connect(path, timeout=60), "?")
     for times in (1, 2):
@@ -222,8 +221,8 @@ def test_a_database_tells_a_job_that_begins_anew_from_the_one_before_it(tmp_path
 
 
 @pytest.mark.parametrize("fails", [None, 1, 9])
-def test_a_job_that_goes_on_from_another_directory_uses_no_id_again(tmp_path: Path, fails: int | None) -> None:
-    """What the first job has written under an id is neither overwritten nor taken for the second one's."""
+def test_a_job_that_continues_in_another_directory_reuses_no_id(tmp_path: Path, fails: int | None) -> None:
+    """Output of the first job under an id is neither overwritten nor taken for output of the second job."""
     sink = ForEachCheckpointSink(written_by_id(tmp_path), None, idempotent=True)
     run_job(sink, tmp_path, stops=13)
     first = {int(file.name.partition("-")[2]): file.read_text() for file in tmp_path.glob("checkpoint-*")}

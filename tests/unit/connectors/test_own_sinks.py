@@ -11,12 +11,12 @@ import pytest
 
 from tidegate.base.errors import ArgumentTypeError, CommitError, OutputLostError, RetryableCommitError
 from tidegate.base.ids import new_token
+from tidegate.connectors.functions.function_sink import UpsertSink
 from tidegate.connectors.functions.two_phase_commit import (
     TwoPhaseCommitSink,
     TwoPhaseCommitSinkFunction,
     _TransactionCommitter,
 )
-from tidegate.connectors.functions.upsert import UpsertSink
 from tidegate.connectors.functions.write_ahead import (
     CheckpointCommitter,
     DatabaseCheckpointCommitter,
@@ -29,7 +29,7 @@ from tidegate.testing.write_ahead_contract import CheckpointCommitterContract, W
 
 
 class Journal(GenericWriteAheadSink):
-    """Appends to a file, and knows nothing of what it has written before. It fails while a file ``.refuses`` is there."""
+    """Append to a file, without a memory of former writes. Fail while a file ``.refuses`` exists."""
 
     def __init__(self, path: Path, committer: CheckpointCommitter | None = None) -> None:
         super().__init__(committer)
@@ -81,7 +81,7 @@ class TestDatabaseCommitter(CheckpointCommitterContract):
         return DatabaseCheckpointCommitter(lambda: sqlite3.connect(path, timeout=60), "?")
 
 
-def test_values_that_cannot_be_sent_are_tried_again(tmp_path: Path) -> None:
+def test_values_that_cannot_be_sent_are_retried(tmp_path: Path) -> None:
     sink = Journal(tmp_path / "journal")
     run = SinkRun(sink, str(tmp_path / "staging"), int)
     run.accept(run.attempt(4, checkpoint=True), 4)
@@ -95,13 +95,13 @@ def test_values_that_cannot_be_sent_are_tried_again(tmp_path: Path) -> None:
     assert sorted(lines(tmp_path / "journal")) == [0, 1, 2, 3]
 
 
-def test_records_that_are_gone_are_named(tmp_path: Path) -> None:
+def test_commit_with_missing_records_fails_and_names_the_file(tmp_path: Path) -> None:
     run = SinkRun(Journal(tmp_path / "journal"), str(tmp_path / "staging"), int, 1)
     run.accept(run.attempt(4, checkpoint=True), 4)
     run.complete()
     for path in tmp_path.glob("staging/write-ahead/*"):
         path.unlink()
-    with pytest.raises(OutputLostError, match="damaged or gone"):
+    with pytest.raises(OutputLostError, match="damaged or missing"):
         run.commit()
 
 
@@ -133,7 +133,7 @@ class Newest(UpsertSink):
         self.database.close()
 
 
-def test_the_last_of_a_key_counts_and_nothing_older_comes_back(tmp_path: Path) -> None:
+def test_the_last_value_of_a_key_counts_and_no_older_value_returns(tmp_path: Path) -> None:
     sink = Newest(str(tmp_path / "db"))
 
     def write(lease: int, round: int, *values: Any) -> None:
@@ -181,7 +181,7 @@ def recovered(function: TwoPhaseCommitSinkFunction, directory: Path, age_ms: int
     committer.recover(made)
 
 
-def test_failures_behind_the_time_out_are_ignored_only_if_told(
+def test_failures_after_the_time_out_are_ignored_only_if_enabled(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(CommitError, match="t1 is gone"):
@@ -202,6 +202,6 @@ def test_a_commit_that_comes_late_is_warned_about(tmp_path: Path, caplog: pytest
     recovered(warning, tmp_path, 2_000)
     assert not caplog.text
     recovered(warning, tmp_path, 3_000)
-    assert "has been open for 3000 ms, its time-out is 5000 ms" in caplog.text
+    assert "has been open for 3000 ms; its time-out is 5000 ms" in caplog.text
     with pytest.raises(ArgumentTypeError, match="a number from 0 to 1"):
         Kept().enable_transaction_timeout_warnings(2)

@@ -1,4 +1,4 @@
-"""The sinks of docs/own-sinks.md under the suites that the page gives them, as pytest runs a user's: each is short, too."""
+"""The sinks of docs/own-sinks.md pass the suites of that page, as a user's pytest runs them, and are short."""
 
 from __future__ import annotations
 

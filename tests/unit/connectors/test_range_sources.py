@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.base.errors import ArgumentTypeError, ProgramError, RestoreError, UserCodeError
-from tidegate.connectors.values.collection import CollectionSource
 from tidegate.connectors.values.data_generator import DataGeneratorSource, RateLimiterStrategy
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
-from tidegate.connectors.values.ranges import cut, shares
+from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSource, shares, split_range
 from tidegate.operators.contracts.source import Boundedness, Source
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval
 
@@ -74,8 +72,8 @@ def test_shares_use_the_limit_and_no_more(limit: int, remaining: list[int]) -> N
 
 
 @given(st.integers(-1000, 1000), st.integers(0, 1000), st.integers(1, 20))
-def test_cut_covers_the_range_without_gaps(start: int, length: int, pieces: int) -> None:
-    splits = cut(start, start + length, pieces)
+def test_split_range_covers_the_range_without_gaps(start: int, length: int, pieces: int) -> None:
+    splits = split_range(start, start + length, pieces)
     assert [n for split in splits for n in range(split.position, split.end)] == list(range(start, start + length))
     assert len(splits) == min(pieces, length)
     assert max((s.remaining for s in splits), default=0) - min((s.remaining for s in splits), default=0) <= 1
@@ -119,13 +117,13 @@ def test_wrong_arguments_are_refused() -> None:
         NumberSequenceSource(2, 1)
     with pytest.raises(ArgumentTypeError, match="NumberSequenceSource takes a whole number"):
         NumberSequenceSource("1", 2)  # type: ignore[arg-type]
-    with pytest.raises(ProgramError, match="rate must be above zero"):
+    with pytest.raises(ProgramError, match="rate of a generator is not above zero"):
         RateLimiterStrategy.per_second(0)
     with pytest.raises(ArgumentTypeError, match="DataGeneratorSource takes a RateLimiterStrategy"):
         DataGeneratorSource(str, 10, 1000)  # type: ignore[arg-type]
-    with pytest.raises(ProgramError, match="count must not be negative"):
+    with pytest.raises(ProgramError, match="count of a generator is negative"):
         DataGeneratorSource(str, -1)
-    with pytest.raises(ArgumentTypeError, match=r"callable or has a method map\(index\)"):
+    with pytest.raises(ArgumentTypeError, match=r"takes a function of the index, or an object with map\(index\)"):
         DataGeneratorSource("no function", 3)
 
 
@@ -154,10 +152,10 @@ class TestRate:
         plans = [enumerator.plan(limit, START_MS + ms) for ms in times]
         return [(sum(i.units for i in p.intervals), p.wake_up_ms and p.wake_up_ms - START_MS) for p in plans]
 
-    def test_what_is_due_and_when_to_ask_again(self) -> None:
+    def test_plan_gives_due_records_and_the_time_of_the_next(self) -> None:
         assert self.plan_sizes(10, [0, 50, 100, 1000]) == [(1, 100), (0, 100), (1, 200), (9, 1100)]
 
-    def test_the_limit_holds_back_and_says_so(self) -> None:
+    def test_a_plan_at_the_limit_reports_a_backlog(self) -> None:
         enumerator = DataGeneratorSource(lambda i: i, None, records_per_second=100).create_enumerator(1, None)
         enumerator.plan(10, START_MS)
         plan = enumerator.plan(10, START_MS + 1000)

@@ -11,10 +11,7 @@ import pytest
 
 from tidegate.base.errors import ArgumentTypeError
 from tidegate.connectors.functions.function_sink import FunctionSink, SinkContext, SinkRuntimeContext
-from tidegate.connectors.functions.once import Once
-from tidegate.connectors.values.collect import CollectSink, collected
-from tidegate.connectors.values.discard import DiscardingSink
-from tidegate.connectors.values.print import PrintSink, prefix
+from tidegate.connectors.values.sinks import CollectSink, DiscardingSink, Once, PrintSink, collected, prefix
 from tidegate.operators.contracts.sink import CommitterContext, Prepared, Publication, Sink, WriterContext
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
@@ -44,7 +41,7 @@ class TestCollectContract(SinkContract):
 
 
 class TestCollect:
-    def test_values_come_to_a_waiting_iterator(self) -> None:
+    def test_a_waiting_iterator_gets_values(self) -> None:
         channel, found = collected("waiting"), list[Any]()
         reader = threading.Thread(target=lambda: found.extend(channel))
         reader.start()
@@ -54,7 +51,7 @@ class TestCollect:
         reader.join(timeout=60)
         assert sorted(value["n"] for value in found) == [0, 1, 2, 3]
 
-    def test_an_error_is_raised_behind_the_last_value(self) -> None:
+    def test_an_error_is_raised_after_the_last_value(self) -> None:
         channel = collected("broken")
         channel.put("a", [1, 2])
         channel.close(RuntimeError("the job failed"))
@@ -64,7 +61,7 @@ class TestCollect:
         with pytest.raises(StopIteration):
             next(channel)
 
-    def test_a_channel_lives_as_long_as_its_reader_and_what_comes_then_is_dropped(self) -> None:
+    def test_records_of_a_channel_without_a_reader_are_dropped(self) -> None:
         channel = collected("x")
         channel.put("a", [1])
         assert collected("x") is channel
@@ -75,7 +72,7 @@ class TestCollect:
         run.step(4, checkpoint=True)
         assert list(collected("x")._values) == []
 
-    def test_it_waits_for_checkpoints_only_if_there_are_any(self) -> None:
+    def test_collected_records_wait_for_checkpoints_only_if_there_are_any(self) -> None:
         assert CollectSink.publication is Publication.CHECKPOINT_OR_ROUND
 
 
@@ -83,7 +80,7 @@ class TestPrint:
     @pytest.mark.parametrize(
         ("identifier", "parallelism", "front"), [("", 1, ""), ("", 2, "2> "), ("id", 1, "id> "), ("id", 4, "id:2> ")]
     )
-    def test_the_front_is_flinks(self, identifier: str, parallelism: int, front: str) -> None:
+    def test_the_prefix_of_a_line_is_flinks(self, identifier: str, parallelism: int, front: str) -> None:
         assert prefix(identifier, 1, parallelism) == front
 
     @pytest.mark.parametrize("stderr", [False, True])
@@ -97,7 +94,7 @@ class TestPrint:
         text = "out:2> 1\nout:2> two\nout:2> None\n"
         assert capsys.readouterr() == (("", text) if stderr else (text, ""))
 
-    def test_it_is_printed_after_each_round(self) -> None:
+    def test_lines_are_printed_after_each_round(self) -> None:
         assert PrintSink.publication is Publication.ROUND
         assert write(PrintSink(), []).committables == []
 
@@ -142,11 +139,11 @@ class TestFunction:
         write(FunctionSink(OnlyValue()), [3])
         assert found == [1, 2, 3]
 
-    def test_anything_else_is_refused(self) -> None:
-        with pytest.raises(ArgumentTypeError, match="a sink function is callable or has invoke"):
+    def test_an_object_that_is_no_sink_function_is_refused(self) -> None:
+        with pytest.raises(ArgumentTypeError, match="add_sink takes a function, or an object with invoke"):
             FunctionSink(7)
 
-    def test_it_needs_no_commit(self) -> None:
+    def test_a_function_sink_needs_no_commit(self) -> None:
         assert FunctionSink(print).create_committer(CommitterContext("job", "sink", "x")) is None
 
 
@@ -156,7 +153,7 @@ def test_the_discarding_sink_keeps_nothing() -> None:
 
 @pytest.mark.parametrize("count", [1, 25_000])
 def test_a_commit_that_is_repeated_has_no_effect_however_large_it_is(count: int) -> None:
-    """A long checkpoint interval with short rounds makes many committables; a restart commits all of them again."""
+    """A long checkpoint interval with short rounds makes many committables. A restart commits all of them again."""
     reader = collected("large")
     prepared = write(CollectSink("large"), ["x"]).committables[0]
     committables = [{**prepared, "id": f"attempt {n}"} for n in range(count)]

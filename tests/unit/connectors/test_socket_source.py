@@ -1,4 +1,4 @@
-"""The socket source: lines as Flink cuts them, positions, and what a write-ahead log brings back."""
+"""The socket source: lines as Flink splits them, positions, and restarts with a write-ahead log."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from senders import Sender
 
+from tests.unit.connectors.senders import Sender
+from tests.waiting import eventually
 from tidegate.base.errors import ArgumentTypeError, ProgramError, RestoreError, ServiceError
 from tidegate.connectors.sockets import received_lines
 from tidegate.connectors.sockets.received_lines import LinesInMemory, LinesOnStorage
 from tidegate.connectors.sockets.source import SocketSource
 from tidegate.operators.contracts.source import SourceContext, SplitEnumerator
 from tidegate.testing.source_contract import read_interval
-from waiting import eventually
 
 
 def opened(source: SocketSource, directory: Path, restored: Any = None, lease: int = 1) -> SplitEnumerator:
@@ -51,7 +51,7 @@ def read_to_end(source: SocketSource, enumerator: SplitEnumerator, limit: int = 
         ("ä€\n".encode() + b"\xff\n", "\n", ["ä€", "\ufffd"]),
     ],
 )
-def test_lines_as_they_are_cut(
+def test_delimiters_split_lines_as_in_flink(
     write_ahead: bool, sent: str | bytes, delimiter: str, expected: list[str], tmp_path: Path
 ) -> None:
     with Sender(sent) as sender:
@@ -61,7 +61,7 @@ def test_lines_as_they_are_cut(
         enumerator.close()
 
 
-def test_in_a_process_with_very_many_open_files(tmp_path: Path) -> None:
+def test_a_process_with_very_many_open_files_receives_lines(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with open(os.devnull) as nothing, Sender("a\nb\n") as sender:
@@ -77,7 +77,7 @@ def test_in_a_process_with_very_many_open_files(tmp_path: Path) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_it_connects_again_as_often_as_it_is_told(tmp_path: Path) -> None:
+def test_the_source_connects_again_max_retry_times(tmp_path: Path) -> None:
     with Sender("a\nb", "c\n", "d\n", "never\n") as sender:
         source = SocketSource("127.0.0.1", sender.port, max_retry=2)
         object.__setattr__(source.address, "pause_s", 0.001)
@@ -87,12 +87,12 @@ def test_it_connects_again_as_often_as_it_is_told(tmp_path: Path) -> None:
         enumerator.close()
 
 
-def test_nobody_listens() -> None:
+def test_without_a_sender_the_start_fails() -> None:
     with socket.socket() as bound:  # and not listening
         bound.bind(("127.0.0.1", 0))
-        with pytest.raises(ServiceError, match="needs somebody who listens") as error:
+        with pytest.raises(ServiceError, match="cannot connect to its sender") as error:
             SocketSource("127.0.0.1", bound.getsockname()[1]).create_enumerator(1, None)
-    assert "start the sender first" in str(error.value)
+    assert "start the sender before the job" in str(error.value)
 
 
 @pytest.mark.parametrize("arguments", [("h", "80"), ("", 80), ("h", 80, "")])
@@ -103,11 +103,11 @@ def test_wrong_arguments(arguments: Any) -> None:
 
 @pytest.mark.parametrize("arguments", [("h", 0), ("h", 1 << 16), ("h", 80, "\n", -2)])
 def test_impossible_arguments(arguments: Any) -> None:
-    with pytest.raises(ProgramError, match="a port between 1 and 65535"):
+    with pytest.raises(ProgramError, match="not between 1 and 65535"):
         SocketSource(*arguments)
 
 
-def test_what_it_promises() -> None:
+def test_guarantee_depends_on_the_log() -> None:
     plain, logged = SocketSource("h", 1), SocketSource("h", 1, write_ahead=True)
     assert not plain.can_replay and "write_ahead=True" in plain.to_raise
     assert logged.can_replay and not plain.can_stop and not logged.can_stop
@@ -141,7 +141,7 @@ def test_without_a_log_a_restart_loses_what_no_checkpoint_has(tmp_path: Path) ->
         second.close()
 
 
-def test_with_a_log_a_restart_goes_on_from_there(tmp_path: Path) -> None:
+def test_with_a_log_a_restart_loses_nothing(tmp_path: Path) -> None:
     with Sender("a\nb\nc\n", "d\n", holds=1) as sender:
         source = SocketSource("127.0.0.1", sender.port, write_ahead=True)
         first = opened(source, tmp_path)
@@ -166,11 +166,11 @@ def test_a_log_from_before_the_first_checkpoint_counts(tmp_path: Path) -> None:
         first = opened(source, tmp_path)
         assert read_to_end(source, first) == ["a", "b"]
         first.close()
-    second = opened(source, tmp_path, None, lease=2)  # nobody listens any more
+    second = opened(source, tmp_path, None, lease=2)  # the sender no longer listens
     assert read_to_end(source, second) == ["a", "b"]
 
 
-def test_another_job_goes_on_with_the_log_of_the_first(tmp_path: Path) -> None:
+def test_another_job_continues_with_the_log_of_the_first(tmp_path: Path) -> None:
     log = LinesOnStorage(f"{tmp_path}/one", 1, 1, None)
     log.append(["a", "b"])
     other = LinesOnStorage(f"{tmp_path}/two", 1, 1, log.position(1))
@@ -183,7 +183,7 @@ def test_another_job_goes_on_with_the_log_of_the_first(tmp_path: Path) -> None:
     assert len(list((tmp_path / "one").iterdir())) == 1, "what another job has written is its own"
 
 
-def test_files_go_when_no_kept_checkpoint_needs_them(tmp_path: Path) -> None:
+def test_files_are_deleted_when_no_retained_checkpoint_needs_them(tmp_path: Path) -> None:
     log = LinesOnStorage(f"{tmp_path}/log", 1, 2, None)
     for line in "abc":
         log.append([line])
@@ -191,11 +191,11 @@ def test_files_go_when_no_kept_checkpoint_needs_them(tmp_path: Path) -> None:
     assert len(list((tmp_path / "log").iterdir())) == 3
     log.completed(3)
     assert len(list((tmp_path / "log").iterdir())) == 1
-    with pytest.raises(RestoreError, match="lines 0 to 1 are gone"):
+    with pytest.raises(RestoreError, match="lines 0 to 1 are missing"):
         LinesOnStorage(f"{tmp_path}/log", 2, 1, {"offset": 0, "ended": False, "log": f"{tmp_path}/log"})
 
 
-def test_what_an_attempt_that_is_not_dead_yet_still_writes_does_not_count(tmp_path: Path) -> None:
+def test_lines_of_an_older_attempt_that_is_still_alive_do_not_count(tmp_path: Path) -> None:
     old = LinesOnStorage(f"{tmp_path}/log", 1, 1, None)
     old.append(["a"])
     new = LinesOnStorage(f"{tmp_path}/log", 2, 1, None)
@@ -203,11 +203,11 @@ def test_what_an_attempt_that_is_not_dead_yet_still_writes_does_not_count(tmp_pa
     new.append(["b"])
     newest = LinesOnStorage(f"{tmp_path}/log", 3, 1, None)
     files = newest.take(0, newest.end)["files"]
-    assert [line for file, start, end in files for line in received_lines.read_segment(file)[start:end]] == ["a", "b"]
+    assert [line for file, start, end in files for line in received_lines.read_log_file(file)[start:end]] == ["a", "b"]
 
 
 def test_a_sender_waits_while_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(received_lines, "_MOST_WAITING", 1 << 16)
+    monkeypatch.setattr(received_lines, "MOST_WAITING", 1 << 16)
     with Sender("x" * 1000 + "\n", holds=1) as sender:
         sender._texts[:] = [("x" * 999 + "\n").encode() * 20_000]
         source = SocketSource("127.0.0.1", sender.port)
@@ -227,7 +227,7 @@ def test_a_sender_waits_while_memory_is_full(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_closing_does_not_wait_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(received_lines, "_MOST_WAITING", 1)
+    monkeypatch.setattr(received_lines, "MOST_WAITING", 1)
     lines = LinesInMemory(0)
     lines.append(["x"])
     lines.close()

@@ -1,4 +1,4 @@
-"""A StopIteration of user code is an error like any other: it never ends a loop of ours in silence."""
+"""A StopIteration of user code is an error like any other: it never ends an engine's loop silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""StreamingFileSink writes what a FileSink writes, for ``add_sink``; and what of PyFlink's file API is accepted without effect."""
+"""StreamingFileSink writes what a FileSink writes, for ``add_sink``. Parts of PyFlink's file API have no effect."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import ArgumentTypeError
-from tidegate.common import Configuration, Encoder, Row, Types, configuration
-from tidegate.datastream import StreamExecutionEnvironment, executor
+from tidegate.common import Encoder, Row, Types
+from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import (
     BucketAssigner,
     FileSource,
@@ -20,14 +21,11 @@ from tidegate.datastream.connectors.file_system import (
     StreamingFileSink,
 )
 from tidegate.datastream.formats.csv import CsvBulkWriters, CsvSchema
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=3))
-    keys = {"execution.target": "simulated", "tidegate.state.local-dir": str(tmp_path / "local")}
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(seed=3)
 
 
 def lines(out: Path) -> list[str]:
@@ -44,14 +42,14 @@ def described(builder: Any) -> StreamingFileSink:
     return built
 
 
-def test_rows(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+def test_rows_are_written_as_by_a_file_sink(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     sink = described(StreamingFileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder()))
     env.from_collection(["a", "b"], Types.STRING()).add_sink(sink)
     env.execute()
     assert lines(tmp_path / "out") == ["a", "b"]
 
 
-def test_bulks(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
+def test_bulk_files_are_written_as_by_a_file_sink(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     schema = CsvSchema.builder().add_string_column("name").add_number_column("count").build()
     sink = described(StreamingFileSink.for_bulk_format(str(tmp_path / "out"), CsvBulkWriters.for_schema(schema)))
     rows = env.from_collection(
@@ -62,8 +60,7 @@ def test_bulks(env: StreamExecutionEnvironment, tmp_path: Path) -> None:
     assert lines(tmp_path / "out") == ["a,1", "b,2"]
 
 
-def test_where_files_are_read_spark_decides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    configuration._noticed.discard("FileSource.set_split_assigner")
+def test_a_split_assigner_is_reported_to_have_no_effect(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path))
     builder.set_split_assigner(FileSplitAssignerProvider.locality_aware_split_assigner()).build()
     assert [record.getMessage() for record in caplog.records] == [

@@ -1,4 +1,4 @@
-"""Success markers: none before all files of its bucket are visible, and no file behind it, wherever the sink is killed."""
+"""Success markers: all files of a bucket are visible before its marker, and none follows, wherever the sink is killed."""
 
 from __future__ import annotations
 
@@ -10,24 +10,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_file_sink import BASE_PATH, ON_CHECKPOINT, BatchLines, FileSinkContract
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
+from tests.unit.connectors.test_file_sink import BASE_PATH, ON_CHECKPOINT, BatchLines, FileSinkContract
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import RetryableCommitError
-from tidegate.connectors.files.bucket_assigners import CLOCK_TOLERANCE_MS, BucketAssigner, BucketContext
+from tidegate.connectors.files.bucket_assigners import CLOCK_TOLERANCE_MS, BucketAssigner
 from tidegate.connectors.files.rolling import RollingPolicy
 from tidegate.connectors.files.sink import FileSink
 from tidegate.connectors.files.success_markers import NAME
-from tidegate.graph.transformation import Input, Program, SinkSpec, SourceSpec, Transformation
+from tidegate.connectors.functions.function_sink import SinkContext
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import Prepared
+from tidegate.operators.contracts.specs import SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 from tidegate.testing.sink_contract import killed
 from tidegate.testing.sink_run import START_MS, SinkRun
-from tidegate.testing.sources import ScriptedSource
 
 LONG = RollingPolicy.default_rolling_policy(1 << 20, 1 << 40, 1 << 40)
 """Parts go on until their bucket is over, or the input."""
@@ -36,13 +38,13 @@ BUCKET_MS = 3_000
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """A directory in memory, where the system has such a place: every file is synced many times."""
+    """A directory in memory, if the system has one: every file is synced many times."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as directory:
         yield Path(directory)
 
 
 class ByTime(BucketAssigner):
-    def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+    def get_bucket_id(self, value: Any, context: SinkContext) -> str:
         return f"t={context.current_processing_time() // BUCKET_MS}"
 
     def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:
@@ -66,7 +68,7 @@ def marked(directory: Path) -> list[str]:
 
 
 class Watch:
-    """Every look: nobody has seen a bucket change that had its marker at an earlier one."""
+    """Check all observations: no bucket changed after its marker was seen."""
 
     def __init__(self) -> None:
         self._seen: dict[Path, set[str]] = {}
@@ -100,7 +102,7 @@ class MarkerContract(FileSinkContract):
         assert all(NAME in bucket for bucket in found if bucket), f"{hint} no marker"
 
     def test_killed_at_any_point_of_a_commit_that_marks(self, tmp_path: Path) -> None:
-        """And looked at as the crash has left it: what is marked has all its files then."""
+        """Also observe the output as the crash left it: a marked bucket has all its files."""
         number, fired = 0, True
         while fired:
             directory = tmp_path / str(number)
@@ -130,12 +132,12 @@ class TestPartsOfCheckpoints(MarkerContract):
 
 
 class Run(SinkRun):
-    """Subtasks that do not go in step."""
+    """Subtasks that progress at different speeds."""
 
     def together(
         self, *records: list[int], ended: tuple[bool, ...] = (), ahead: tuple[int, ...] = (), barrier: bool = True
     ) -> None:
-        """``records`` of each subtask, who has ended, and by how much its clock is ahead."""
+        """``records`` of each subtask, whether it has finished, and how far its clock is ahead."""
         prepared: list[Prepared] = []
         self._checkpoints += barrier
         for subtask, values in enumerate(records):
@@ -151,8 +153,8 @@ def new_run(directory: Path, assigner: Any, policy: RollingPolicy = LONG) -> Run
     return Run(marking(directory, assigner, policy), str(directory / "staging"), lambda n: n, 2)
 
 
-def test_a_bucket_waits_for_the_subtask_that_is_behind(tmp_path: Path) -> None:
-    """One has reached its end, the other has not, and has not even seen the bucket."""
+def test_a_bucket_waits_for_the_slowest_subtask(tmp_path: Path) -> None:
+    """One subtask has finished. The other has not, and has not even seen the bucket."""
     run = new_run(tmp_path, lambda value: f"v{value}")
     run.together([1, 2], [2], ended=(True, False))
     run.commit()
@@ -165,11 +167,11 @@ def test_a_bucket_waits_for_the_subtask_that_is_behind(tmp_path: Path) -> None:
     assert marked(tmp_path) == ["v1", "v2", "v3"]
 
 
-def test_all_have_to_say_that_it_is_over(tmp_path: Path) -> None:
+def test_a_bucket_is_marked_only_if_no_subtask_waits(tmp_path: Path) -> None:
     class Told(BucketAssigner):
-        """Subtasks that are asked in the same round may still differ: their last records do."""
+        """Subtasks may answer differently in the same round, because their last records differ."""
 
-        def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+        def get_bucket_id(self, value: Any, context: SinkContext) -> str:
             return "b"
 
         def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:
@@ -187,10 +189,10 @@ def test_all_have_to_say_that_it_is_over(tmp_path: Path) -> None:
 
 
 def test_a_bucket_that_is_written_to_again_before_the_commit(tmp_path: Path) -> None:
-    """The checkpoint that closed it was not committed when the next was cut."""
+    """The checkpoint that closed the bucket was not committed at the cut of the next."""
 
     class Repeating(BucketAssigner):
-        def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+        def get_bucket_id(self, value: Any, context: SinkContext) -> str:
             return "b"
 
         def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:
@@ -208,7 +210,7 @@ def test_a_bucket_that_is_written_to_again_before_the_commit(tmp_path: Path) -> 
 
 
 def test_a_task_whose_clock_is_ahead(tmp_path: Path) -> None:
-    """Its bucket has not begun for the others: that it is not the bucket of now does not mean that it is over."""
+    """For the other subtasks its bucket has not begun: a bucket other than the current one need not be over."""
     minute = 60_000
     run = new_run(tmp_path, BucketAssigner.date_time_bucket_assigner("HH-mm", "UTC"))
     begin = run.now_ms = run.now_ms // minute * minute
@@ -239,10 +241,10 @@ def test_when_an_hour_is_over(now: str, over: bool) -> None:
 
 
 def test_the_hour_that_comes_twice_is_one_bucket() -> None:
-    """Clocks go back from three to two: the bucket of two lasts for two hours, and is over once."""
+    """The clock is set back from three to two: the bucket of two lasts two hours, and is over once."""
     hour = BucketAssigner.date_time_bucket_assigner(timezone_id="Europe/Berlin")
     first = int(datetime(2026, 10, 25, 0, 30, tzinfo=UTC).timestamp() * 1000)
-    name = hour.get_bucket_id(None, BucketContext(first))
+    name = hour.get_bucket_id(None, SinkContext(first))
     answers = [hour.is_over(name, first, first + minutes * 60_000) for minutes in (20, 35, 60, 85, 92)]
     assert name == "2026-10-25--02" and answers == [False, False, False, False, True]
 
@@ -252,7 +254,7 @@ def test_other_assigners_wait_for_the_end() -> None:
     assert not BucketAssigner.of(lambda value: "b").is_over("b", 0, 1 << 50)
 
     class Own:
-        def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+        def get_bucket_id(self, value: Any, context: SinkContext) -> str:
             return "b"
 
         def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:
@@ -261,7 +263,7 @@ def test_other_assigners_wait_for_the_end() -> None:
     assert BucketAssigner.of(Own()).is_over("b", 1, 2)
 
 
-def test_a_marker_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
+def test_a_marker_that_cannot_be_written_is_retried(tmp_path: Path) -> None:
     run = new_run(tmp_path, lambda value: f"v{value}")
     run.together([1], [2], ended=(True, True))
 
@@ -282,7 +284,7 @@ def test_a_marker_that_cannot_be_written_is_tried_again(tmp_path: Path) -> None:
 
 
 class Engine(SimulatedEngine):
-    """Rounds take a second of simulated time; the job is looked at behind each."""
+    """Rounds take a second of simulated time. The output is observed after each."""
 
     def __init__(self, clock: ManualClock, look: Callable[[], None]) -> None:
         super().__init__(1)
@@ -317,7 +319,7 @@ def run_job(directory: Path, assigner: Any, settings: dict[str, Any]) -> list[li
 
 
 @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
-def test_a_job_marks_buckets_as_it_goes_on(tmp_path: Path, mode: str) -> None:
+def test_a_running_job_marks_buckets(tmp_path: Path, mode: str) -> None:
     settings = {"execution.checkpointing.interval": 500, "execution.checkpointing.mode": mode}
     seen = run_job(tmp_path, ByTime(), settings)
     counts = [len(found) for found in seen]

@@ -21,7 +21,7 @@ from tidegate.testing.sink_run import Crash, SinkRun, crash_at
 
 
 class Bank(TwoPhaseCommitSinkFunction):
-    """Transactions are files: ``open``, ``prepared``, ``committed``, ``aborted``. Every call is noted in ``calls``."""
+    """Transactions are files: ``open``, ``prepared``, ``committed``, ``aborted``. Every call is recorded in ``calls``."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = str(directory)
@@ -61,7 +61,7 @@ class Bank(TwoPhaseCommitSinkFunction):
 
     def abort(self, transaction: Any) -> None:
         self._note("abort")
-        for state in ("open", "prepared", "committed"):  # a careless abort: it must never meet a committed one
+        for state in ("open", "prepared", "committed"):  # a careless abort: must never get a committed transaction
             self._path(state, transaction["name"]).unlink(missing_ok=True)
 
     def recover_and_commit(self, transaction: Any) -> None:
@@ -91,7 +91,7 @@ def bank_run(directory: Path, parallelism: int = 1) -> SinkRun:
 
 
 class TestContract(SinkContract):
-    sweeps_attempts = False  # a crash between begin_transaction and the note of it
+    sweeps_attempts = False  # a crash between begin_transaction and its intent
 
     def make_sink(self, directory: Path) -> Sink:
         return TwoPhaseCommitSink(Bank(directory / "bank"))
@@ -119,7 +119,7 @@ def test_the_intent_is_named_by_round_subtask_and_attempt(tmp_path: Path) -> Non
     assert intents(tmp_path) == ["0000000000-0-a1", "0000000000-1-a2", "0000000001-0-a3", "0000000001-1-a4"]
 
 
-def test_commit_the_first_time_and_recovery_are_told_apart(tmp_path: Path) -> None:
+def test_recovery_calls_recover_and_commit(tmp_path: Path) -> None:
     run = bank_run(tmp_path)
     run.step(2, checkpoint=True)
     assert calls(tmp_path) == ["commit"]
@@ -132,7 +132,7 @@ def test_transactions_of_zombies_are_aborted_by_their_intents(tmp_path: Path) ->
     run = bank_run(tmp_path, parallelism=2)
     run.step(2, checkpoint=True)
     writer = TwoPhaseCommitSink(Bank(tmp_path / "bank")).create_writer(run.writer_context(1, None), [])
-    writer.write_batch([7], None)  # alive, has written, and nobody waits for it
+    writer.write_batch([7], None)  # a zombie: alive, and its output is not wanted
     assert len(names(tmp_path, "open")) == 1
     run.restore(parallelism=1)
     assert names(tmp_path, "open") == []
@@ -190,7 +190,7 @@ def test_an_error_of_commit_is_retryable_and_done_ones_are_skipped(tmp_path: Pat
     assert intents(tmp_path) == []
 
 
-def test_a_transaction_that_is_gone_fails_loudly(tmp_path: Path) -> None:
+def test_commit_of_a_lost_transaction_fails_the_job(tmp_path: Path) -> None:
     run = bank_run(tmp_path)
     run.accept(run.attempt(1, checkpoint=True), 1)
     (path,) = names(tmp_path, "prepared")
@@ -238,5 +238,5 @@ def test_a_handle_that_does_not_pickle_is_refused(tmp_path: Path) -> None:
             return threading.Lock()
 
     run = SinkRun(TwoPhaseCommitSink(Locked(tmp_path / "bank")), str(tmp_path / "staging"), lambda n: n)
-    with pytest.raises(ProgramError, match="a transaction handle must pickle"):
+    with pytest.raises(ProgramError, match="A transaction handle cannot be pickled"):
         run.attempt(1)

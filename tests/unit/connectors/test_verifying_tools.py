@@ -1,4 +1,4 @@
-"""The ledger sink, its audit, and scripted sources: tools that must themselves find what is wrong."""
+"""The ledger sink, its audit, and scripted sources: tools that must find faults themselves."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from tests.sinks import LedgerObserver, LedgerSink, audit
+from tests.sources import At, Fail, Pause, ScriptedFailure, ScriptedSource
 from tidegate.base.errors import CommitError
 from tidegate.base.plain_data import find_other
 from tidegate.operators.contracts.sink import CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.operators.contracts.source import Boundedness, Source, SplitInterval
 from tidegate.testing.sink_contract import SinkContract
 from tidegate.testing.sink_run import SinkRun
-from tidegate.testing.sinks import LedgerObserver, LedgerSink, audit
 from tidegate.testing.source_contract import START_MS, SourceContract, read_all, read_interval
-from tidegate.testing.sources import At, Fail, Pause, ScriptedFailure, ScriptedSource
 
 
 class TestLedgerContract(SinkContract):
@@ -100,7 +100,7 @@ def test_plain_data() -> None:
 
 
 class Careless(LedgerSink):
-    """Writes straight to where readers look."""
+    """Write directly to visible output."""
 
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
         inner = super().create_writer(context, state)
@@ -135,7 +135,7 @@ def test_the_sink_contract_catches_a_careless_sink(tmp_path: Path, name: str) ->
 
 
 class Forgetful(ScriptedSource):
-    """Loses its positions at every restore."""
+    """Lose the positions at every restore."""
 
     def create_enumerator(self, parallelism: int, restored: Any | None) -> Any:
         return super().create_enumerator(parallelism, None)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import Driver
+
+from tests.unit.control.drivers import Driver
 
 
 @pytest.fixture

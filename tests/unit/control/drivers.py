@@ -7,16 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import eventually
 from tidegate.control import registry
 from tidegate.control.registry import JobRecord
-from waiting import eventually
 
 PROGRAM = """
 import sys
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
-from tidegate.testing.simulated_executor import SimulatedExecutor
+from tests.simulation.executor import SimulatedExecutor
 
 executor.register_executor("simulated", SimulatedExecutor)
 keys = {"execution.target": "simulated", "tidegate.round.max-records": 10, "execution.checkpointing.interval": "1 h"}

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from drivers import PROGRAM
 from typer.testing import CliRunner
 
+from tests.unit.control.drivers import PROGRAM
+from tests.waiting import eventually
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
 from tidegate.checkpoint.owner import this_process
@@ -21,8 +22,7 @@ from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
 from tidegate.cli.supervising import Supervisor
 from tidegate.control import registry
-from tidegate.control.registry import JobRecord, Life
-from waiting import eventually
+from tidegate.control.registry import DriverLife, JobRecord
 
 TIDEGATE = [sys.executable, "-m", "tidegate.cli"]
 SIMULATED = "-Dexecution.target=simulated"
@@ -36,7 +36,7 @@ def place(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     (tmp_path / "job.py").write_text(PROGRAM)
     yield tmp_path
     for record in registry.records():
-        if record.life() is Life.LIVE and record.owner.pid != os.getpid():
+        if record.life() is DriverLife.LIVE and record.owner.pid != os.getpid():
             os.kill(record.owner.pid, signal.SIGKILL)
 
 
@@ -55,7 +55,7 @@ def test_in_the_background_it_prints_the_id_when_the_job_runs(place: Path) -> No
     assert done.returncode == 0, done.stderr
     job_id = done.stdout.strip()
     [record] = registry.records()
-    assert (record.job_id, record.state, record.life()) == (job_id, "RUNNING", Life.LIVE)
+    assert (record.job_id, record.state, record.life()) == (job_id, "RUNNING", DriverLife.LIVE)
     assert f"is RUNNING in process {record.owner.pid}, its output goes to " in done.stderr
     assert os.getsid(record.owner.pid) == record.owner.pid  # the end of the shell is not its end
     cancelled = CliRunner().invoke(app, ["cancel", job_id[:8]])
@@ -95,10 +95,10 @@ def test_a_home_that_cannot_be_written(place: Path, home: Path) -> None:
     home.write_text("a file")
     done = run("-d")
     assert done.returncode == ExitCode.BAD_PROGRAM
-    assert "through TIDEGATE_HOME, so that must be writable" in done.stderr
+    assert "TIDEGATE_HOME is not writable" in done.stderr
     listed = CliRunner().invoke(app, ["list"])
     assert listed.exit_code == ExitCode.BAD_PROGRAM
-    assert listed.stderr.startswith("ConfigurationError: TIDEGATE_HOME is a directory\n")
+    assert listed.stderr.startswith("ConfigurationError: TIDEGATE_HOME is not a directory\n")
     home.unlink()
 
 
@@ -136,7 +136,7 @@ def test_a_driver_that_died_goes_on_from_its_latest_checkpoint(place: Path) -> N
     assert supervisor.returncode == ExitCode.CANCELLED  # and not a third time
     assert f"the driver (process {first.owner.pid}) died of SIGKILL; it is started again in 1 s (1 of 10)" in told
     assert read_history(Files(f"{place}/ck/{first.job_id}"))[0].checkpoint_id == 1
-    assert [record.life() for record in registry.records()] == [Life.DIED, Life.ENDED]
+    assert [record.life() for record in registry.records()] == [DriverLife.DIED, DriverLife.ENDED]
 
 
 def test_it_ends_in_order_when_it_is_told_to(place: Path) -> None:
@@ -162,7 +162,7 @@ raise ConfigurationError('a key is missing')
         2,
         "a key is missing",
     ),
-    "is told to end": ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", 143, 1, "it was told to end"),
+    "is told to end": ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", 143, 1, "it was told to stop"),
     "dies again and again": (
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
         137,
@@ -210,7 +210,7 @@ def test_an_entry_function(place: Path) -> None:
     assert registry.records()[-1].program == str(place / "two.py")
     wrong = run("-c", "mian", file="two.py")
     assert wrong.returncode == ExitCode.BAD_PROGRAM
-    assert "found: no function 'mian'; it has main, other" in wrong.stderr
+    assert "found: no function 'mian'; there are: main, other" in wrong.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

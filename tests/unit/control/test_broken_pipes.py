@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 import typer.main
-from drivers import PROGRAM, Driver
 
+from tests.unit.control.drivers import PROGRAM, Driver
 from tidegate.cli.main import app
-from tidegate.cli.pipes import EXIT_CODE
+from tidegate.cli.outcome import ExitCode
 from tidegate.control import registry
 from tidegate.control.home import folder
 
@@ -47,7 +47,7 @@ import sys
 from tidegate.common import Configuration, WatermarkStrategy
 from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
-from tidegate.testing.simulated_executor import SimulatedExecutor
+from tests.simulation.executor import SimulatedExecutor
 
 executor.register_executor("simulated", SimulatedExecutor)
 keys = {"execution.target": "simulated", "tidegate.round.max-records": 10}
@@ -121,13 +121,13 @@ def test_every_command_that_prints_ends_quietly(driver: Callable[..., Driver], h
     tried = {tuple(line[: len(name)]) for line in lines for name in commands() if tuple(line[: len(name)]) == name}
     assert set(commands()) - tried - WITHOUT_OUTPUT == set(), "a command that is not tried here"
     ends = ended(tmp_path, lines)
-    assert [(line, code, text) for line, code, text in ends if (code, text) != (EXIT_CODE, "")] == []
+    assert [(line, code, text) for line, code, text in ends if (code, text) != (ExitCode.BROKEN_PIPE, "")] == []
 
 
 def test_a_job_whose_records_nobody_reads_ends_though_it_would_be_restarted(home: Path, tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text(PRINTING)
     ((_, code, text),) = ended(tmp_path, [["run", "-Dexecution.target=simulated", "endless.py"]])
-    assert (code, text) == (EXIT_CODE, "")
+    assert (code, text) == (ExitCode.BROKEN_PIPE, "")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"]])

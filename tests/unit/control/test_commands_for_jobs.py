@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from drivers import Driver
 from typer.testing import CliRunner
 
+from tests.unit.control.drivers import Driver
+from tests.waiting import eventually
 from tidegate.checkpoint.history import HistoryEntry
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
 from tidegate.control.client import DriverClient
 from tidegate.control.details import JobSummary
-from tidegate.control.openapi import description
-from waiting import eventually
+from tidegate.control.endpoint import description
 
 Start = Callable[..., Driver]
 
@@ -70,7 +70,7 @@ def test_the_life_of_a_job_as_its_operator_sees_it(driver: Start) -> None:
     again = tidegate("cancel", "count-one")
     assert again.returncode == ExitCode.ENDED
     assert again.stderr == (
-        "JobOverError: A job takes commands until it has ended\n  where: job count-one ('counting')\n  found: it is CANCELED\n"
+        "JobOverError: The job has ended, so it takes no commands\n  where: job count-one ('counting')\n  found: it is CANCELED\n"
     )
 
 
@@ -208,12 +208,12 @@ def test_a_driver_that_died_is_shown_as_such_and_its_checkpoints_are_there(drive
     assert tidegate("list", "-a").stdout.splitlines()[1].split()[:2] == ["dies", "DIED"]
     assert tidegate("info", "dies").stdout.startswith("job 'counting' (dies): DIED\n")
     assert (
-        "  died        its driver is gone, and has not said why; to continue, start the program"
+        "  died        its driver ended without a report; to continue, start the program"
         in tidegate("info", "dies").stdout
     )
     for refused in (tidegate("cancel", "dies"), tidegate("checkpoint", "dies")):
         assert refused.returncode == ExitCode.DIED
-        assert "is gone, and has not said why (state RUNNING)" in refused.stderr
+        assert "ended without a report (state RUNNING)" in refused.stderr
     for place in ("dies", f"{one.directory}/checkpoints/dies", f"{one.directory}/checkpoints/dies/chk-1"):
         assert [c["checkpoint_id"] for c in parsed("checkpoints", place)["checkpoints"]] == [1]
 
@@ -223,7 +223,7 @@ def test_unknown_jobs_and_places(home: Path, tmp_path: Path) -> None:
     for command in (["info"], ["cancel"], ["checkpoint"], ["checkpoints"]):
         done = tidegate(*command, "nobody")
         assert done.returncode == ExitCode.UNKNOWN_JOB, done.stderr
-        assert done.stderr.startswith("UnknownJobError: A job is named by its id, or the beginning of it\n")
+        assert done.stderr.startswith("UnknownJobError: There is no job with this id\n")
     nothing = tidegate("checkpoints", f"{tmp_path}/empty")
     assert nothing.returncode == ExitCode.BAD_SNAPSHOT
     assert "found: no such directory, or it is empty" in nothing.stderr
@@ -241,7 +241,7 @@ def test_a_file_in_place_of_a_directory_is_said_to_be_one(home: Path, tmp_path: 
 
 
 def test_odd_arguments_are_answered_in_words(home: Path, tmp_path: Path) -> None:
-    assert "A program is a Python file" in tidegate("run", str(tmp_path)).stderr
+    assert "There is no program at this path" in tidegate("run", str(tmp_path)).stderr
     assert f"{tmp_path} is a directory" in tidegate("explain", str(tmp_path)).stderr
     several = tidegate("cancel", "one", "two")
     assert several.returncode == ExitCode.USAGE and "cancel takes one job" in several.stderr

@@ -19,21 +19,21 @@ from typing import cast
 import h11
 import msgspec
 import pytest
-from drivers import Driver
 from typer.testing import CliRunner
 
+from tests.unit.control.drivers import Driver
+from tests.waiting import eventually
 from tidegate.base.errors import UnreachableError
 from tidegate.checkpoint.owner import this_process
 from tidegate.cli.main import app
 from tidegate.common.job_status import JobStatus
-from tidegate.control import connections, registry
+from tidegate.control import registry, serving
 from tidegate.control.client import DriverClient
 from tidegate.control.home import TOKENS, folder, read_token, write_private
 from tidegate.control.jobs import ControlledJob, Jobs
 from tidegate.control.registry import JobRecord
 from tidegate.control.server import Server
 from tidegate.runtime.handle import StartedJob
-from waiting import eventually
 
 Start = Callable[..., Driver]
 HOLDS = """
@@ -124,7 +124,7 @@ def test_head_or_body_that_does_not_come_closes_the_connection(
     authorised: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "_LIMITS", {**connections._LIMITS, state: 0.05})
+    monkeypatch.setattr(serving, "LIMITS", {**serving.LIMITS, state: 0.05})
     server = held_job[0]
     head = f"POST /v1/jobs/j/cancel HTTP/1.1\r\nHost: {server.address}\r\n"
     head += f"Authorization: Bearer {read_token(server.driver)}\r\n" if authorised else ""
@@ -255,7 +255,7 @@ def record(endpoint: str, **owner: str) -> JobRecord:
         ({"host": "elsewhere"}, f"this is host {socket.gethostname()}"),
         (
             {"boot": "another"},
-            f"this host is called {socket.gethostname()} too, but it was restarted since, or is another host or container",
+            f"this host is called {socket.gethostname()} too, but has been restarted since, or is another host or container",
         ),
     ],
 )
@@ -268,7 +268,7 @@ def test_token_of_a_driver_on_another_host_stays_here(home: Path, owner: dict[st
         assert "OPERATOR" not in CliRunner().invoke(app, ["info", "far"]).stdout
     assert heard == [], "nobody was asked"
     assert str(raised.value) == (
-        f"Commands reach a driver on the host it runs on\n  where: job far ('n'), {far.owner}\n  found: {found}\n"
+        f"The driver runs on another host, and takes commands only there\n  where: job far ('n'), {far.owner}\n  found: {found}\n"
         f"  cure: run the command on {far.owner.host}"
     )
     assert f"cure: run the command on {far.owner.host}" in done.stderr
@@ -280,7 +280,7 @@ def test_answer_that_is_not_a_drivers_is_shown_with_its_status(home: Path) -> No
     )
     with stranger(busy) as (endpoint, _), pytest.raises(UnreachableError) as raised:
         DriverClient(record(endpoint)).begin("cancel")
-    assert "found: HTTP status 503 with a body that is not a driver's: 'Service Unavailable'\n  cure: another" in str(
+    assert "found: HTTP status 503 with a body that no driver sends: 'Service Unavailable'\n  cure: check" in str(
         raised.value
     )
 

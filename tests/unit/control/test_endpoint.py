@@ -14,20 +14,18 @@ from typing import Any, cast
 import pytest
 from starlette.routing import Route
 
+from tests.waiting import eventually
 from tidegate.common import Configuration, Types, WatermarkStrategy
 from tidegate.control import registry
-from tidegate.control.endpoint import Endpoint
+from tidegate.control.endpoint import Endpoint, description
 from tidegate.control.face import ControlFace
 from tidegate.control.home import read_token
 from tidegate.control.jobs import ControlledJob, Jobs
-from tidegate.control.openapi import description
 from tidegate.control.registry import JobRecord
 from tidegate.control.server import Server
-from tidegate.datastream import StreamExecutionEnvironment, executor
+from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.datagen import DataGeneratorSource
 from tidegate.runtime.handle import StartedJob
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from waiting import eventually
 
 Ask = Callable[..., tuple[int, Any]]
 JOB = "/v1/jobs/endless"
@@ -37,8 +35,6 @@ JOB = "/v1/jobs/endless"
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobRecord]:
     """An endless job of this process, which takes a checkpoint only when told."""
     home = tmp_path_factory.mktemp("endpoint")
-    patch = pytest.MonkeyPatch()
-    patch.setitem(executor._registered, "simulated", SimulatedExecutor)
     keys: dict[str, Any] = {
         "execution.target": "simulated",
         "tidegate.job-id": "endless",
@@ -57,7 +53,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JobRecord]:
     client.cancel()
     with pytest.raises(Exception, match="cancelled"):
         client.get_job_execution_result().result()
-    patch.undo()
 
 
 def request(

@@ -8,15 +8,15 @@ from typing import Any
 import hypothesis
 import pytest
 import schemathesis
-from drivers import Driver
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
     status_code_conformance,
 )
 
+from tests.unit.control.drivers import Driver
+from tidegate.control.endpoint import description
 from tidegate.control.home import read_token
-from tidegate.control.openapi import description
 from tidegate.control.registry import JobRecord
 
 schema = schemathesis.openapi.from_dict(description())

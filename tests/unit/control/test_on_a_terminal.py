@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from drivers import PROGRAM, Driver
 from typer.testing import CliRunner
 
+from tests.unit.control.drivers import PROGRAM, Driver
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
-from tidegate.common import global_configuration
-from tidegate.datastream import executor
 
 
 def test_progress_is_shown_and_goes_again(driver: Callable[..., Driver]) -> None:
@@ -36,7 +34,7 @@ def test_an_error_on_a_terminal_is_one_message_and_harms_no_job(driver: Callable
     seen = pexpect.spawn(
         sys.executable, ["-m", "tidegate.cli", "cancel", "unknown"], encoding="utf-8", use_poll=True, timeout=90
     )
-    seen.expect("UnknownJobError: A job is named by its id, or the beginning of it")
+    seen.expect("UnknownJobError: There is no job with this id")
     seen.expect(pexpect.EOF)
     seen.close()
     assert seen.exitstatus == ExitCode.UNKNOWN_JOB
@@ -45,10 +43,6 @@ def test_an_error_on_a_terminal_is_one_message_and_harms_no_job(driver: Callable
 
 def test_info_and_explain_of_a_file_as_data(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(global_configuration, "_dynamic", {})
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(executor, "_registered", dict(executor._registered))
     program = PROGRAM.replace('"execution.target": "simulated", ', "")
     (tmp_path / "job.py").write_text(program)
     for command in ("explain --json job.py", "info job.py --json"):
@@ -70,6 +64,6 @@ def test_options_as_data() -> None:
 
 @pytest.mark.parametrize("module", ["tidegate.datastream", "tidegate.cli.main", "tidegate.control.face"])
 def test_the_server_is_loaded_only_when_it_serves(module: str) -> None:
-    code = f"import sys, {module}; print([m for m in ('starlette', 'uvicorn', 'pyspark') if m in sys.modules])"
+    code = f"import sys, {module}; print([m for m in ('starlette', 'uvicorn', 'prometheus_client', 'pyspark') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

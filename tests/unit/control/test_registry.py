@@ -16,9 +16,8 @@ from tidegate.common import Configuration
 from tidegate.control import registry
 from tidegate.control.client import find
 from tidegate.control.home import folder
-from tidegate.control.registry import JobRecord, Life
-from tidegate.datastream import StreamExecutionEnvironment, executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
+from tidegate.control.registry import DriverLife, JobRecord
+from tidegate.datastream import StreamExecutionEnvironment
 
 DAY_MS = 86_400_000
 
@@ -39,15 +38,10 @@ def run_job(keys: dict[str, object], values: list[int]) -> None:
     env.execute("divides")
 
 
-@pytest.fixture(autouse=True)
-def _simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-
-
 def test_a_job_is_registered_with_its_end(home: Path) -> None:
     run_job({}, [1, 2])
     [found] = registry.records()
-    assert (found.name, found.state, found.life(), found.error) == ("divides", "FINISHED", Life.ENDED, None)
+    assert (found.name, found.state, found.life(), found.error) == ("divides", "FINISHED", DriverLife.ENDED, None)
     assert found.ended_ms is not None and found.ended_ms >= found.started_ms
     assert found.owner == this_process()
 
@@ -86,7 +80,8 @@ def test_a_home_others_can_write_to_is_not_believed(home: Path) -> None:
     home.mkdir()
     home.chmod(0o777)
     with pytest.raises(
-        ConfigurationError, match=r"only you can write to.*\n.*\n  found: owner .*, mode 777\n  cure: chmod 700"
+        ConfigurationError,
+        match=r"which says where your jobs take commands\n.*\n  found: owner .*, mode 777\n  cure: chmod 700",
     ):
         folder("jobs")
     with pytest.raises(ConfigurationError):
@@ -95,10 +90,10 @@ def test_a_home_others_can_write_to_is_not_believed(home: Path) -> None:
 
 def test_a_process_that_is_gone_has_died_also_if_its_pid_lives_again(home: Path) -> None:
     me = this_process()
-    assert record("a").life() is Life.LIVE
-    assert record("a", owner=msgspec.structs.replace(me, started="1")).life() is Life.DIED
-    assert record("a", owner=msgspec.structs.replace(me, host="elsewhere")).life() is Life.UNKNOWN
-    assert record("a", "FAILED", owner=msgspec.structs.replace(me, started="1")).life() is Life.ENDED
+    assert record("a").life() is DriverLife.LIVE
+    assert record("a", owner=msgspec.structs.replace(me, started="1")).life() is DriverLife.DIED
+    assert record("a", owner=msgspec.structs.replace(me, host="elsewhere")).life() is DriverLife.UNKNOWN
+    assert record("a", "FAILED", owner=msgspec.structs.replace(me, started="1")).life() is DriverLife.ENDED
 
 
 def test_damaged_and_newer_records_are_left_out(home: Path) -> None:
@@ -120,7 +115,7 @@ def test_the_oldest_that_are_over_are_forgotten_and_never_one_that_lives(home: P
     registry.write(record("died", at_ms=now, owner=gone, driver="1-x"))
     (home / "tokens").mkdir()
     (home / "tokens" / "1-x").write_text("secret")
-    registry.prune(now, kept=3)
+    registry.prune(now, most=3)
     assert [found.job_id for found in registry.records()] == ["lives", "j3", "j4", "died"]
     assert not (home / "tokens" / "1-x").exists()
 
@@ -149,9 +144,9 @@ def test_ids_may_be_shortened_and_the_run_that_lives_is_meant(home: Path) -> Non
     with pytest.raises(AmbiguousJobError) as many:
         find("a")
     assert str(many.value) == (
-        "The beginning of a job id must belong to one job\n  where: a\n  found: \n    abc1  n, FAILED\n"
-        "    abd2  n, FINISHED\n    ab  n, RUNNING\n  cure: give more of it"
+        "Several job ids start with this text\n  where: a\n  found: \n    abc1  n, FAILED\n"
+        "    abd2  n, FINISHED\n    ab  n, RUNNING\n  cure: give more characters of the id"
     )
     for unknown in ("x", ""):
-        with pytest.raises(UnknownJobError, match="none of 3 registered jobs has it"):
+        with pytest.raises(UnknownJobError, match="3 registered jobs, none of them"):
             find(unknown)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from drivers import PROGRAM, Driver
 
+from tests.unit.control.drivers import PROGRAM, Driver
+from tests.waiting import eventually
 from tidegate.control import registry
-from waiting import eventually
 
 TIDEGATE = [sys.executable, "-m", "tidegate.cli"]
 ENDED = (-signal.SIGTERM, 128 + signal.SIGTERM)
@@ -23,7 +23,7 @@ SIMULATED = "-Dexecution.target=simulated"
 HANGS = """
 import threading
 from tidegate.datastream import interruption
-from tidegate.testing import simulated_engine
+from tests.simulation import engine as simulated_engine
 from tidegate.operators.contracts.sink import Sink
 
 interruption.START_S = interruption.END_S = 0.5

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.base.errors import ConfigurationError
-from tidegate.control.targets import checked_target
+from tidegate.control.jobs import checked_target
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_any_directory_by_default(target: str) -> None:
 def test_what_is_no_path_is_refused(target: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why) as refused:
         checked_target(target, None, None)
-    assert refused.value.rule == "A savepoint goes into a directory that commands may name"
+    assert refused.value.rule == "The directory of the savepoint is not one that commands may name"
 
 
 def test_with_a_list_only_what_lies_below_links_followed(tmp_path: Path) -> None:

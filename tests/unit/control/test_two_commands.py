@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from drivers import Driver
 
+from tests.unit.control.drivers import Driver
+from tests.waiting import eventually
 from tidegate.cli.outcome import ExitCode
-from waiting import eventually
 
 HELD = """
 import os, runpy, sys, time
@@ -109,7 +109,7 @@ def test_a_savepoint_and_a_stop_during_a_savepoint_and_nobody_waits_for_the_stop
     stop.sendintr()
     code, told = ended(stop)
     assert code == ExitCode.INTERRUPTED
-    assert re.search(r"stop of job 'counting' \(held\) goes on without you \(operation \S+\)$", told)
+    assert re.search(r"stop of job 'counting' \(held\) continues in the background \(operation \S+\)$", told)
     assert running.process.poll() is None, "Ctrl-C ends the waiting, not what was begun"
     hold.off()
     code, three = ended(third)

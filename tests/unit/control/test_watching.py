@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from drivers import PROGRAM, Driver
 from typer.testing import CliRunner
 
+from tests.unit.control.drivers import PROGRAM, Driver
+from tests.waiting import eventually
 from tidegate.cli.main import app
 from tidegate.cli.outcome import ExitCode
 from tidegate.control import registry
-from tidegate.control.registry import JobRecord, Life
-from waiting import eventually
+from tidegate.control.registry import DriverLife, JobRecord
 
 Start = Callable[..., Driver]
 TIDEGATE = [sys.executable, "-m", "tidegate.cli"]
@@ -32,7 +32,7 @@ def place(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     (tmp_path / "talking.py").write_text(TALKING)
     yield tmp_path
     for record in registry.records():
-        if record.life() is Life.LIVE and record.owner.pid != os.getpid():
+        if record.life() is DriverLife.LIVE and record.owner.pid != os.getpid():
             os.kill(record.owner.pid, signal.SIGKILL)
 
 
@@ -74,7 +74,7 @@ def test_following_ends_with_a_signal_at_once_and_the_job_continues(place: Path)
         assert following.stdout is not None and following.stdout.readline() == b"before the job\n"
         following.send_signal(number)
         assert following.wait(60) in ((code,) if code is not None else (-number, 128 + number))
-    assert newest().life() is Life.LIVE
+    assert newest().life() is DriverLife.LIVE
 
 
 def test_a_job_in_the_foreground_has_no_log_file(driver: Start) -> None:
@@ -82,7 +82,7 @@ def test_a_job_in_the_foreground_has_no_log_file(driver: Start) -> None:
     code, _, text = tidegate("logs", "attached")
     assert code == ExitCode.FAILED
     assert text.startswith(
-        "NoLogError: Only a driver in the background has a log file of its own\n  where: job attached"
+        "NoLogError: The driver of the job has no log file: only a driver in the background has one\n  where: job attached"
     )
     assert "it was started in the foreground" in text and "cure: start it with tidegate run -d" in text
 
@@ -152,4 +152,4 @@ def test_waiting_ends_with_a_signal_at_once_and_the_job_continues(driver: Start,
     expected = (ExitCode.INTERRUPTED,) if number is signal.SIGINT else (-number, 128 + number)
     assert waiting.wait(60) in expected
     os.close(ours)
-    assert newest().life() is Life.LIVE
+    assert newest().life() is DriverLife.LIVE

@@ -57,9 +57,10 @@ class RecordingExecutor:
 
 
 @pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> RecordingExecutor:
+def recorder() -> RecordingExecutor:
     recording = RecordingExecutor()
-    monkeypatch.setitem(executor._registered, "recording", lambda: recording)
+    factory: Any = lambda: recording  # noqa: E731
+    executor.register_executor("recording", factory)
     return recording
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from tests.programs import transformations_of
 from tidegate.base.errors import ArgumentTypeError
 from tidegate.common import Row, Types
 from tidegate.datastream import StreamExecutionEnvironment
-from tidegate.graph.transformation import ReduceSpec
+from tidegate.operators.contracts.specs import ReduceSpec
 
 DATA = [("a", 3, "x"), ("a", 1, "y"), ("a", 1, "z"), ("a", 3, "w"), ("a", 0, "q")]
 BY_PYFLINK = {
@@ -37,7 +38,7 @@ class Record:
 def function(method: str, field: int | str, info: Any = None) -> Any:
     env = StreamExecutionEnvironment()
     getattr(env.from_collection([], info).key_by(lambda v: 0), method)(field)
-    spec = list(env._registry.values())[-1].spec
+    spec = transformations_of(env)[-1].spec
     assert isinstance(spec, ReduceSpec)
     assert spec.value_type == info
     return cloudpickle.loads(cloudpickle.dumps(spec.function))

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import JobFailedError, TidegateError
-from tidegate.common import Configuration, Row, Time, Types
+from tidegate.common import Row, Time, Types
 from tidegate.datastream import (
     AsyncDataStream,
     AsyncFunction,
     BroadcastProcessFunction,
     ProcessFunction,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.connectors.file_system import FileSink
 from tidegate.datastream.formats.avro import AvroBulkWriters, AvroInputFormat, AvroSchema
@@ -34,7 +34,6 @@ from tidegate.datastream.window import (
     TumblingProcessingTimeWindows,
     WindowAssigner,
 )
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.STRING())
 PAIR = Types.TUPLE([Types.LONG(), Types.LONG()])
@@ -42,16 +41,8 @@ SECOND = Time.seconds(1)
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=5))
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "restart-strategy.type": "none",
-        "parallelism.default": "1",
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(seed=5, **{"parallelism.default": 1})
 
 
 class WritesOnTheOtherSide(BroadcastProcessFunction):
@@ -208,8 +199,8 @@ def avro_that_a_file_does_not_fit(one: Any, place: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "rule", "where", "found", "cure"),
     [
-        (untimed, "goes by event time", "operator 'sums'", "'Collection Source' have none", "assign_timestamps"),
-        (untimed_sessions, "goes by event time", "operator 'sums'", "have none", "assign_timestamps"),
+        (untimed, "uses event time", "operator 'sums'", "'Collection Source' have none", "assign_timestamps"),
+        (untimed_sessions, "uses event time", "operator 'sums'", "have none", "assign_timestamps"),
         (
             trigger_that_cannot_merge,
             "merging window assigner cannot be used with a trigger",
@@ -247,11 +238,17 @@ def avro_that_a_file_does_not_fit(one: Any, place: Path) -> None:
         (async_function_that_blocks, "'async def'", "ordered_wait", "a plain function", "async def async_invoke"),
         (coroutine_without_a_loop, "without an event loop", "map", "async def coroutine", "AsyncFunction"),
         (async_function_without_a_list, "return a list", "operator 'calls'", "1 of type int", "[result]"),
-        (avro_that_is_none, "An Avro schema must be valid", "AvroSchema", "recor", "correct the schema"),
-        (avro_that_records_do_not_fit, "must fit the Avro schema", "operator 'to Avro'", "N.n is <1>", "the record"),
+        (avro_that_is_none, "The Avro schema is invalid", "AvroSchema", "recor", "correct the schema"),
+        (
+            avro_that_records_do_not_fit,
+            "does not fit the Avro schema",
+            "operator 'to Avro'",
+            "N.n is <1>",
+            "the record",
+        ),
         (
             avro_that_a_file_does_not_fit,
-            "whose records fit the schema",
+            "its records do not fit the schema",
             "operator 'Custom File source'",
             "field m",
             "correct the AvroSchema",

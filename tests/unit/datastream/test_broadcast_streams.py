@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.simulation.executor import Simulated
+from tests.sources import ScriptedSource
 from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common import Configuration, Types
 from tidegate.common.time import Time
@@ -23,7 +25,6 @@ from tidegate.datastream import (
     OutputTag,
     SinkFunction,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.state import (
     ListStateDescriptor,
@@ -31,8 +32,6 @@ from tidegate.datastream.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sources import ScriptedSource
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
 NAMES = MapStateDescriptor("names", None, None)
@@ -40,15 +39,8 @@ END = (1 << 63) - 1
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "parallelism.default": 2,
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(**{"parallelism.default": 2})
 
 
 def collect(stream: DataStream) -> list[Any]:

@@ -7,28 +7,19 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import JobFailedError, ProgramError
-from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
-from tidegate.datastream import KeyedProcessFunction, RuntimeExecutionMode, StreamExecutionEnvironment, executor
+from tidegate.common import Types, WatermarkStrategy
+from tidegate.connectors.values.ranges import NumberSequenceSource
+from tidegate.datastream import KeyedProcessFunction, RuntimeExecutionMode, StreamExecutionEnvironment
 from tidegate.datastream.functions import MapFunction
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 STAMPED = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, before: value)
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    keys = {
-        "execution.target": "simulated",
-        "execution.runtime-mode": "BATCH",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "parallelism.default": 2,
-        "restart-strategy.type": "none",
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(**{"execution.runtime-mode": "BATCH", "parallelism.default": 2})
 
 
 class Calls(MapFunction):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.programs import configuration_of
+from tests.simulation.executor import Simulated
+from tests.sources import At, ScriptedSource
 from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError, StateAccessError, UserCodeError
 from tidegate.common import Configuration, Row, Types
 from tidegate.common.watermark_strategy import WatermarkStrategy
@@ -23,26 +25,16 @@ from tidegate.datastream import (
     MapFunction,
     OutputTag,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sources import At, ScriptedSource
 
 PAID = [("a", 3), ("b", 5), ("a", 4), ("c", 1)]
 NAMES = [{"id": "a", "name": "Ann"}, {"id": "b", "name": "Bob"}, {"id": "d", "name": "Dan"}]
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "parallelism.default": 2,
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(**{"parallelism.default": 2})
 
 
 def collect(stream: DataStream) -> list[Any]:
@@ -101,8 +93,8 @@ def test_any_number_of_records_from_each_side(env: StreamExecutionEnvironment) -
 @pytest.mark.parametrize("inline", [True, False])
 @pytest.mark.parametrize("chunk", [1, 4096])
 def test_the_state_of_a_key_is_one_for_both_inputs(env: StreamExecutionEnvironment, inline: bool, chunk: int) -> None:
-    env._configuration.set_string("tidegate.functions.inline", str(inline))
-    env._configuration.set_string("tidegate.chunk.records", str(chunk))
+    configuration_of(env).set_string("tidegate.functions.inline", str(inline))
+    configuration_of(env).set_string("tidegate.chunk.records", str(chunk))
     paid, names = env.from_collection(PAID), env.from_collection(NAMES)
     both = paid.connect(names).key_by(lambda pair: pair[0], lambda name: name["id"], Types.STRING())
     found = collect(both.process(Both()))

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow
 import pytest
 
+from tests.programs import program_of
+from tests.waiting import eventually
 from tidegate.base.errors import (
     ArgumentTypeError,
     ConfigurationError,
@@ -29,8 +31,8 @@ from tidegate.common import (
     WatermarkStrategy,
     global_configuration,
 )
-from tidegate.connectors.values.collect import CollectSink
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSource
+from tidegate.connectors.values.sinks import CollectSink
 from tidegate.datastream import (
     CheckpointingMode,
     ExternalizedCheckpointRetention,
@@ -42,11 +44,10 @@ from tidegate.datastream import (
     SlotSharingGroup,
     StreamExecutionEnvironment,
 )
-from tidegate.datastream.batch import LastReduction
 from tidegate.datastream.closeable_iterator import CloseableIterator
-from tidegate.graph.transformation import ProcessSpec, Program, ReduceSpec, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Program
 from tidegate.operators.contracts.source import Boundedness
-from waiting import eventually
+from tidegate.operators.contracts.specs import LastReduction, ProcessSpec, ReduceSpec, SinkSpec, SourceSpec
 
 # -- configuration
 
@@ -54,12 +55,12 @@ from waiting import eventually
 def test_code_wins_over_the_command_line_and_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "config.yaml").write_text("parallelism.default: 2\npipeline.name: file\npipeline.max-parallelism: 8\n")
     monkeypatch.setenv("TIDEGATE_CONF_DIR", str(tmp_path))
-    monkeypatch.setattr(global_configuration, "_dynamic", {"parallelism.default": "3", "pipeline.name": "cli"})
+    global_configuration.set_dynamic_properties({"parallelism.default": "3", "pipeline.name": "cli"})
     env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict({"parallelism.default": 4}))
     assert (env.get_parallelism(), env.get_max_parallelism()) == (4, 8)
     env.set_parallelism(5)
     env.from_collection([1]).print()
-    program = env._program(None)
+    program = program_of(env)
     assert (program.name, program.configuration["parallelism.default"]) == ("cli", 5)
 
 
@@ -77,7 +78,7 @@ def test_settings_of_the_environment(env: StreamExecutionEnvironment) -> None:
     env.set_state_backend(HashMapStateBackend())
     env.set_restart_strategy(RestartStrategies.fixed_delay_restart(3, 50))
     env.from_collection([1]).print()
-    settings = env._program(None).configuration
+    settings = program_of(env).configuration
     assert (settings["restart-strategy.type"], settings["restart-strategy.fixed-delay.attempts"]) == ("fixed-delay", 3)
     assert settings["execution.buffer-timeout.enabled"] is False
 
@@ -538,4 +539,6 @@ def test_from_collection_takes_the_records_of_other_iterables(
     env: StreamExecutionEnvironment, collection: Any, values: str
 ) -> None:
     stream = env.from_collection(collection)
-    assert repr(env._transformation(stream._inputs[0].upstream).spec.source.values) == values
+    spec = env._transformation(stream._inputs[0].upstream).spec
+    assert isinstance(spec, SourceSpec) and isinstance(spec.source, CollectionSource)
+    assert repr(spec.source.values) == values

@@ -9,32 +9,23 @@ import fastavro
 import pyarrow.parquet
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import TidegateError
-from tidegate.common import Configuration, Row, Types, WatermarkStrategy
-from tidegate.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.common import Row, Types, WatermarkStrategy
+from tidegate.datastream import KeyedProcessFunction, OutputTag, ProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink, FileSource
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.formats.avro import AvroBulkWriters, AvroInputFormat, AvroSchema, GenericRecordAvroTypeInfo
 from tidegate.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from tidegate.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 NUMBER = Types.ROW_NAMED(["n", "text"], [Types.LONG(), Types.STRING()])
 SCHEMA = AvroSchema.parse_string('{"type": "record", "name": "N", "fields": [{"name": "n", "type": "long"}]}')
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=3))
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "execution.checkpointing.interval": "10 ms",
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "restart-strategy.type": "none",
-        "parallelism.default": "2",
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(seed=3, **{"execution.checkpointing.interval": "10 ms", "parallelism.default": 2})
 
 
 def numbers(env: StreamExecutionEnvironment, count: int = 2000) -> Any:

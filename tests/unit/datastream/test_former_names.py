@@ -7,27 +7,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import configuration_of
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import ArgumentTypeError
 from tidegate.common import Configuration, Time, Types
-from tidegate.common import configuration as notices
 from tidegate.common.options import AUTO_WATERMARK_INTERVAL, CHECKPOINT_RETENTION
 from tidegate.datastream import (
     CheckpointConfig,
     DataStream,
     ExternalizedCheckpointRetention,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.former import FsStateBackend, MemoryStateBackend, RocksDBStateBackend, TimeCharacteristic
-from tidegate.testing.simulated_executor import SimulatedExecutor
 from tidegate.util.java_utils import get_j_env_configuration
 
 
 @pytest.fixture
-def env(monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    notices._noticed.clear()
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    return StreamExecutionEnvironment(Configuration.from_dict({"execution.target": "simulated"}))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated()
 
 
 @pytest.fixture
@@ -52,7 +49,7 @@ def test_a_time_characteristic_sets_how_often_generators_are_asked(
     env.set_stream_time_characteristic(characteristic)
     env.set_stream_time_characteristic(characteristic)
     assert env.get_stream_time_characteristic() is characteristic
-    assert env._configuration.read(AUTO_WATERMARK_INTERVAL) == interval
+    assert configuration_of(env).read(AUTO_WATERMARK_INTERVAL) == interval
     assert told.messages == [
         "'StreamExecutionEnvironment.set_stream_time_characteristic' is deprecated, PyFlink 2 does not have it: leave it out; give "
         "sources a WatermarkStrategy, and windows say whether they are of event time"
@@ -91,7 +88,7 @@ def test_externalized_checkpoint_cleanup_is_the_retention(
 ) -> None:
     config = env.get_checkpoint_config()
     assert isinstance(getattr(config, method)(mode), CheckpointConfig)
-    assert env._configuration.read(CHECKPOINT_RETENTION) == mode.name
+    assert configuration_of(env).read(CHECKPOINT_RETENTION) == mode.name
     assert config.get_externalized_checkpoint_cleanup() is config.get_externalized_checkpoint_retention() is mode
     assert len(told.messages) == 2 and all("externalized_checkpoint_retention" in text for text in told.messages)
 
@@ -141,9 +138,9 @@ def test_externalized_checkpoint_cleanup_is_the_retention(
 def test_a_former_state_backend_also_sets_the_storage_of_checkpoints(
     env: StreamExecutionEnvironment, backend: FsStateBackend, settings: dict[str, str]
 ) -> None:
-    before = env._configuration.to_dict()
+    before = configuration_of(env).to_dict()
     env.set_state_backend(backend)
-    after = env._configuration.to_dict()
+    after = configuration_of(env).to_dict()
     assert {key: value for key, value in after.items() if before.get(key) != value} == settings
 
 

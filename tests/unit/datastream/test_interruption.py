@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.engine import SimulatedEngine
 from tidegate.base.errors import JobFailedError, JobSuspendedError
 from tidegate.common import Configuration, JobExecutionResult, JobID, JobStatus
 from tidegate.datastream import StreamExecutionEnvironment, executor
@@ -21,7 +22,6 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -193,7 +193,7 @@ class Executor:
 
 @pytest.mark.parametrize("job_id", ["interrupted", None])
 def test_a_whole_program_says_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job_id: str | None) -> None:
-    monkeypatch.setitem(executor._registered, "interrupting", Executor)
+    executor.register_executor("interrupting", Executor)
     monkeypatch.setattr(Interrupting, "armed", True)
     keys: dict[str, Any] = {
         "execution.target": "interrupting",

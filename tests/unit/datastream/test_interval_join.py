@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,10 @@ from typing import Any
 
 import pytest
 
+from tests.programs import configuration_of
+from tests.simulation.executor import Simulated
+from tests.sources import At, ScriptedSource
+from tests.unit.simulation.api_scenario import run, source
 from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError
 from tidegate.common import Configuration, Types
 from tidegate.common.time import Duration, Time
@@ -23,26 +26,13 @@ from tidegate.datastream import (
     ProcessFunction,
     ProcessJoinFunction,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.operators.kinds import interval_join
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sources import At, ScriptedSource
-
-sys.path.append(str(Path(__file__).parents[1] / "simulation"))
-from api_scenario import run, source
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "parallelism.default": 2,
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(**{"parallelism.default": 2})
 
 
 def timed(env: StreamExecutionEnvironment, records: list[tuple[str, int]], disorder: int = 0) -> Any:
@@ -114,7 +104,7 @@ def test_declared_types_side_outputs_and_a_function_without_result(env: StreamEx
 
 def test_late_records_go_to_their_side_outputs(env: StreamExecutionEnvironment) -> None:
     env.set_parallelism(1)
-    env._configuration.set_string("tidegate.chunk.records", "1")
+    configuration_of(env).set_string("tidegate.chunk.records", "1")
     left_late, right_late = OutputTag("left"), OutputTag("right")
     left = [("a", 100), ("a", 200), ("a", 1), ("a", 300)]
     right = [("a", 100), ("a", 200), ("a", 2), ("a", 300)]
@@ -185,7 +175,7 @@ def test_records_without_timestamps_are_refused(env: StreamExecutionEnvironment)
     text = str(failed.value.__cause__)
     assert "An interval join takes records with timestamps" in text
     assert "operator 'joined'" in text
-    with pytest.raises(ProgramError, match=r"'joined' goes by event time: its records need timestamps") as refused:
+    with pytest.raises(ProgramError, match=r"'joined' uses event time, but its records have no timestamps") as refused:
         collect(joined(env.from_collection([("a", 1)])))
     assert re.fullmatch(r"operator 'joined', .*test_interval_join\.py:\d+", str(refused.value.where))
 

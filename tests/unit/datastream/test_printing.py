@@ -10,7 +10,7 @@ import pytest
 from tidegate.common import Encoder, Row, Types
 from tidegate.common.serialization import LineEncoder
 from tidegate.connectors.files.sink import FileSink
-from tidegate.connectors.values.print import PrintSink
+from tidegate.connectors.values.sinks import PrintSink
 from tidegate.datastream.printing import as_written_by_flink, formatter, java_text
 
 PAIR = Types.TUPLE([Types.STRING(), Types.DOUBLE()])

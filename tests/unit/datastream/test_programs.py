@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import JobFailedError, UserCodeError
-from tidegate.common import Configuration, Row, Types
+from tidegate.common import Row, Types
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,
@@ -16,25 +17,16 @@ from tidegate.datastream import (
     ProcessFunction,
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 ORDERS = [("a", 3, "x"), ("a", 1, "y"), ("b", 5, "p"), ("a", 1, "z"), ("b", 2, "q"), ("a", 0, "q")]
 ORDER = Types.ROW_NAMED(["customer", "amount", "tag"], [Types.STRING(), Types.INT(), Types.STRING()])
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "parallelism.default": 2,
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(**{"parallelism.default": 2})
 
 
 def collect(stream: DataStream) -> list[Any]:

@@ -8,39 +8,37 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import ArgumentTypeError, JobFailedError
-from tidegate.common import Configuration, Row, Types, WatermarkStrategy
+from tidegate.common import Row, Types, WatermarkStrategy
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.connectors.values.collection import CollectionSource
-from tidegate.datastream import ProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.connectors.values.ranges import CollectionSource
+from tidegate.datastream import ProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSource, StreamFormat
 from tidegate.datastream.formats.parquet import ParquetColumnarRowInputFormat
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode, Operator
-from tidegate.graph.transformation import SourceSpec
 from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.operators.contracts.source import Source
+from tidegate.operators.contracts.specs import SourceSpec
 from tidegate.operators.kinds.source import _Declared
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 PERSON = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.LONG()])
 NONE = WatermarkStrategy.no_watermarks()
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=3))
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "restart-strategy.type": "fixed-delay",
-        "restart-strategy.fixed-delay.attempts": 3,
-        "restart-strategy.fixed-delay.delay": "1 ms",
-        "parallelism.default": "1",
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(
+        seed=3,
+        **{
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": 3,
+            "restart-strategy.fixed-delay.delay": "1 ms",
+            "parallelism.default": 1,
+        },
+    )
 
 
 def collected(env: StreamExecutionEnvironment, values: list[Any], info: TypeInformation) -> list[Any]:
@@ -102,7 +100,9 @@ def test_timestamp_assigner_sees_the_converted_record(env: StreamExecutionEnviro
 
 def declared(info: TypeInformation, source: Source | None = None) -> _Declared:
     """What a source operator converts its batches with."""
-    operator = Operator(1, "numbers", None, "hash", SourceSpec(source, None, info), 1, 128, None)
+    operator = Operator(
+        1, "numbers", None, "hash", SourceSpec(source or CollectionSource([]), None, info), 1, 128, None
+    )
     return _Declared(info, ChainNode(operator, (), ()))
 
 
@@ -149,5 +149,6 @@ def test_type_that_the_source_gives_itself_needs_no_conversion(env: StreamExecut
     other = Types.ROW_NAMED(["who", "age"], [Types.STRING(), Types.LONG()])
     for info, converted in [(PERSON, None), (None, None), (Types.PICKLED_BYTE_ARRAY(), None), (other, other)]:
         stream = env.from_source(source, NONE, "people", info)
-        assert env._transformation(stream._inputs[0].upstream).spec.declared is converted
+        spec = env._transformation(stream._inputs[0].upstream).spec
+        assert isinstance(spec, SourceSpec) and spec.declared is converted
         assert str(stream.get_type()) == str(info or PERSON)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import configuration_of
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError
 from tidegate.common import Configuration
 from tidegate.common.configuration import meaning
@@ -15,16 +17,14 @@ from tidegate.datastream import (
     HashMapStateBackend,
     PredefinedOptions,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.operators.kinds import function_operator
 from tidegate.state.local_dir import store_path
 from tidegate.state.rocksdb_options import RocksdbOptions
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 
 def settings(env: StreamExecutionEnvironment) -> dict[str, str]:
-    return {k: v for k, v in env._configuration.to_dict().items() if "state" in k or "incremental" in k}
+    return {k: v for k, v in configuration_of(env).to_dict().items() if "state" in k or "incremental" in k}
 
 
 def test_a_backend_is_a_way_to_write_keys() -> None:
@@ -59,7 +59,7 @@ def test_several_directories_are_taken_as_flink_takes_them(text: str, paths: lis
     assert backend.get_db_storage_paths() == paths
     env = StreamExecutionEnvironment(Configuration())
     env.set_state_backend(backend)
-    assert Configuration.from_dict(env._configuration.to_dict()).read(ROCKSDB_DIR) == paths
+    assert Configuration.from_dict(configuration_of(env).to_dict()).read(ROCKSDB_DIR) == paths
 
 
 def test_directory_that_is_not_on_this_host_is_refused() -> None:
@@ -68,11 +68,9 @@ def test_directory_that_is_not_on_this_host_is_refused() -> None:
 
 
 def test_stores_of_subtasks_are_spread_over_the_directories_and_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, simulated: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=3))
-    keys = {"execution.target": "simulated", "execution.checkpointing.dir": str(tmp_path / "checkpoints")}
-    env = StreamExecutionEnvironment(Configuration.from_dict({**keys, "parallelism.default": 4}))
+    env = simulated(seed=3, **{"parallelism.default": 4, "tidegate.state.local-dir": None})
     backend = EmbeddedRocksDBStateBackend()
     roots = [tmp_path / name for name in "abc"]
     backend.set_db_storage_paths(*map(str, roots))
@@ -92,8 +90,8 @@ def test_predefined_options_count_where_no_key_of_its_own_is_set() -> None:
     backend.set_predefined_options(PredefinedOptions.SPINNING_DISK_OPTIMIZED_HIGH_MEM)
     assert backend.get_predefined_options() is PredefinedOptions.SPINNING_DISK_OPTIMIZED_HIGH_MEM
     env.set_state_backend(backend)
-    env._configuration.set_string("state.backend.rocksdb.block.blocksize", "16 kb")
-    chosen = RocksdbOptions.of(env._configuration.read)
+    configuration_of(env).set_string("state.backend.rocksdb.block.blocksize", "16 kb")
+    chosen = RocksdbOptions.of(configuration_of(env).read)
     assert (chosen.block_size, chosen.write_buffer_size, chosen.compaction_style) == (16 << 10, 64 << 20, "LEVEL")
     assert (chosen.dynamic_levels, chosen.buffers_to_merge, chosen.write_buffer_count) == (True, 3, 4)
     assert chosen.memory == RocksdbOptions().memory

@@ -7,11 +7,12 @@ from typing import Any
 import cloudpickle
 import pytest
 
+from tests.programs import transformations_of
 from tidegate.base.errors import ArgumentTypeError, ProgramError, StateAccessError
 from tidegate.common import Row, RowKind, Types, WatermarkStrategy
 from tidegate.connectors.functions.function_sink import FunctionSink
 from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink
-from tidegate.connectors.values.print import PrintSink
+from tidegate.connectors.values.sinks import PrintSink
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,
@@ -28,22 +29,12 @@ from tidegate.datastream import (
     TwoPhaseCommitSinkFunction,
 )
 from tidegate.datastream.connectors.base import StreamTransformer, SupportsPreprocessing
-from tidegate.graph.transformation import (
-    ChainingStrategy,
-    FilterSpec,
-    FlatMapSpec,
-    Input,
-    MapSpec,
-    ProcessSpec,
-    Ship,
-    SinkSpec,
-    TimestampsSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import ChainingStrategy, Input, Ship, Transformation
+from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, TimestampsSpec
 
 
 def last(env: StreamExecutionEnvironment) -> Transformation:
-    return list(env._registry.values())[-1]
+    return transformations_of(env)[-1]
 
 
 def spec(env: StreamExecutionEnvironment) -> Any:
@@ -73,13 +64,13 @@ def numbers(env: StreamExecutionEnvironment) -> DataStream:
 def test_operators_become_frozen_transformations(env: StreamExecutionEnvironment, numbers: DataStream) -> None:
     add = AddOne()
     numbers.map(add, Types.LONG()).flat_map(lambda v: [v, v]).filter(lambda v: v > 1).process(Pass(), Types.LONG())
-    source, mapped, flat, kept, processed = env._registry.values()
+    source, mapped, flat, kept, processed = transformations_of(env)
     assert isinstance(mapped.spec, MapSpec)
     assert mapped.spec.function is add
     assert isinstance(flat.spec, FlatMapSpec)
     assert isinstance(kept.spec, FilterSpec)
     assert isinstance(processed.spec, ProcessSpec)
-    assert [t.name for t in env._registry.values()] == ["Collection Source", "Map", "FlatMap", "Filter", "PROCESS"]
+    assert [t.name for t in transformations_of(env)] == ["Collection Source", "Map", "FlatMap", "Filter", "PROCESS"]
     assert mapped.inputs == (Input(source.id),)
     assert processed.output_type == Types.LONG()
     assert source.parallelism == source.max_parallelism == 1
@@ -110,7 +101,7 @@ def test_partitionings_only_change_the_edge(
     (edge,) = last(env).inputs
     assert edge.partitioning is not None
     assert edge.partitioning.ship is ship
-    assert len(env._registry) == 2
+    assert len(transformations_of(env)) == 2
 
 
 def test_union_keeps_each_inputs_partitioning(env: StreamExecutionEnvironment, numbers: DataStream) -> None:
@@ -140,6 +131,7 @@ def test_custom_partitioning_with_objects_and_lambdas(env: StreamExecutionEnviro
         (edge,) = last(env).inputs
         assert edge.partitioning is not None
         assert edge.partitioning.ship is Ship.CUSTOM
+        assert edge.partitioning.partitioner is not None and edge.partitioning.selector is not None
         assert edge.partitioning.partitioner(edge.partitioning.selector(7), 4) == 3
 
 
@@ -155,7 +147,7 @@ def test_a_selector_with_open_is_opened_once_in_every_process(env: StreamExecuti
 
     env.from_collection([1]).key_by(Counted()).map(str)
     (edge,) = last(env).inputs
-    assert edge.partitioning is not None
+    assert edge.partitioning is not None and edge.partitioning.selector is not None
     selector = edge.partitioning.selector
     assert [selector(0), selector(0)] == [1, 1]
     assert cloudpickle.loads(cloudpickle.dumps(selector))(0) == 2
@@ -171,7 +163,7 @@ def test_a_selector_cannot_ask_for_state(env: StreamExecutionEnvironment) -> Non
 
     env.from_collection([1]).key_by(Asks()).map(str)
     (edge,) = last(env).inputs
-    assert edge.partitioning is not None
+    assert edge.partitioning is not None and edge.partitioning.selector is not None
     with pytest.raises(StateAccessError, match="neither state nor a subtask of its own"):
         edge.partitioning.selector(1)
 
@@ -232,13 +224,13 @@ def test_print_collect_and_functions_become_sinks(env: StreamExecutionEnvironmen
 
 def test_print_formats_rows_and_tuples_of_known_type_as_flink_does(env: StreamExecutionEnvironment) -> None:
     env.from_collection([(1, "a")], Types.TUPLE([Types.INT(), Types.STRING()])).print()
-    formats = list(env._registry.values())[1].spec
+    formats = transformations_of(env)[1].spec
     assert isinstance(formats, MapSpec)
-    assert formats.function((1, "a")) == "(1,a)"
+    assert formats.callables[0]((1, "a")) == "(1,a)"
     env.from_collection([(1, "a")], Types.ROW([Types.INT(), Types.STRING()])).print()
-    formats = list(env._registry.values())[4].spec
+    formats = transformations_of(env)[4].spec
     assert isinstance(formats, MapSpec)
-    assert formats.function(Row.of_kind(RowKind.DELETE, 1, "a")) == "-D[1,a]"
+    assert formats.callables[0](Row.of_kind(RowKind.DELETE, 1, "a")) == "-D[1,a]"
 
 
 # -- rows
@@ -397,10 +389,10 @@ def test_wrong_values(numbers: DataStream) -> None:
 def test_a_keyed_stream_is_a_partitioning(env: StreamExecutionEnvironment, numbers: DataStream) -> None:
     keyed = numbers.key_by(lambda v: v % 2, Types.LONG())
     assert isinstance(keyed, KeyedStream)
-    assert len(env._registry) == 1
+    assert len(transformations_of(env)) == 1
     keyed.process(KeyedPass())
     (edge,) = last(env).inputs
-    assert edge.partitioning is not None
+    assert edge.partitioning is not None and edge.partitioning.selector is not None
     assert (edge.partitioning.ship, edge.partitioning.key_type) == (Ship.HASH, Types.LONG())
     assert edge.partitioning.selector(5) == 1
     assert last(env).name == "KEYED PROCESS"
@@ -411,7 +403,7 @@ def test_a_second_key_replaces_the_first_and_behind_a_union_none_counts(
 ) -> None:
     numbers.key_by(lambda v: "first").key_by(lambda v: "second").map(str)
     (edge,) = last(env).inputs
-    assert edge.partitioning is not None
+    assert edge.partitioning is not None and edge.partitioning.selector is not None
     assert edge.partitioning.selector(1) == "second"
     numbers.key_by(str).union(numbers.key_by(str)).map(str)
     united = [i.partitioning for i in last(env).inputs]
@@ -443,5 +435,5 @@ class Doubling(PrintSink, SupportsPreprocessing):
 
 def test_a_sink_with_steps_of_its_own_gets_them(env: StreamExecutionEnvironment, numbers: DataStream) -> None:
     numbers.sink_to(Doubling())
-    assert [t.name for t in env._registry.values()] == ["Collection Source", "Double", "Sink: Writer"]
-    assert last(env).inputs[0].upstream == list(env._registry)[1]
+    assert [t.name for t in transformations_of(env)] == ["Collection Source", "Double", "Sink: Writer"]
+    assert last(env).inputs[0].upstream == transformations_of(env)[1].id

@@ -8,19 +8,11 @@ from typing import Any
 import pytest
 
 from tidegate.base.errors import ProgramError
+from tidegate.connectors.values.ranges import NumberSequenceSource
+from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.graph.plan import JobGraph, build
-from tidegate.graph.transformation import (
-    ChainingStrategy,
-    FilterSpec,
-    Input,
-    MapSpec,
-    Partitioning,
-    Program,
-    Ship,
-    SinkSpec,
-    SourceSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import ChainingStrategy, Input, Partitioning, Program, Ship, Transformation
+from tidegate.operators.contracts.specs import FilterSpec, MapSpec, SinkSpec, SourceSpec
 
 KEYED = Partitioning(Ship.HASH, selector=lambda v: v)
 
@@ -30,7 +22,7 @@ def graph(*transformations: Transformation, parallelism: int = 2, chaining: bool
 
 
 def source(n: int, **more: Any) -> Transformation:
-    return Transformation(n, f"source{n}", SourceSpec(None), **more)
+    return Transformation(n, f"source{n}", SourceSpec(NumberSequenceSource(1, 2)), **more)
 
 
 def step(n: int, *upstream: int | Input, spec: Any = None, **more: Any) -> Transformation:
@@ -43,7 +35,9 @@ def names(g: JobGraph) -> list[list[str]]:
 
 
 def test_forward_neighbours_are_fused_into_one_chain() -> None:
-    assert names(graph(source(1), step(2, 1), step(3, 2, spec=SinkSpec(None)))) == [["source1 -> op2 -> op3"]]
+    assert names(graph(source(1), step(2, 1), step(3, 2, spec=SinkSpec(DiscardingSink())))) == [
+        ["source1 -> op2 -> op3"]
+    ]
 
 
 def test_a_key_by_starts_a_chain_on_the_next_level() -> None:
@@ -91,7 +85,7 @@ def test_a_chain_of_any_length_walks_and_pickles() -> None:
 
 
 def test_duplicate_uids_are_refused_and_both_operators_named() -> None:
-    with pytest.raises(ProgramError, match=r"uid of its own[\s\S]*'source1' and 'op2'[\s\S]*'same'"):
+    with pytest.raises(ProgramError, match=r"have the same uid[\s\S]*'source1' and 'op2'[\s\S]*'same'"):
         graph(source(1, uid="same"), step(2, 1, uid="same"))
 
 
@@ -101,7 +95,7 @@ def test_parallelism_above_the_maximum_is_refused() -> None:
 
 
 def test_forward_between_different_parallelisms_is_refused() -> None:
-    with pytest.raises(ProgramError, match=r"same parallelism[\s\S]*'source1' to 'op2'[\s\S]*2 and 3"):
+    with pytest.raises(ProgramError, match=r"different parallelism[\s\S]*'source1' to 'op2'[\s\S]*2 and 3"):
         graph(source(1), step(2, Input(1, Partitioning(Ship.FORWARD)), parallelism=3))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.programs import program_of
 from tidegate.base.errors import ProgramError
 from tidegate.common import Configuration, Time, Types, WatermarkStrategy
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
@@ -45,7 +46,7 @@ def env() -> StreamExecutionEnvironment:
 
 
 def refuse(env: StreamExecutionEnvironment) -> None:
-    build(env._program("job"), 1, None, {})
+    build(program_of(env, "job"), 1, None, {})
 
 
 @pytest.mark.parametrize(
@@ -64,11 +65,11 @@ def test_no_way_gives_timestamps(env: StreamExecutionEnvironment, windows: Any) 
     with pytest.raises(ProgramError) as refused:
         refuse(env)
     name = type(windows).__name__
-    assert refused.value.rule == f"'{name}' goes by event time: its records need timestamps"
+    assert refused.value.rule == f"'{name}' uses event time, but its records have no timestamps"
     assert re.fullmatch(rf"operator '{name}', .*test_timestamps_needed\.py:\d+", str(refused.value.where))
     assert refused.value.found == (
         "records of 'Collection Source', 'many' have none (Long.MIN_VALUE timestamp in Flink), "
-        "and nothing on the way gives them any"
+        "and no operator on the path assigns any"
     )
     assert "assign_timestamps_and_watermarks" in str(refused.value.cure)
 

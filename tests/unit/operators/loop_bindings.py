@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tidegate.connectors.values.discard import DiscardingSink
+from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.graph.plan import ChainNode, Operator
-from tidegate.operators.contracts.functions import callable_of
 from tidegate.operators.contracts.operator import CollectingOperator, OperatorSetup, StreamOperator
 from tidegate.operators.contracts.settings import Settings
 from tidegate.operators.contracts.watermarks import EventTime
@@ -48,8 +47,7 @@ class Bindings:
 
 def functions(root: ChainNode) -> Iterator[Callable[..., Any]]:
     for node in root.walk():
-        if node.operator.spec.method is not None:
-            yield callable_of(node.operator.spec)
+        yield from node.operator.spec.callables[:1]
         yield from (edge.partitioning.selector for edge in node.edges if edge.partitioning.selector is not None)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written_functions import exact, is_inlined, written
 
+from tests.unit.operators.written_functions import exact, is_inlined, written
 from tidegate.operators.contracts.batch import checked_column, int_column
 from tidegate.operators.loop.rewrites.arithmetic import check_arithmetic, evaluate, mask_of
 from tidegate.operators.loop.rewrites.bodies import body_of

@@ -8,16 +8,17 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.simulation.engine import Chances
+from tests.simulation.executor import simulated_environment
 from tidegate.base.errors import JobFailedError
-from tidegate.common import Configuration, Duration, Row, Time, Types, WatermarkStrategy
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.common import Duration, Row, Time, Types, WatermarkStrategy
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import (
     AsyncDataStream,
     AsyncFunction,
     AsyncRetryStrategy,
     KeyedProcessFunction,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.async_retry_predicates import (
     empty_result_predicate,
@@ -29,30 +30,13 @@ from tidegate.datastream.async_retry_strategies import (
     FixedDelayRetryStrategy,
     NoRetryStrategy,
 )
-from tidegate.operators.kinds.async_calls import AsyncCalls, Call, event_loop, in_event_loop
-from tidegate.runtime.handle import StartedJob
-from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
+from tidegate.operators.kinds.async_calls import AsyncCalls, Call, Stretch, event_loop, in_event_loop
 
 WAITS = [AsyncDataStream.ordered_wait, AsyncDataStream.unordered_wait]
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, before: value)
 
 
-class Executor:
-    chances = Chances()
-
-    def execute_async(self, program: Any) -> StartedJob:
-        return StartedJob(JobMaster(program, SimulatedEngine(seed=3, chances=self.chances), listeners=[]), [])
-
-
-class FaultyExecutor(Executor):
-    chances = Chances(die=0.1, zombie=0.1, rerun=0.1, lose_store=0.1)
-
-
-@pytest.fixture(autouse=True)
-def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", Executor)
-    monkeypatch.setitem(executor._registered, "faulty", FaultyExecutor)
+FAULTY = Chances(die=0.1, zombie=0.1, rerun=0.1, lose_store=0.1)
 
 
 @pytest.fixture(autouse=True)
@@ -66,17 +50,13 @@ def by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def environment(directory: Path, **options: Any) -> StreamExecutionEnvironment:
     keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(directory / "checkpoints"),
         "execution.checkpointing.interval": "10 ms",
-        "tidegate.state.local-dir": str(directory / "local"),
         "tidegate.chunk.records": 50,
         "tidegate.round.max-records": 100,
         "parallelism.default": 1,
-        "restart-strategy.type": "none",
         **options,
     }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+    return simulated_environment(directory, seed=3, **keys)
 
 
 def numbers(env: StreamExecutionEnvironment, end: int, strategy: WatermarkStrategy = MONOTONOUS) -> Any:
@@ -122,7 +102,7 @@ def test_every_record_is_called_for_once(tmp_path: Path, wait: Any, limit: int, 
 
 @pytest.mark.parametrize("wait", WAITS)
 def test_nothing_is_lost_or_doubled_when_tasks_die(tmp_path: Path, wait: Any) -> None:
-    options = {"execution.target": "faulty", "restart-strategy.type": "fixed-delay", "tidegate.round.max-records": 20}
+    options = {"chances": FAULTY, "restart-strategy.type": "fixed-delay", "tidegate.round.max-records": 20}
     options |= {"restart-strategy.fixed-delay.attempts": 1000, "restart-strategy.fixed-delay.delay": "1 ms"}
     env = environment(tmp_path, **options)
     stream = wait(numbers(env, 199).rebalance(), Doubles(), Time.seconds(10))
@@ -274,7 +254,7 @@ def test_all_calls_are_done_when_they_are_awaited() -> None:
     for _ in range(200):
         done: list[Call] = []
         calls = AsyncCalls(Turns(), None, 0, 5, done.append)
-        calls.submit([Call(n, None, None) for n in range(20)])
+        calls.submit([Call(n, None, Stretch()) for n in range(20)])
         assert len(done) >= 15, "no more than the capacity is open"
         calls.drain()
         assert len(done) == 20 and calls.error is None

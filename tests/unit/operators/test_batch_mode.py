@@ -4,57 +4,36 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
+from tests.simulation.engine import Chances
+from tests.simulation.executor import SimulatedExecutor, simulated_environment
+from tests.sources import At, ScriptedSource
 from tidegate.base.errors import ProgramError
-from tidegate.common import Configuration, Types, WatermarkStrategy
+from tidegate.common import Types, WatermarkStrategy
 from tidegate.connectors.values.data_generator import DataGeneratorSource, RateLimiterStrategy
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,
     RuntimeExecutionMode,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.operators.flow import sorted_feed
-from tidegate.runtime.handle import StartedJob
-from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
-from tidegate.testing.sources import At, ScriptedSource
 
 MIN, MAX = -(1 << 63), (1 << 63) - 1
 NONE = WatermarkStrategy.no_watermarks()
 
 
-class Executor:
-    chances = Chances()
-    jobs: ClassVar[list[StartedJob]] = []
-
-    def execute_async(self, program: Any) -> StartedJob:
-        job = StartedJob(JobMaster(program, SimulatedEngine(seed=3, chances=self.chances), listeners=[]), [])
-        Executor.jobs.append(job)
-        return job
-
-
-class FaultyExecutor(Executor):
-    chances = Chances(die=0.1, zombie=0.1, rerun=0.05, lose_store=0.1)
-
-
-@pytest.fixture(autouse=True)
-def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", Executor)
-    monkeypatch.setitem(executor._registered, "faulty", FaultyExecutor)
+FAULTY = Chances(die=0.1, zombie=0.1, rerun=0.05, lose_store=0.1)
 
 
 def environment(directory: Path, **options: Any) -> StreamExecutionEnvironment:
     keys = {
-        "execution.target": "simulated",
         "execution.runtime-mode": "BATCH",
-        "tidegate.state.local-dir": str(directory / "local"),
         "tidegate.round.max-records": 10,
         "tidegate.chunk.records": 7,
         "parallelism.default": 1,
@@ -63,7 +42,7 @@ def environment(directory: Path, **options: Any) -> StreamExecutionEnvironment:
         "restart-strategy.fixed-delay.delay": "1 ms",
         **options,
     }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+    return simulated_environment(directory, seed=3, **keys)
 
 
 def records(n: int = 200) -> list[Any]:
@@ -104,15 +83,15 @@ class Traces(KeyedProcessFunction):
         yield ctx.get_current_key(), "timer", timestamp if "EVENT" in domain else 0, domain, self.count.value()
 
 
-@pytest.mark.parametrize("target", ["simulated", "faulty"])
+@pytest.mark.parametrize("chances", [None, FAULTY], ids=["simulated", "faulty"])
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("most", [1_000_000, 30])
 def test_the_records_of_a_key_come_together_and_sorted(
-    tmp_path: Path, target: str, parallelism: int, most: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, chances: Chances | None, parallelism: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where they do not fit into memory."""
     monkeypatch.setattr(sorted_feed, "MOST_RECORDS", most)
-    env = environment(tmp_path, **{"execution.target": target, "parallelism.default": parallelism})
+    env = environment(tmp_path, **{"chances": chances, "parallelism.default": parallelism})
     stream = stamped(env, records()).set_parallelism(1)
     found = list(stream.key_by(lambda v: v[0]).process(Traces()).execute_and_collect())
     for key in {value[0] for value in records()}:
@@ -123,8 +102,8 @@ def test_the_records_of_a_key_come_together_and_sorted(
         moments = sorted({v[1] // 10 * 10 + 100 for v in own})
         assert timers == [(key, "timer", moment, timers[0][3], len(own)) for moment in moments]
         assert len(seen) > len(own) + len(timers), "timers of the clock fire at the end of the key, too"
-    if target == "simulated":
-        assert len(Executor.jobs[-1].view().rounds) == 1, "all in one round"
+    if chances is None:
+        assert len(SimulatedExecutor.last.view().rounds) == 1, "all in one round"
 
 
 def test_several_sources_of_a_key_are_merged(tmp_path: Path) -> None:
@@ -171,7 +150,7 @@ def test_a_source_that_takes_its_time_is_awaited(tmp_path: Path) -> None:
     )
     stream = env.from_source(source, NONE, "slow").key_by(lambda v: v[0]).reduce(lambda a, b: (a[0], a[1] + b[1]))
     assert sorted(stream.execute_and_collect()) == [(0, 90), (1, 100)]
-    assert len(Executor.jobs[-1].view().rounds) == 1
+    assert len(SimulatedExecutor.last.view().rounds) == 1
 
 
 @pytest.mark.parametrize("mode", [RuntimeExecutionMode.BATCH, RuntimeExecutionMode.AUTOMATIC])
@@ -181,7 +160,7 @@ def test_checkpoints_are_for_streams(tmp_path: Path, mode: RuntimeExecutionMode)
     env = environment(tmp_path, **keys)
     env.set_runtime_mode(mode)
     assert len(list(env.from_source(NumberSequenceSource(0, 99), NONE, "n").execute_and_collect())) == 100
-    assert Executor.jobs[-1].view().checkpoints == ()
+    assert SimulatedExecutor.last.view().checkpoints == ()
 
 
 def test_an_unbounded_source_is_refused(tmp_path: Path) -> None:

@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loop_bindings import SINK, Bindings, node
-from written_functions import exact, written
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
+from tests.unit.operators.written_functions import exact, written
 from tidegate.base.errors import UserCodeError
 from tidegate.common import Types
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.plan import ChainNode, Edge
-from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, Partitioning, Ship, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Partitioning, Ship
 from tidegate.operators.contracts.batch import Batch, ColumnBatch
+from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.flow.outputs import EdgeOutput, Target
 from tidegate.operators.flow.packing import COLUMNS, KEYS, PLAIN, Packer, packed_field
 from tidegate.operators.loop.codegen import Loop
@@ -78,10 +80,10 @@ def send(
     declared: Any = None,
 ) -> Sent:
     edge = Edge(0, len(specs), None, 99, Partitioning(Ship.HASH, selector), declared)
-    last = node(len(specs), specs[-1] if specs else SourceSpec(None))
+    last = node(len(specs), specs[-1] if specs else SourceSpec(NumberSequenceSource(1, 2)))
     chain = ChainNode(last.operator, (), (edge,))
     for n in range(len(specs) - 1, -1, -1):
-        chain = node(n, specs[n - 1] if n else SourceSpec(None), chain)
+        chain = node(n, specs[n - 1] if n else SourceSpec(NumberSequenceSource(1, 2)), chain)
     bindings = Sending(chain, edge, targets, maximum, inline, chunk)
     loop = Loop(chain, bindings, into=False)
     for watermark, (values, times) in enumerate(batches):
@@ -280,7 +282,11 @@ def collect(root: ChainNode, batches: list[Given], inline: bool) -> tuple[list[A
 def test_what_is_behind_gets_records_as_ever() -> None:
     sink = node(9, SinkSpec(SINK))
     root = node(3, FlatMapSpec(lambda r: [r, (r[1], str(r[0]))]), sink)
-    root = node(0, SourceSpec(None), node(1, MapSpec(lambda x: (x % 7, x)), node(2, FilterSpec(lambda r: r[0]), root)))
+    root = node(
+        0,
+        SourceSpec(NumberSequenceSource(1, 2)),
+        node(1, MapSpec(lambda x: (x % 7, x)), node(2, FilterSpec(lambda r: r[0]), root)),
+    )
     batches: list[Given] = [(range(200), list(range(200))), (list(range(3)), [1, 2, 3]), (range(100), [None] * 100)]
     assert collect(root, batches, inline=True) == collect(root, batches, inline=False)
 
@@ -305,10 +311,12 @@ def test_what_a_function_behind_changes_is_seen_at_the_next_record() -> None:
         counted = written("def f(x):\n    global total\n    total += x\n    return x")
         counted = FunctionType(counted.__code__, add.__globals__)
         one, both = node(9, SinkSpec(SINK)), Adds()
-        root = node(0, SourceSpec(None), node(1, MapSpec(add), node(2, MapSpec(counted), one)))
+        root = node(0, SourceSpec(NumberSequenceSource(1, 2)), node(1, MapSpec(add), node(2, MapSpec(counted), one)))
         other = node(1, MapSpec(both.add), node(2, MapSpec(both.grow), node(9, SinkSpec(SINK))))
         batches: list[Given] = [(range(1, 70), None)]
-        return collect(root, batches, inline), collect(node(0, SourceSpec(None), other), batches, inline)
+        return collect(root, batches, inline), collect(
+            node(0, SourceSpec(NumberSequenceSource(1, 2)), other), batches, inline
+        )
 
     assert run(inline=True) == run(inline=False)
 

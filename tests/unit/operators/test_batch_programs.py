@@ -10,45 +10,25 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from written_functions import exact, written
 
-from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
-from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tests.simulation.engine import Chances
+from tests.simulation.executor import simulated_environment
+from tests.unit.operators.written_functions import exact, written
+from tidegate.common import Types, WatermarkStrategy
+from tidegate.connectors.values.ranges import NumberSequenceSource
+from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.runtime.handle import StartedJob
-from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
 
 Build = Callable[[StreamExecutionEnvironment], DataStream]
 
 
-class Executor:
-    """On the simulated engine, with or without the faults it can have."""
-
-    chances = Chances()
-
-    def execute_async(self, program: Any) -> StartedJob:
-        return StartedJob(JobMaster(program, SimulatedEngine(seed=3, chances=self.chances), listeners=[]), [])
-
-
-class FaultyExecutor(Executor):
-    chances = Chances(die=0.05, zombie=0.05, late=0.05, rerun=0.05, lose_store=0.1)
-
-
-@pytest.fixture(autouse=True)
-def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", Executor)
-    monkeypatch.setitem(executor._registered, "faulty", FaultyExecutor)
+FAULTY = Chances(die=0.05, zombie=0.05, late=0.05, rerun=0.05, lose_store=0.1)
 
 
 def run(build: Build, directory: Path, **options: Any) -> list[Any]:
     keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(directory / "checkpoints"),
         "execution.checkpointing.interval": "10 ms",
-        "tidegate.state.local-dir": str(directory / "local"),
         "tidegate.chunk.records": 100,
         "tidegate.round.max-records": 300,
         "parallelism.default": 2,
@@ -57,7 +37,7 @@ def run(build: Build, directory: Path, **options: Any) -> list[Any]:
         "restart-strategy.fixed-delay.delay": "1 ms",
         **options,
     }
-    env = StreamExecutionEnvironment(Configuration.from_dict(keys))
+    env = simulated_environment(directory, seed=3, **keys)
     return sorted(map(exact, build(env).execute_and_collect()), key=repr)
 
 
@@ -186,7 +166,7 @@ def test_programs_give_what_calls_give(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["timers", "two keys"])
 def test_with_faults_and_another_parallelism(name: str) -> None:
-    faults = {"execution.target": "faulty", "parallelism.default": 3, "pipeline.max-parallelism": 100}
+    faults = {"chances": FAULTY, "parallelism.default": 3, "pipeline.max-parallelism": 100}
     assert check(PROGRAMS[name], **faults) == check(PROGRAMS[name])
 
 

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import JobFailedError, UserCodeError
-from tidegate.common import Configuration
-from tidegate.datastream import StreamExecutionEnvironment, executor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 
 class NotRead(Exception):
@@ -38,10 +36,8 @@ def line_of(text: str, nth: int = 0) -> int:
     return [n for n, line in enumerate(lines, 1) if line.strip() == text][nth]
 
 
-def failure(function: Any, value: Any, monkeypatch: pytest.MonkeyPatch, inline: bool) -> JobFailedError:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    keys = {"execution.target": "simulated", "tidegate.functions.inline": inline}
-    env = StreamExecutionEnvironment(Configuration.from_dict(keys)).set_parallelism(1)
+def failure(function: Any, value: Any, simulated: Simulated, inline: bool) -> JobFailedError:
+    env = simulated(**{"tidegate.functions.inline": inline, "parallelism.default": 1})
     env.from_collection([value]).map(function).print()
     with pytest.raises(JobFailedError) as failed:
         env.execute()
@@ -54,17 +50,17 @@ def failure(function: Any, value: Any, monkeypatch: pytest.MonkeyPatch, inline: 
     [(read, 0, 'raise NotRead("an order must be JSON") from error'), (clean, 1, 'return int("no number")')],
 )
 def test_every_error_of_the_chain_shows_the_users_line(
-    function: Any, nth: int, raised: str, inline: bool, monkeypatch: pytest.MonkeyPatch
+    function: Any, nth: int, raised: str, inline: bool, simulated: Simulated
 ) -> None:
-    shown = "".join(traceback.format_exception(failure(function, "{", monkeypatch, inline)))
+    shown = "".join(traceback.format_exception(failure(function, "{", simulated, inline)))
     first, second = line_of('return json.loads(text)["id"]', nth), line_of(raised)
     assert f'{__file__}", line {first}, in {function.__name__}' in shown
     assert f'{__file__}", line {second}, in {function.__name__}' in shown
     assert shown.index(f"line {first}, in") < shown.index(f"line {second}, in")
 
 
-def test_our_own_frames_do_not_stand_between_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = failure(read, "{", monkeypatch, True)
+def test_our_own_frames_do_not_stand_between_the_users(simulated: Simulated) -> None:
+    failed = failure(read, "{", simulated, True)
     assert isinstance(failed.__cause__, UserCodeError)
     assert "attempt.py" not in "".join(traceback.format_exception(failed))
 
@@ -73,5 +69,5 @@ def leave(value: Any) -> Any:
     raise KeyboardInterrupt
 
 
-def test_an_error_without_a_text_has_no_colon(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "found: KeyboardInterrupt; record 'x'" in str(failure(leave, "x", monkeypatch, True))
+def test_an_error_without_a_text_has_no_colon(simulated: Simulated) -> None:
+    assert "found: KeyboardInterrupt; record 'x'" in str(failure(leave, "x", simulated, True))

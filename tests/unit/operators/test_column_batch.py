@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_batch_programs import CountsAndTimers, alone, run, simulated
-from written_functions import exact
 
+from tests.column_source import ColumnSource, record
+from tests.unit.operators.test_batch_programs import CountsAndTimers, alone, run
+from tests.unit.operators.written_functions import exact
 from tidegate.base.errors import StateFormatError, UserCodeError
 from tidegate.common import Types, WatermarkStrategy
 from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
@@ -21,9 +22,7 @@ from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.operators.contracts.batch import ColumnBatch, Schema, checked_column
 from tidegate.operators.flow import outputs
 from tidegate.operators.flow.packing import Packer, pack_columns, unpack_columns
-from tidegate.testing.column_source import ColumnSource, record
 
-__all__ = ["simulated"]
 COLUMNS = [
     st.integers(-(1 << 63), (1 << 63) - 1),
     st.integers(-100, 100),

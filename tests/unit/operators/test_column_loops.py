@@ -8,23 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from written_functions import exact, written
 
+from tests.unit.operators.written_functions import exact, written
 from tidegate.base.files import Files
 from tidegate.common import Types
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import Chain, ChainNode, Edge, Operator
-from tidegate.graph.transformation import (
-    FilterSpec,
-    FlatMapSpec,
-    MapSpec,
-    Partitioning,
-    ProcessSpec,
-    ReduceSpec,
-    Ship,
-)
-from tidegate.operators.contracts.functions import callable_of
+from tidegate.graph.transformation import Partitioning, Ship
 from tidegate.operators.contracts.settings import Settings
+from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, ReduceSpec
 from tidegate.operators.flow.outputs import Target
 from tidegate.operators.flow.packing import PLAIN, pack_columns, pack_field
 from tidegate.operators.flow.round import SubtaskRound
@@ -84,7 +76,7 @@ def chain_of(specs: list[Any], tags: list[str | None]) -> Chain:
 def subtask_of(directory: Path, specs: list[Any], tags: list[str | None], inline: bool) -> Subtask:
     settings = Settings("job", str(directory / "storage"), str(directory / "local"), inline=inline, now_ms=lambda: 1)
     targets = {10 + n: Target(2, 0, 1, 128, "below") for n in range(len(tags))}
-    rewrites = prepare(map(callable_of, specs))
+    rewrites = prepare(spec.callables[0] for spec in specs)
     return Subtask(chain_of(specs, tags), 0, settings, {0: 1}, targets, rewrites, range(len(specs) + 1))
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import TidegateError
-from tidegate.common import Configuration, Types
-from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.common import Types
+from tidegate.datastream import DataStream, KeyedProcessFunction
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 DEPTH = 20_000
 
@@ -41,7 +40,7 @@ def one(_: Any) -> int:
     ("program", "rule"),
     [
         (lambda numbers: numbers.map(nested).rebalance().map(one), "Records that travel to another subtask"),
-        (lambda numbers: numbers.map(nested), "Records that are collected must be picklable"),
+        (lambda numbers: numbers.map(nested), "A collected record cannot be pickled"),
         (lambda numbers: numbers.key_by(one).process(Keeps()), "A value must fit the declared type of its state"),
         (lambda numbers: numbers.key_by(nested).process(Keeps()), "Equal keys must have equal bytes"),
         (
@@ -51,17 +50,9 @@ def one(_: Any) -> int:
     ],
 )
 def test_data_nested_too_deeply_fails_with_a_cure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[[DataStream], DataStream], rule: str
+    simulated: Simulated, program: Callable[[DataStream], DataStream], rule: str
 ) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "tidegate.state.local-dir": str(tmp_path / "local"),
-        "restart-strategy.type": "none",
-        "parallelism.default": 2,
-    }
-    env = StreamExecutionEnvironment(Configuration.from_dict(keys))
+    env = simulated(**{"parallelism.default": 2})
     with pytest.raises(TidegateError) as failed:
         list(program(env.from_collection([1])).execute_and_collect())
     text = str(failed.value)

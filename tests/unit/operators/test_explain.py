@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from written_functions import written
 
+from tests.programs import program_of
+from tests.unit.operators.written_functions import written
 from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.connectors.values.discard import DiscardingSink
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
+from tidegate.connectors.values.sinks import DiscardingSink
 from tidegate.datastream import CoMapFunction, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.graph.plan import JobGraph, build
@@ -39,7 +40,7 @@ def graph_of(add: Callable[[Any], Any]) -> JobGraph:
     env = StreamExecutionEnvironment(Configuration())
     numbers = env.from_source(NumberSequenceSource(0, 9), WatermarkStrategy.no_watermarks(), "numbers", Types.LONG())
     add(numbers).sink_to(DiscardingSink())
-    return build(env._program("job"), 1, None, {})
+    return build(program_of(env, "job"), 1, None, {})
 
 
 def explained(add: Callable[[Any], Any]) -> list[Explained]:

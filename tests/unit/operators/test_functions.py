@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
-from tidegate.datastream.batch import LastReduction
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.typed_functions import TypedMap, TypedReduce
-from tidegate.graph.transformation import MapSpec, OperatorSpec, ProcessSpec, ReduceSpec
-from tidegate.operators.contracts.functions import Hooks, callable_of, is_notified
+from tidegate.graph.plan import Operator
+from tidegate.graph.transformation import OperatorSpec
+from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
+from tidegate.operators.contracts.functions import Hooks, is_notified
+from tidegate.operators.contracts.specs import LastReduction, MapSpec, ProcessSpec, ReduceSpec
+
+CONTEXT = SubtaskRuntimeContext(Operator(1, "op", None, "1", MapSpec(str), 1, 128, None), 0, None)
 
 
 class Callable:
@@ -52,7 +56,7 @@ class Duck:
     ],
 )
 def test_a_callable_is_called_and_of_a_function_object_its_method(spec: OperatorSpec, result: Any) -> None:
-    assert callable_of(spec)(1) == result
+    assert spec.callables[0](1) == result
 
 
 def test_a_callable_that_reduces_is_called_whatever_the_wrapper() -> None:
@@ -69,7 +73,7 @@ def test_a_process_function_may_be_callable_too() -> None:
         def __call__(self, value: Any) -> Any:
             raise AssertionError("not this one")
 
-    assert callable_of(ProcessSpec(Both()))(1, None) == ["processed", 1]
+    assert ProcessSpec(Both()).callables[0](1, None) == ["processed", 1]
 
 
 class Told:
@@ -115,11 +119,11 @@ class ToldHasFieldOfThatName(Told):
 )
 def test_fields_of_the_users_do_not_decide_who_is_notified(function: Any, notified: bool) -> None:
     assert is_notified(function) is notified
-    assert Hooks(function, "here", None).listens is notified
+    assert Hooks(function, "here", CONTEXT).listens is notified
 
 
 @pytest.mark.parametrize("wrap", [lambda told: TypedMap(told, str), lambda told: LastReduction(told, None)])
 def test_wrappers_pass_notifications_on(wrap: Any) -> None:
     told = Told()
-    Hooks(wrap(told), "here", None).notify((1, 2), (3,))
+    Hooks(wrap(told), "here", CONTEXT).notify((1, 2), (3,))
     assert told.told == [1, 2]

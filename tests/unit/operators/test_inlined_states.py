@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tidegate.common import Configuration, Types
-from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tests.simulation.executor import simulated_environment
+from tidegate.common import Types
+from tidegate.datastream import KeyedProcessFunction
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.operators.loop.rewrites.bodies import body_of
 from tidegate.operators.loop.rewrites.inline import state_attributes
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 RECORDS = [(n % 7, n) for n in range(500)]
 
@@ -75,23 +75,15 @@ class SwappedByTimer(Function):
 
 
 def results(function: type[Function], directory: Path, inline: bool) -> list[Any]:
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(directory / f"checkpoints-{inline}"),
+    keys: dict[str, Any] = {
         "execution.checkpointing.interval": "10 ms",
-        "tidegate.state.local-dir": str(directory / f"local-{inline}"),
         "tidegate.functions.inline": inline,
         "tidegate.chunk.records": 16,
         "parallelism.default": 2,
     }
-    env = StreamExecutionEnvironment(Configuration.from_dict(keys))
+    env = simulated_environment(directory / str(inline), **keys)
     stream = env.from_collection(RECORDS).key_by(lambda record: record[0], Types.LONG()).process(function())
     return sorted(stream.execute_and_collect(), key=repr)
-
-
-@pytest.fixture(autouse=True)
-def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
 
 
 @pytest.mark.parametrize("function", [Counts, Swaps, SwappedByTimer])

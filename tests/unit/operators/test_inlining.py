@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from loop_bindings import SINK, Bindings, node
-from written_functions import is_inlined
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
+from tests.unit.operators.written_functions import is_inlined
 from tidegate.base.errors import UserCodeError
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.output_tag import OutputTag
-from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.contracts.batch import Batch
+from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop
 
 FACTOR = 3
@@ -31,7 +32,7 @@ def outcome(specs: list[Any], values: list[Any], inline: bool) -> tuple[list[Any
     chain = node(len(specs) + 1, SinkSpec(SINK))
     for n in range(len(specs), 0, -1):
         chain = node(n, specs[n - 1], chain)
-    root = node(0, SourceSpec(None), chain)
+    root = node(0, SourceSpec(NumberSequenceSource(1, 2)), chain)
     bindings = Bindings(root, inline=inline)
     reached = bindings.values[len(specs) + 1]
     try:
@@ -484,7 +485,7 @@ def test_an_error_deep_in_a_chain_keeps_its_cause() -> None:
     chain = node(len(specs) + 1, SinkSpec(SINK))
     for n in range(len(specs), 0, -1):
         chain = node(n, specs[n - 1], chain)
-    root = node(0, SourceSpec(None), chain)
+    root = node(0, SourceSpec(NumberSequenceSource(1, 2)), chain)
     with pytest.raises(UserCodeError) as caught:
         Loop(root, Bindings(root), into=False)(Batch([0]))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)

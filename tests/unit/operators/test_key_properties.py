@@ -17,6 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
 from tidegate.base.errors import JobSuspendedError
 from tidegate.common import Configuration, Row, Types
 from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
@@ -26,9 +29,6 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
 
 Decimal: Any = decimal.Decimal
 UTC = datetime.UTC
@@ -202,10 +202,8 @@ def live(root: str, records: list[Any], key_type: Any, parallelism: int, runs: i
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_label_is_a_key(
-    kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(executor._registered, "interrupted", Executor)
+def test_a_label_is_a_key(kind: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    executor.register_executor("interrupted", Executor)
     key_type, lines = KINDS[kind]
     labelled = [(f"{kind} {number}", key) for number, keys in enumerate(lines) for key in keys]
     records = data.draw(st.permutations(labelled * 3))

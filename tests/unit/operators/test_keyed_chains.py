@@ -9,22 +9,15 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.simulation.engine import Chances, SimulatedEngine
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import ScriptedSource
 from tidegate.base.clock import ManualClock
 from tidegate.common import Types
 from tidegate.graph.plan import build
-from tidegate.graph.transformation import (
-    FlatMapSpec,
-    Input,
-    MapSpec,
-    OperatorSpec,
-    Partitioning,
-    ProcessSpec,
-    Program,
-    Ship,
-    SinkSpec,
-    SourceSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
+from tidegate.operators.contracts.specs import FlatMapSpec, FunctionSpec, MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import MAX_WATERMARK
 from tidegate.operators.kinds import registry
 from tidegate.operators.kinds.function_operator import FunctionOperator
@@ -32,10 +25,6 @@ from tidegate.operators.loop.codegen import LoopSource
 from tidegate.runtime.master import JobMaster
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.descriptors import ListStateDescriptor, ValueStateDescriptor
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import ScriptedSource
 
 RECORDS = [(f"key-{n * 7 % 11}", n) for n in range(60)]
 SETTINGS: dict[str, Any] = {
@@ -184,20 +173,19 @@ def test_operators_that_take_over_the_partitioning_stay_in_the_chain() -> None:
 
 
 @dataclass(frozen=True)
-class PairSpec(OperatorSpec):
+class PairSpec(FunctionSpec):
     """A kind of operator that only this test knows: a class here, a class below, and a line in the registry."""
 
     inputs = 2
-    method = "left"
-
-    function: Any
+    methods = ("left", "right")
 
 
 class PairOperator(FunctionOperator):
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
-        spec, owner = self.operator.spec, source.owner(self.node, value)
-        function = (spec.function.left, spec.function.right)[input]
-        source.call_each(f"{self.id}_{input}", function, [value], depth, owner, keyed, source.emitter(self))
+        owner = source.owner(self.node, value)
+        source.call_each(
+            f"{self.id}_{input}", self.functions[input], [value], depth, owner, keyed, source.emitter(self)
+        )
 
 
 class Joins:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import simulated_environment
 from tidegate.base.errors import JobFailedError
-from tidegate.common import Configuration, Row, Types
+from tidegate.common import Row, Types
 from tidegate.common.typeinfo import TypeInformation
-from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 
 class Level(enum.IntEnum):
@@ -38,22 +38,13 @@ class CountOfKey(KeyedProcessFunction):
         yield type(key).__name__, repr(key), self.count.value()
 
 
-@pytest.fixture(autouse=True)
-def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-
-
 def environment(directory: Path) -> StreamExecutionEnvironment:
     keys: dict[str, Any] = {
-        "restart-strategy.type": "none",
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(directory / "checkpoints"),
         "execution.checkpointing.interval": "10 ms",
-        "tidegate.state.local-dir": str(directory / "local"),
         "tidegate.chunk.records": 16,
         "parallelism.default": 3,
     }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+    return simulated_environment(directory, **keys)
 
 
 def test_without_a_type_keys_of_different_classes_are_different_keys(tmp_path: Path) -> None:
@@ -81,7 +72,7 @@ def test_without_a_type_keys_of_different_classes_are_different_keys(tmp_path: P
         (Types.DOUBLE(), {("float", "1.0", 200), ("float", "1.5", 50), ("float", "2.0", 50)}),
         (Types.BOOLEAN(), {("bool", "True", 300)}),
     ],
-    ids=repr,
+    ids=["long", "double", "boolean"],
 )
 def test_with_a_type_the_type_decides(tmp_path: Path, key_type: Any, expected: set[Any]) -> None:
     stream = environment(tmp_path).from_collection([1, 1.0, True, Level.LOW, 1.5, 2] * 50)

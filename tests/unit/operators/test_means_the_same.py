@@ -14,13 +14,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from loop_bindings import SINK, Bindings, node
-from written_functions import is_inlined, written
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
+from tests.unit.operators.written_functions import is_inlined, written
 from tidegate.base.errors import UserCodeError
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.graph.plan import ChainNode
-from tidegate.graph.transformation import FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.contracts.batch import Batch
+from tidegate.operators.contracts.specs import FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop
 from tidegate.operators.loop.rewrites.bodies import body_of
 from tidegate.operators.loop.rewrites.release import lingering
@@ -43,7 +44,7 @@ def chain_of(specs: list[Any]) -> ChainNode:
     chain = node(len(specs) + 1, SinkSpec(SINK))
     for n in range(len(specs), 0, -1):
         chain = node(n, specs[n - 1], chain)
-    return node(0, SourceSpec(None), chain)
+    return node(0, SourceSpec(NumberSequenceSource(1, 2)), chain)
 
 
 def run(specs: list[Any], values: list[Any], inline: bool) -> list[Any]:

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
-from loop_bindings import SINK, Bindings, node
-from written_functions import is_inlined, written
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
+from tests.unit.operators.written_functions import is_inlined, written
 from tidegate.base.errors import UserCodeError
-from tidegate.graph.transformation import FilterSpec, FlatMapSpec, MapSpec, SinkSpec, SourceSpec
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.operators.contracts.batch import Batch
+from tidegate.operators.contracts.specs import FilterSpec, FlatMapSpec, MapSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop
 
 pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning")
@@ -139,7 +140,7 @@ def outcome(specs: list[Any], value: Any, inline: bool) -> tuple[list[str], str,
     chain = node(len(specs) + 1, SinkSpec(SINK))
     for n in range(len(specs), 0, -1):
         chain = node(n, specs[n - 1], chain)
-    root = node(0, SourceSpec(None), chain)
+    root = node(0, SourceSpec(NumberSequenceSource(1, 2)), chain)
     bindings, message = Bindings(root, inline=inline), ""
     gc.collect()
     EVENTS.clear()

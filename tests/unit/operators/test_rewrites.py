@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_batch_programs import PROGRAMS, check, simulated
 
+from tests.unit.operators.test_batch_programs import PROGRAMS, check
 from tidegate.operators.loop import rewrites
 from tidegate.operators.loop.rewrites.rewrite import Rewrite
 
 OPERATORS = Path(rewrites.__file__).parents[1]
-__all__ = ["simulated"]
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import JobFailedError
-from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
+from tidegate.common import Encoder, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
 from tidegate.connectors.files.bucket_assigners import BucketAssigner
 from tidegate.connectors.values.data_generator import DataGeneratorSource
@@ -19,12 +20,10 @@ from tidegate.datastream import (
     ProcessFunction,
     StreamExecutionEnvironment,
     TwoPhaseCommitSinkFunction,
-    executor,
 )
 from tidegate.datastream.connectors.file_system import FileSink
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.operators.contracts.source import Batch, Source, SourcePlan, SplitEnumerator, SplitInterval, SplitReader
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 NONE = WatermarkStrategy.no_watermarks()
 
@@ -199,18 +198,15 @@ PLACES: dict[str, Callable[[StreamExecutionEnvironment, str], Any]] = {
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "execution.checkpointing.interval": "10 ms",
-        "restart-strategy.type": "none",
-        "tidegate.round.max-records": 20,
-        "parallelism.default": 2,
-        "tidegate.commit.max-attempts": 1,
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
+    return simulated(
+        **{
+            "execution.checkpointing.interval": "10 ms",
+            "tidegate.round.max-records": 20,
+            "parallelism.default": 2,
+            "tidegate.commit.max-attempts": 1,
+        }
+    )
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -9,15 +9,15 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from loop_bindings import SINK, Bindings, node
 
+from tests.unit.operators.loop_bindings import SINK, Bindings, node
 from tidegate.common import Types
-from tidegate.connectors.values.collection import CollectionSource
+from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSource
 from tidegate.datastream.typed_functions import TypedProcess
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import Chain, ChainNode, JobGraph
-from tidegate.graph.transformation import MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.contracts.batch import Batch
+from tidegate.operators.contracts.specs import MapSpec, ProcessSpec, SinkSpec, SourceSpec
 from tidegate.operators.loop.codegen import Loop
 from tidegate.operators.loop.tagging import can_tag, tagging_operators
 
@@ -194,14 +194,19 @@ def test_operators_whose_side_outputs_are_read_and_no_others(script: Callable[[s
     plain = script(PLAIN)
     read = node(2, ProcessSpec(plain()), ("late", node(3, SinkSpec(SINK))))
     root = node(
-        0, SourceSpec(None), node(1, MapSpec(str), read), node(4, ProcessSpec(plain()), node(5, SinkSpec(SINK)))
+        0,
+        SourceSpec(NumberSequenceSource(1, 2)),
+        node(1, MapSpec(str), read),
+        node(4, ProcessSpec(plain()), node(5, SinkSpec(SINK))),
     )
     assert tagging_operators(job_of(root)) == {2}
 
 
 def test_all_that_pass_records_on_where_another_kind_makes_tags(script: Callable[[str], Any]) -> None:
     plain, late = script(PLAIN), OutputTag("late")
-    root = node(0, SourceSpec(None), node(1, MapSpec(lambda v: (late, v)), node(2, ProcessSpec(plain()))))
+    root = node(
+        0, SourceSpec(NumberSequenceSource(1, 2)), node(1, MapSpec(lambda v: (late, v)), node(2, ProcessSpec(plain())))
+    )
     assert tagging_operators(job_of(root)) == {2}
 
 
@@ -216,7 +221,7 @@ def test_a_loop_looks_for_tags_only_where_there_may_be_some() -> None:
         def process_element(self, value: Any, ctx: Any) -> Any:
             yield OutputTag("late"), value
 
-    root = node(0, SourceSpec(None), node(1, ProcessSpec(Splits()), node(2, SinkSpec(SINK))))
+    root = node(0, SourceSpec(NumberSequenceSource(1, 2)), node(1, ProcessSpec(Splits()), node(2, SinkSpec(SINK))))
     for tags, expected in ((True, []), (False, [(OutputTag("late"), 1)])):
         parts = Bindings(root, tags=tags)
         Loop(root, parts, into=False)(Batch([1]))

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_arithmetic import INTS, LOW, check, in_columns
-from written_functions import written
 
-from tidegate.common import Configuration, WatermarkStrategy
+from tests.simulation.executor import simulated_environment
+from tests.unit.operators.test_arithmetic import INTS, LOW, check, in_columns
+from tests.unit.operators.written_functions import written
+from tidegate.common import WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream import KeyedProcessFunction
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.operators.loop import rewrites
@@ -23,7 +24,6 @@ from tidegate.operators.loop.rewrites import texts
 from tidegate.operators.loop.rewrites.arithmetic import check_arithmetic
 from tidegate.operators.loop.rewrites.bodies import body_of
 from tidegate.operators.loop.rewrites.rewrite import Refused
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 PIECES = st.sampled_from(
     ["{r[0]}", "{r[1]}", "{r[0] % 7}", "{r[1] // 3:05d}", "{r[0]:>8}", "{5}", "{{", "'", "\\\\", "key-", "ü"]
@@ -131,19 +131,10 @@ class Told(KeyedProcessFunction):
 
 @pytest.mark.parametrize("assigner", [Hundredth(3), Former()])
 @pytest.mark.parametrize("at_source", [True, False])
-def test_programs_see_the_same_times_with_columns_and_without(
-    assigner: Any, at_source: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", lambda: SimulatedExecutor(seed=1))
-
+def test_programs_see_the_same_times_with_columns_and_without(assigner: Any, at_source: bool, tmp_path: Path) -> None:
     def times(inline: str) -> list[Any]:
-        keys = {
-            "execution.target": "simulated",
-            "execution.checkpointing.dir": str(tmp_path / inline),
-            "tidegate.state.local-dir": str(tmp_path / "local"),
-            "tidegate.functions.inline": inline,
-        }
-        env = StreamExecutionEnvironment(Configuration.from_dict(keys)).set_parallelism(2)
+        keys: dict[str, Any] = {"tidegate.functions.inline": inline, "parallelism.default": 2}
+        env = simulated_environment(tmp_path / inline, **keys)
         strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(assigner)
         numbers = env.from_source(
             NumberSequenceSource(0, 399), strategy if at_source else WatermarkStrategy.no_watermarks(), "numbers"

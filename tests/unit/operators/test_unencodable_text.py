@@ -9,30 +9,29 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import Simulated
 from tidegate.base.errors import ConfigurationError, JobFailedError
-from tidegate.common import Configuration, Encoder, Types, WatermarkStrategy
+from tidegate.common import Encoder, Types, WatermarkStrategy
 from tidegate.connectors.files.bucket_assigners import BucketAssigner
-from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream import DataStream, KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink, FileSource, StreamFormat
 from tidegate.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 BAD = "bad \ud800 text"
 PATIENCE_S = 60
 
 
 @pytest.fixture
-def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StreamExecutionEnvironment:
+def env(simulated: Simulated) -> StreamExecutionEnvironment:
     """With checkpoints and the strategy that is the default then: it restarts for ever."""
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
-    keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
-        "execution.checkpointing.interval": "10 ms",
-        "tidegate.round.max-records": 2,
-        "parallelism.default": 2,
-    }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+    return simulated(
+        **{
+            "execution.checkpointing.interval": "10 ms",
+            "tidegate.round.max-records": 2,
+            "parallelism.default": 2,
+            "restart-strategy.type": None,
+        }
+    )
 
 
 def texts(env: StreamExecutionEnvironment) -> DataStream:
@@ -123,6 +122,6 @@ def test_the_name_of_a_file(env: StreamExecutionEnvironment, tmp_path: Path) -> 
     Path(os.fsdecode(os.fsencode(tmp_path / "in") + b"/\xff.txt")).write_text("1\n")
     source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), str(tmp_path / "in")).build()
     env.from_source(source, WatermarkStrategy.no_watermarks(), "files").print()
-    with pytest.raises(ConfigurationError, match="reads files whose names are valid UTF-8") as caught:
+    with pytest.raises(ConfigurationError, match="The name of a file is not valid UTF-8") as caught:
         env.execute()
     assert "\\udcff.txt" in str(caught.value.found)

@@ -8,58 +8,39 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.simulation.engine import Chances
+from tests.simulation.executor import simulated_environment
+from tests.sources import At, Fail, ScriptedSource
 from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError
-from tidegate.common import Configuration, Duration, Time, Types, WatermarkStrategy
+from tidegate.common import Duration, Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import (
     DataStream,
     KeyedProcessFunction,
     OutputTag,
     ProcessWindowFunction,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.state import ValueStateDescriptor
 from tidegate.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
-from tidegate.runtime.handle import StartedJob
-from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
-from tidegate.testing.sources import At, Fail, ScriptedSource
 
 HOUR = 3_600_000
 
 
-class Executor:
-    chances = Chances()
-
-    def execute_async(self, program: Any) -> StartedJob:
-        return StartedJob(JobMaster(program, SimulatedEngine(seed=3, chances=self.chances), listeners=[]), [])
-
-
-class FaultyExecutor(Executor):
-    chances = Chances(die=0.1, zombie=0.1, rerun=0.1, lose_store=0.1)
-
-
-@pytest.fixture(autouse=True)
-def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", Executor)
-    monkeypatch.setitem(executor._registered, "faulty", FaultyExecutor)
+FAULTY = Chances(die=0.1, zombie=0.1, rerun=0.1, lose_store=0.1)
 
 
 def environment(directory: Path, **options: Any) -> StreamExecutionEnvironment:
     keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(directory / "checkpoints"),
         "execution.checkpointing.interval": "10 ms",
-        "tidegate.state.local-dir": str(directory / "local"),
         "parallelism.default": 1,
         "restart-strategy.type": "fixed-delay",
         "restart-strategy.fixed-delay.attempts": 1000,
         "restart-strategy.fixed-delay.delay": "1 ms",
         **options,
     }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+    return simulated_environment(directory, seed=3, **keys)
 
 
 class OnMarks(WatermarkGenerator):
@@ -147,12 +128,12 @@ def expected_firings() -> list[Any]:
 
 @pytest.mark.parametrize("limit", [1, 7, 1000])
 @pytest.mark.parametrize("parallelism", [1, 3])
-@pytest.mark.parametrize("target", ["simulated", "faulty"])
+@pytest.mark.parametrize("chances", [None, FAULTY], ids=["simulated", "faulty"])
 def test_a_timer_in_the_past_fires_once_with_the_next_watermark(
-    tmp_path: Path, limit: int, parallelism: int, target: str
+    tmp_path: Path, limit: int, parallelism: int, chances: Chances | None
 ) -> None:
     """However the input is cut into rounds."""
-    options = {"tidegate.round.max-records": limit, "parallelism.default": parallelism, "execution.target": target}
+    options = {"tidegate.round.max-records": limit, "parallelism.default": parallelism, "chances": chances}
     env = environment(tmp_path, **options)
     source = ScriptedSource([At(value[1], value) for value in marked(120)])
     stream = env.from_source(source, WatermarkStrategy.for_generator(OnMarks), "marked").set_parallelism(1)
@@ -193,7 +174,7 @@ def test_which_records_are_late_for_a_window_does_not_depend_on_rounds(tmp_path:
 
 @pytest.mark.parametrize("where", ["source", "assigner"])
 def test_the_generators_state_survives_failures(tmp_path: Path, where: str) -> None:
-    options = {"tidegate.round.max-records": 5, "parallelism.default": 2, "execution.target": "faulty"}
+    options = {"tidegate.round.max-records": 5, "parallelism.default": 2, "chances": FAULTY}
     assert lateness(tmp_path, where, **options) == expected_lateness()
 
 
@@ -256,7 +237,7 @@ def test_splits_of_one_round_wait_for_each_other(
     tmp_path: Path, interleaves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where a reader can only read them one after the other: no record is late that its own split does not make late."""
-    from tidegate.testing import sources
+    from tests import sources
 
     monkeypatch.setattr(sources._ScriptReader, "interleaves", interleaves)
     scripts = [[At(n, (s, n)) for n in range(50)] for s in range(4)]

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
+from tests.waiting import eventually
 from tidegate.base.errors import JobCancelledError, RoundError
 from tidegate.base.files import Files
 from tidegate.checkpoint.lineage import Lineage, read_lineage
@@ -33,9 +36,6 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
-from waiting import eventually
 
 OPENED: Counter[str] = Counter()
 """How often functions were opened, by name."""

@@ -6,6 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tests.programs import program_of
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.lanes import SimulatedLanes
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import ScriptedSource
 from tidegate.base.clock import ManualClock
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import HistoryEntry, read_history
@@ -15,11 +21,6 @@ from tidegate.datastream import DataStream, MapFunction, StreamExecutionEnvironm
 from tidegate.runtime.inbox import Inbox
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.statistics import RoundStatistics
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.simulated_lanes import SimulatedLanes
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import ScriptedSource
 
 UNALIGNED: dict[str, Any] = {"execution.checkpointing.unaligned.enabled": True}
 
@@ -75,7 +76,7 @@ class SlowJob:
             return made
 
         JobMaster(
-            env._program("slow"),
+            program_of(env, "slow"),
             engine,
             clock=Time.clock,
             liveness=lambda owner: False,

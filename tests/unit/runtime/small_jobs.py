@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tidegate.graph.transformation import Input, MapSpec, Program, SinkSpec, SourceSpec, Transformation
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import ScriptedSource, Step
+from tidegate.graph.transformation import Input, Program, Transformation
 from tidegate.operators.contracts.sink import Sink
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import ScriptedSource, Step
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
 
 SETTINGS: dict[str, Any] = {
     "execution.checkpointing.interval": 10,

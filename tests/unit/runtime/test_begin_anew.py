@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import ConfigurationError, JobCancelledError, JobSuspendedError, RestoreError
 from tidegate.common.job_status import JobStatus
@@ -16,7 +17,6 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 ANEW: dict[str, Any] = {"tidegate.start-anew": True}
 

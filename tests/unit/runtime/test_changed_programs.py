@@ -13,17 +13,14 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import simulated_environment
+from tests.sources import ScriptedSource
+from tests.waiting import eventually
 from tidegate.base.errors import JobCancelledError, RestoreError
-from tidegate.common import Configuration, Types, WatermarkStrategy
-from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.common import Types, WatermarkStrategy
+from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.state import ValueStateDescriptor
-from tidegate.graph.transformation import Program
 from tidegate.runtime.commands import TriggerCheckpoint
-from tidegate.runtime.handle import StartedJob
-from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
-from waiting import eventually
 
 BEFORE, ALL, KEYS = 30, 60, 4
 PATIENCE_S = 120
@@ -101,26 +98,16 @@ def expected(shape: Shape) -> list[tuple[int, ...]]:
     return sorted(rows[BEFORE:])
 
 
-class _Executor:
-    def execute_async(self, program: Program) -> StartedJob:
-        return StartedJob(JobMaster(program, SimulatedEngine(1, workers=2), listeners=[]), [])
-
-
 def environment(directory: Path, job_id: str, **keys: Any) -> StreamExecutionEnvironment:
-    executor.register_executor("changed", _Executor)
     configuration = {
-        "execution.target": "changed",
         "execution.checkpointing.interval": "10 ms",
         "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
-        "execution.checkpointing.dir": f"{directory}/checkpoints",
-        "tidegate.state.local-dir": f"{directory}/local",
-        "restart-strategy.type": "none",
         "tidegate.job-id": job_id,
         "pipeline.max-parallelism": 16,
         "parallelism.default": 2,
         **keys,
     }
-    return StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(configuration))
+    return simulated_environment(directory, workers=2, **configuration)
 
 
 @pytest.fixture(scope="module")

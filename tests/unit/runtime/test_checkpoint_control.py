@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.lanes import SimulatedLanes
+from tests.simulation.observer import check_storage
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, ConfigurationError, JobCancelledError, StorageError, TidegateError
@@ -19,9 +22,6 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.inbox import Inbox
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import check_storage
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.simulated_lanes import SimulatedLanes
 
 PREFIX = "execution.checkpointing."
 RETAINED = "execution.checkpointing.num-retained"

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SETTINGS, SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
+from tests.unit.runtime.small_jobs import SETTINGS, SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, RestoreError, StorageError
@@ -18,16 +20,14 @@ from tidegate.base.files import Files
 from tidegate.checkpoint.figures import STEPS
 from tidegate.checkpoint.history import CheckpointStatus, HistoryEntry, read_history
 from tidegate.cli.checkpoint_list import show
-from tidegate.connectors.values.collection import CollectionSource
 from tidegate.connectors.values.data_generator import DataGeneratorSource
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
-from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, Transformation
+from tidegate.connectors.values.ranges import CollectionSource, NumberSequenceSource
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
+from tidegate.operators.contracts.specs import ReduceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.prometheus import prometheus_text
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
 
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
 
@@ -160,8 +160,8 @@ def test_for_prometheus(job: SmallJob) -> None:
     text = prometheus_text(master.view())
     for line in (
         'tidegate_checkpoint_step_seconds{job_id="small",job_name="small",step="run"} 0.02',
-        'tidegate_checkpoint_in_flight_records{job_id="small",job_name="small"} 6',
-        'tidegate_checkpoints_failed_total{job_id="small",job_name="small",reason="STORAGE_FAILED"} 1',
+        'tidegate_checkpoint_in_flight_records{job_id="small",job_name="small"} 6.0',
+        'tidegate_checkpoints_failed_total{job_id="small",job_name="small",reason="STORAGE_FAILED"} 1.0',
     ):
         assert line in text
     for name in ("incremental_bytes", "operator_size_bytes", "operator_incremental_bytes", "operator_step_seconds"):

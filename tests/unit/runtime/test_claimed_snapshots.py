@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
-from test_begin_anew import run, savepoint_of, start_from
 
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.lives import SimulatedCrash
+from tests.unit.runtime.small_jobs import SmallJob
+from tests.unit.runtime.test_begin_anew import run, savepoint_of, start_from
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import LeaseError, RestoreError, SnapshotInUseError
@@ -16,8 +18,6 @@ from tidegate.checkpoint.disposal import dispose
 from tidegate.checkpoint.locate import locate_exactly
 from tidegate.common.job_status import JobStatus
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.lives import SimulatedCrash
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 CLAIM: dict[str, Any] = {"execution.state-recovery.claim-mode": "CLAIM"}
 RETAIN: dict[str, Any] = {

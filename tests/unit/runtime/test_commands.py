@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import Pause, ScriptedSource
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, JobCancelledError, JobFailedError
@@ -20,8 +22,6 @@ from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.inbox import RoundEnded
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import Pause, ScriptedSource
 
 PATIENCE_S = 60
 INTERVAL = "execution.checkpointing.interval"

@@ -8,9 +8,8 @@ import pytest
 
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CommitError, FencedError, RetryableCommitError
-from tidegate.graph.plan import Operator
-from tidegate.graph.transformation import SinkSpec
 from tidegate.operators.contracts.sink import Committer, CommitterContext, Publication, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.specs import SinkNode, SinkSpec
 from tidegate.runtime.commits import SinkCommitters
 
 
@@ -42,7 +41,7 @@ class SinkWith(Sink):
 
 
 def committers(*sinks: Sink, check: Any = lambda: None, clock: ManualClock | None = None) -> SinkCommitters:
-    operators = [Operator(n, f"sink{n}", None, f"h{n}", SinkSpec(s), 1, 128, None) for n, s in enumerate(sinks)]
+    operators = [SinkNode(n, f"sink{n}", None, f"h{n}", SinkSpec(s), 1, 128, None) for n, s in enumerate(sinks)]
     return SinkCommitters(
         operators,
         "job",

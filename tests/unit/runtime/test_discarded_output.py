@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.observer import staged_pages
+from tests.sources import ScriptedSource
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import FencedError, UserCodeError
@@ -15,9 +18,6 @@ from tidegate.base.files import Files
 from tidegate.checkpoint.lease import acquire
 from tidegate.operators.contracts.sink import Committer, CommitterContext, Prepared, Sink, SinkWriter, WriterContext
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import staged_pages
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
 
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
 

@@ -7,32 +7,28 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import simulated_environment
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import At, ScriptedSource
+from tests.waiting import eventually
 from tidegate.base.watermarks import MAX_WATERMARK
 from tidegate.checkpoint.locate import locate
-from tidegate.common import Configuration, Types, WatermarkStrategy
+from tidegate.common import Types, WatermarkStrategy
 from tidegate.common.time import Duration, Time
-from tidegate.datastream import StreamExecutionEnvironment, executor
 from tidegate.datastream.window import TumblingEventTimeWindows
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import At, ScriptedSource
-from waiting import eventually
 
 BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(5))
 
 
 def summing(directory: Path, parallelism: int, steps: list[Any], *, ends: bool = False, path: str | None = None) -> Any:
     """Sums of windows of 10 ms by the number's parity."""
-    executor.register_executor("drained", SimulatedExecutor)
-    keys = {
-        "execution.target": "drained",
+    keys: dict[str, Any] = {
         "execution.checkpointing.interval": "10 ms",
-        "execution.checkpointing.dir": f"{directory}/checkpoints",
         "parallelism.default": parallelism,
-        **({"execution.state-recovery.path": path} if path else {}),
+        "execution.state-recovery.path": path,
     }
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(keys))
+    env = simulated_environment(directory, **keys)
     numbers = env.from_source(ScriptedSource(steps, ends=ends), BOUNDED, "numbers").uid("numbers")
     pairs = numbers.map(lambda n: (n % 2, n), Types.TUPLE([Types.LONG(), Types.LONG()])).uid("pairs")
     windows = pairs.key_by(lambda pair: pair[0], Types.LONG()).window(

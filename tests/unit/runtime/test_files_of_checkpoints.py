@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sinks import LedgerSink
+from tests.sources import ScriptedSource
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.files import Files
-from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship
 from tidegate.graph.transformation import Transformation as Step
+from tidegate.operators.contracts.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.state.compaction import FAN_IN
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import ScriptedSource
 
 CHECKPOINTS, SUBTASKS = 500, 2
 pytestmark = pytest.mark.slow

@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SETTINGS
 
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import Fail, ScriptedSource
+from tests.unit.runtime.small_jobs import SETTINGS
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CheckpointError, ProgramError, RefusedError
@@ -16,25 +20,13 @@ from tidegate.base.faults import Killed
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import CheckpointStatus, read_history
 from tidegate.checkpoint.policy import CheckpointPolicy
-from tidegate.graph.transformation import (
-    Input,
-    Partitioning,
-    Program,
-    ReduceSpec,
-    Ship,
-    SinkSpec,
-    SourceSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
+from tidegate.operators.contracts.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import Command, StopWithSavepoint, TriggerCheckpoint, TriggerSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.guarantee import guarantee_of
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import Fail, ScriptedSource
 
 SWITCH = "execution.checkpointing.checkpoints-after-tasks-finish"
 OFF: dict[str, Any] = {SWITCH: False}

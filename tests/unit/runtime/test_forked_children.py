@@ -13,15 +13,16 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import ScriptedSource
 from tidegate.common.typeinfo import Types
-from tidegate.graph.transformation import Input, MapSpec, Partitioning, Program, Ship, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship
 from tidegate.graph.transformation import Transformation as Step
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec, SourceSpec
 from tidegate.runtime.master import JobMaster
 from tidegate.state.descriptors import ValueStateDescriptor
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import ScriptedSource
 
 NUMBERS = 60
 SUMS = sorted([digit, sum(range(digit, n + 1, 10))] for digit in range(10) for n in range(digit, NUMBERS, 10))

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.programs import program_of
 from tidegate.base.errors import ProgramError
 from tidegate.checkpoint.policy import CheckpointPolicy
 from tidegate.common import Encoder, WatermarkStrategy
 from tidegate.connectors.delivery import DeliveryGuarantee
 from tidegate.connectors.kafka.sink import _GUARANTEES
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import StreamExecutionEnvironment
 from tidegate.datastream.connectors.file_system import FileSink
 from tidegate.graph.plan import JobGraph, build
@@ -40,7 +41,7 @@ def files() -> FileSink:
 
 
 def graph_of(env: StreamExecutionEnvironment) -> JobGraph:
-    return build(env._program(None), 1, None, {})
+    return build(program_of(env), 1, None, {})
 
 
 def promised(source: Any, *sinks: Any, checkpoints: bool = True, at_least_once: bool = False) -> JobGuarantee:

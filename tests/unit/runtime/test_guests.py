@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from small_jobs import SmallJob, unchanged
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.runtime.small_jobs import SmallJob, unchanged
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import ArgumentTypeError
 from tidegate.datastream.functions import MapFunction
 from tidegate.datastream.typed_functions import TypedMap
-from tidegate.graph.transformation import MapSpec
+from tidegate.operators.contracts.functions import is_notified
 from tidegate.operators.contracts.sink import Prepared, Sink, SinkWriter, WriterContext
+from tidegate.operators.contracts.specs import MapSpec
 from tidegate.runtime.master import JobMaster
-from tidegate.runtime.notifications import is_notified
 from tidegate.runtime.statistics import Listener
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 
 def run(job: SmallJob, *listeners: Listener) -> None:
@@ -140,4 +140,4 @@ class Silent(MapFunction):
 )
 def test_who_is_to_be_told(function: Any, notified: bool) -> None:
     """Every function inherits an empty hook, and the wrapper of a declared type passes all hooks on."""
-    assert is_notified(MapSpec(function)) is notified
+    assert is_notified(MapSpec(function).user_function) is notified

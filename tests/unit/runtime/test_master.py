@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import Chances, SimulatedEngine
+from tests.simulation.observer import staged_pages
+from tests.sinks import LedgerSink
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock, SystemClock
 from tidegate.base.errors import (
@@ -35,9 +38,6 @@ from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import staged_pages
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
 
 TIMEOUT = "execution.checkpointing.timeout"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"
@@ -70,7 +70,7 @@ class HangingEngine(SimulatedEngine):
         self._cancelled.clear()  # what came on a slow machine for the round before
         if self.runs == self._hangs:
             self._cancelled.wait()
-            raise RoundError("A Spark job failed, with all its retries", found="cancelled")
+            raise RoundError("A Spark job failed, and so did all its retries", found="cancelled")
         return super().run(plan)
 
     def cancel(self) -> None:
@@ -123,7 +123,7 @@ class OvertakenEngine(SimulatedEngine):
             return super().run(plan)
         self.newer = acquire(self._files, ManualClock(), job_id="small", liveness=lambda owner: False)
         self._files.replace("history.json", b"the newer driver's")
-        raise RoundError("A Spark job failed, with all its retries", found="cancelled")
+        raise RoundError("A Spark job failed, and so did all its retries", found="cancelled")
 
     def stop(self) -> None:
         self.stops += 1

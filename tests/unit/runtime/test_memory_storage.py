@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SETTINGS, SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.runtime.small_jobs import SETTINGS, SmallJob
 from tidegate.base import faults
 from tidegate.base.errors import (
     CheckpointError,
@@ -23,12 +24,12 @@ from tidegate.base.errors import (
 )
 from tidegate.base.files import Files
 from tidegate.checkpoint.history import read_history
-from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, Transformation
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
+from tidegate.operators.contracts.specs import ReduceSpec
 from tidegate.runtime import job_files
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.settings import JobSettings
 from tidegate.spark.session import check_settings
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 STORAGE = "execution.checkpointing.storage"
 LIMIT = "tidegate.checkpoint.max-state-size"

@@ -8,67 +8,44 @@ import re
 import socket
 import urllib.request
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+import h11
 import pytest
 
+from tests.simulation.engine import Chances
+from tests.simulation.executor import SimulatedExecutor, simulated_environment
 from tidegate.base.errors import ConfigurationError, JobFailedError
-from tidegate.common import Configuration, Types, WatermarkStrategy
+from tidegate.common import Types, WatermarkStrategy
 from tidegate.common.time import Time
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
+from tidegate.control import serving
+from tidegate.control.server import MetricsPort
 from tidegate.datastream import (
     AsyncDataStream,
     AsyncFunction,
     KeyedProcessFunction,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.functions import MapFunction
 from tidegate.operators.contracts.metrics import SubtaskMetricGroup, SubtaskMetrics
-from tidegate.runtime import prometheus
-from tidegate.runtime.handle import StartedJob
-from tidegate.runtime.master import JobMaster
-from tidegate.runtime.prometheus import PrometheusServer, prometheus_text
+from tidegate.runtime.prometheus import prometheus_text
 from tidegate.runtime.view import JobView
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
 
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(lambda value, before: value)
 
 
-class Executor:
-    """Keeps the job it ran last."""
-
-    chances = Chances()
-    jobs: ClassVar[list[StartedJob]] = []
-
-    def execute_async(self, program: Any) -> StartedJob:
-        job = StartedJob(JobMaster(program, SimulatedEngine(seed=3, chances=self.chances), listeners=[]), [])
-        Executor.jobs.append(job)
-        return job
-
-
-class FaultyExecutor(Executor):
-    chances = Chances(die=0.1, zombie=0.1, late=0.1, lose_store=0.1)
-
-
-@pytest.fixture(autouse=True)
-def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", Executor)
-    monkeypatch.setitem(executor._registered, "faulty", FaultyExecutor)
+FAULTY = Chances(die=0.1, zombie=0.1, late=0.1, lose_store=0.1)
 
 
 def environment(directory: Path, **options: Any) -> StreamExecutionEnvironment:
     keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(directory / "checkpoints"),
         "execution.checkpointing.interval": "10 ms",
-        "tidegate.state.local-dir": str(directory / "local"),
         "tidegate.round.max-records": 30,
         "parallelism.default": 1,
-        "restart-strategy.type": "none",
         **options,
     }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+    return simulated_environment(directory, seed=3, **keys)
 
 
 class Measures(MapFunction):
@@ -96,20 +73,22 @@ def measured(directory: Path, function: Any = None, **options: Any) -> JobView:
     env = environment(directory, **options)
     stream = env.from_source(NumberSequenceSource(0, 99), MONOTONOUS, "numbers", Types.LONG()).set_parallelism(1)
     list(stream.map(function or Measures()).name("measuring").execute_and_collect())
-    return Executor.jobs[-1].view()
+    return SimulatedExecutor.last.view()
 
 
 def totals(view: JobView, name: str) -> float:
     return sum(metric.value for metric in view.metrics.values() if metric.full_name == name)
 
 
-@pytest.mark.parametrize("target", ["simulated", "faulty"])
+@pytest.mark.parametrize("chances", [None, FAULTY], ids=["simulated", "faulty"])
 @pytest.mark.parametrize("limit", [1, 30, 1000])
 @pytest.mark.parametrize("parallelism", [1, 3])
-def test_counts_are_those_of_the_accepted_rounds(tmp_path: Path, target: str, limit: int, parallelism: int) -> None:
+def test_counts_are_those_of_the_accepted_rounds(
+    tmp_path: Path, chances: Chances | None, limit: int, parallelism: int
+) -> None:
     """Attempts of tasks that died, and those that nobody waited for, count for nothing."""
     options: dict[str, Any] = {
-        "execution.target": target,
+        "chances": chances,
         "tidegate.round.max-records": limit,
         "parallelism.default": parallelism,
     }
@@ -130,7 +109,7 @@ def test_built_in_figures_of_operators(tmp_path: Path) -> None:
     env = environment(tmp_path)
     stream = env.from_source(NumberSequenceSource(0, 99), MONOTONOUS, "numbers", Types.LONG())
     list(stream.key_by(lambda v: v % 3).map(lambda v: v).name("mapped").execute_and_collect())
-    shown = {o.name: o for o in Executor.jobs[-1].view().operators}
+    shown = {o.name: o for o in SimulatedExecutor.last.view().operators}
     assert shown["mapped"].records_in == 100 and shown["mapped"].busy_seconds is not None
     assert shown["mapped"].watermark == (1 << 63) - 1
 
@@ -141,10 +120,10 @@ SAMPLE = re.compile(r'^[a-zA-Z_:][a-zA-Z0-9_:]*\{([a-zA-Z_][a-zA-Z0-9_]*="(\\.|[
 def test_the_text_for_prometheus(tmp_path: Path) -> None:
     text = prometheus_text(measured(tmp_path))
     job = text.partition('job_id="')[2].partition('"')[0]
-    where = f'job_id="{job}",job_name="Tidegate Streaming Job",operator="measuring",subtask="0"'
-    assert f"tidegate_operator_seen{{{where}}} 100\n" in text
-    assert f'tidegate_operator_kinds_records{{{where},parity="odd"}} 50\n' in text
-    assert f"tidegate_operator_sizes_sum{{{where}}} 4950\n" in text
+    of_job = f'job_id="{job}",job_name="Tidegate Streaming Job",operator="measuring"'
+    assert f'tidegate_operator_seen{{{of_job},subtask="0"}} 100.0\n' in text
+    assert f'tidegate_operator_kinds_records{{{of_job},parity="odd",subtask="0"}} 50.0\n' in text
+    assert f'tidegate_operator_sizes_sum{{{of_job},subtask="0"}} 4950.0\n' in text
     assert "# TYPE tidegate_operator_records_in_total counter\n" in text
     assert "tidegate_checkpoint_id{" in text and "tidegate_rounds_total{" in text
     lines = [line for line in text.splitlines() if not line.startswith("#")]
@@ -153,10 +132,16 @@ def test_the_text_for_prometheus(tmp_path: Path) -> None:
     assert len(names) == len(set(names)), "a family of samples stands in one block"
 
 
-def test_labels_are_escaped() -> None:
-    from tidegate.runtime.prometheus import _labels
+class Quoting(MapFunction):
+    def open(self, runtime_context: Any) -> None:
+        runtime_context.get_metrics_group().add_group("kind", 'a "b"\\\n').counter("n").inc()
 
-    assert _labels({"name": 'a "b"\\\n'}) == 'name="a \\"b\\"\\\\\\n"'
+    def map(self, value: int) -> int:
+        return value
+
+
+def test_labels_are_escaped(tmp_path: Path) -> None:
+    assert 'kind="a \\"b\\"\\\\\\n"' in prometheus_text(measured(tmp_path, Quoting()))
 
 
 def test_prometheus_may_ask_while_the_job_runs(tmp_path: Path) -> None:
@@ -165,7 +150,7 @@ def test_prometheus_may_ask_while_the_job_runs(tmp_path: Path) -> None:
     collected: Any = stream.map(Measures()).execute_and_collect()
     with collected as values:
         next(values)
-        master: Any = Executor.jobs[-1]._master
+        master: Any = SimulatedExecutor.last._master
         port = master._prometheus.port
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
@@ -173,20 +158,30 @@ def test_prometheus_may_ask_while_the_job_runs(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    server = PrometheusServer(range(1), lambda: Executor.jobs[-1].view())
+    server = MetricsPort(range(1), lambda: SimulatedExecutor.last.view())
     try:
-        with pytest.raises((JobFailedError, ConfigurationError), match="names a free port"):
+        with pytest.raises((JobFailedError, ConfigurationError), match="names no free port"):
             measured(tmp_path, **{"metrics.reporter.prom.port": server.port})
-        free = PrometheusServer(range(server.port, server.port + 50), lambda: Executor.jobs[-1].view())
+        free = MetricsPort(range(server.port, server.port + 50), lambda: SimulatedExecutor.last.view())
         assert free.port > server.port
         free.close()
     finally:
         server.close()
 
 
-def asked(port: int, **headers: str) -> int:
+def test_metrics_port_answers_at_two_paths_and_closes_with_the_job(tmp_path: Path) -> None:
+    measured(tmp_path)
+    server = MetricsPort(range(1), lambda: SimulatedExecutor.last.view())
+    statuses = {path: asked(server.port, path) for path in ("/", "/metrics", "/metrics?x=1", "/nothing")}
+    assert statuses == {"/": 200, "/metrics": 200, "/metrics?x=1": 200, "/nothing": 404}
+    server.close()
+    with pytest.raises(ConnectionRefusedError):
+        asked(server.port)
+
+
+def asked(port: int, path: str = "/metrics", **headers: str) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("GET", "/metrics", headers={name: value for name, value in headers.items() if value})
+    connection.request("GET", path, headers={name: value for name, value in headers.items() if value})
     status = connection.getresponse().status
     connection.close()
     return status
@@ -195,8 +190,8 @@ def asked(port: int, **headers: str) -> int:
 def test_prometheus_port_refuses_names_that_are_not_loopbacks_and_wants_the_token(tmp_path: Path) -> None:
     measured(tmp_path)
     (tmp_path / "token").write_text("s3cret\n")
-    free = PrometheusServer(range(1), lambda: Executor.jobs[-1].view())
-    closed = PrometheusServer(range(1), lambda: Executor.jobs[-1].view(), str(tmp_path / "token"))
+    free = MetricsPort(range(1), lambda: SimulatedExecutor.last.view())
+    closed = MetricsPort(range(1), lambda: SimulatedExecutor.last.view(), str(tmp_path / "token"))
     try:
         hosts = {
             "": 200,
@@ -224,8 +219,8 @@ def test_prometheus_port_refuses_names_that_are_not_loopbacks_and_wants_the_toke
 
 def test_prometheus_port_answers_beside_idle_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured(tmp_path)
-    monkeypatch.setattr(prometheus, "_IDLE_S", 0.2)
-    server = PrometheusServer(range(1), lambda: Executor.jobs[-1].view())
+    monkeypatch.setattr(serving, "LIMITS", {**serving.LIMITS, h11.IDLE: 0.2})
+    server = MetricsPort(range(1), lambda: SimulatedExecutor.last.view())
     try:
         idle = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(200)]
         for each in idle:  # all are closed by the server: at once, or after a moment
@@ -241,7 +236,7 @@ def test_prometheus_port_answers_beside_idle_connections(tmp_path: Path, monkeyp
 def test_token_file_without_a_token_is_refused(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "token").write_text(content)
-    with pytest.raises((JobFailedError, ConfigurationError), match=r"prom\.token-file' names a file with a token"):
+    with pytest.raises((JobFailedError, ConfigurationError), match=r"prom\.token-file' names no file with a token"):
         measured(
             tmp_path,
             **{"metrics.reporter.prom.port": "0-0", "metrics.reporter.prom.token-file": str(tmp_path / "token")},
@@ -334,7 +329,7 @@ def test_timers_and_asynchronous_calls_count_too(tmp_path: Path) -> None:
     stream = env.from_source(NumberSequenceSource(0, 99), MONOTONOUS, "numbers", Types.LONG())
     stream = AsyncDataStream.unordered_wait(stream, Calls(), Time.seconds(10))
     list(stream.key_by(lambda v: v % 3).process(Timed()).execute_and_collect())
-    assert totals(Executor.jobs[-1].view(), "fired") == totals(Executor.jobs[-1].view(), "calls") == 100
+    assert totals(SimulatedExecutor.last.view(), "fired") == totals(SimulatedExecutor.last.view(), "calls") == 100
 
 
 def test_the_rate_of_a_meter_forgets() -> None:

@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
-from tidegate.graph.plan import Operator
-from tidegate.graph.transformation import SourceSpec
+from tests.sources import ScriptedSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.operators.contracts.source import SourcePlan, SplitEnumerator, SplitInterval
+from tidegate.operators.contracts.specs import SourceNode, SourceSpec
 from tidegate.runtime.planner import SourcePlanner
-from tidegate.testing.sources import ScriptedSource
 
 
 def planner(*, most: int | None = None, target_ms: int = 1000, end: int = 10**9, restored: Any = None) -> SourcePlanner:
     source = NumberSequenceSource(0, end)
-    operator = Operator(1, "numbers", None, "hash", SourceSpec(source), 2, 128, None)
+    operator = SourceNode(1, "numbers", None, "hash", SourceSpec(source), 2, 128, None)
     return SourcePlanner([operator], target_ms, {1: restored} if restored is not None else {}, most)
 
 
@@ -64,7 +63,7 @@ def test_a_slow_round_of_a_source_that_keeps_up_counts_if_it_was_large(given: in
         def create_enumerator(self, parallelism: int, restored: Any) -> SplitEnumerator:
             return KeepsUp()
 
-    p = SourcePlanner([Operator(1, "slow", None, "hash", SourceSpec(Source([])), 1, 128, None)], 1000, {})
+    p = SourcePlanner([SourceNode(1, "slow", None, "hash", SourceSpec(Source([])), 1, 128, None)], 1000, {})
     for _ in range(2):
         p.plan(0)
         p.accept(4.0)
@@ -135,7 +134,7 @@ def test_an_idle_source_is_not_asked_for_its_position_at_every_look() -> None:
     enumerator = CountingEnumerator()
     source = ScriptedSource(ends=False)
     source.create_enumerator = lambda parallelism, restored: enumerator  # type: ignore[method-assign]
-    p = SourcePlanner([Operator(1, "rare", None, "hash", SourceSpec(source), 1, 128, None)], 1000, {})
+    p = SourcePlanner([SourceNode(1, "rare", None, "hash", SourceSpec(source), 1, 128, None)], 1000, {})
     for _ in range(10):
         if p.plan(0)[1].intervals:
             p.accept(0.01)
@@ -163,7 +162,7 @@ def test_a_throttled_source_does_not_drive_the_limit_up_for_ever(known: bool, mo
     enumerator = ThrottledEnumerator(known)
     source = ScriptedSource(ends=False)
     source.create_enumerator = lambda parallelism, restored: enumerator  # type: ignore[method-assign]
-    p = SourcePlanner([Operator(1, "slow", None, "hash", SourceSpec(source), 1, 128, None)], 1000, {})
+    p = SourcePlanner([SourceNode(1, "slow", None, "hash", SourceSpec(source), 1, 128, None)], 1000, {})
     for _ in range(1000):
         p.plan(0)
         p.accept(0.01)
@@ -187,7 +186,7 @@ class ForgetfulEnumerator(SplitEnumerator):
 def test_a_source_that_has_told_its_end_is_not_asked_again() -> None:
     source = ScriptedSource()
     source.create_enumerator = lambda parallelism, restored: ForgetfulEnumerator()  # type: ignore[method-assign]
-    p = SourcePlanner([Operator(1, "numbers", None, "hash", SourceSpec(source), 1, 128, None)], 1000, {})
+    p = SourcePlanner([SourceNode(1, "numbers", None, "hash", SourceSpec(source), 1, 128, None)], 1000, {})
     assert len(p.plan(0)[1].intervals) == 1
     p.accept(0.01)
     assert p.plan(0)[1] == SourcePlan(finished=True)

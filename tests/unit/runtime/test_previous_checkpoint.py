@@ -7,30 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SETTINGS, SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.sources import ScriptedSource
+from tests.unit.runtime.small_jobs import SETTINGS, SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import CorruptFileError, RestoreError
 from tidegate.base.faults import Killed
 from tidegate.base.files import Files
 from tidegate.checkpoint.locate import locate_exactly
-from tidegate.graph.transformation import (
-    FilterSpec,
-    Input,
-    Partitioning,
-    Program,
-    ReduceSpec,
-    Ship,
-    SourceSpec,
-    Transformation,
-)
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship, Transformation
+from tidegate.operators.contracts.specs import FilterSpec, ReduceSpec, SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sources import ScriptedSource
 
 PREVIOUS: dict[str, Any] = {"tidegate.restore-previous": True}
 RETAINED = "execution.checkpointing.num-retained"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from misfit_jobs import (
+
+from tests.unit.runtime.misfit_jobs import (
     OPENED,
     cancelled_in_rehearsal,
     changed,
@@ -18,7 +19,6 @@ from misfit_jobs import (
     stopped_with_savepoint,
     torn,
 )
-
 from tidegate.base.errors import JobFailedError, RestoreError
 from tidegate.checkpoint.lease_records import AttemptStatus
 from tidegate.checkpoint.misfits import CURE_OF_KEYS, CURE_OF_MAXIMUM, CURE_OF_REMOVED, CURE_OF_STATES
@@ -57,7 +57,7 @@ def test_all_misfits_of_all_operators_are_told_at_once(savepoint: str, tmp_path:
 _READ = [
     "operator 'totals' (uid totals) is stored with keys of type LONG and now has STRING",
     "operator 'KEYED PROCESS' (uid states) is stored with maximum parallelism 16 and now has 32",
-    "operator 'few' (uid few): a collection source can only continue with the collection it started with: "
+    "operator 'few' (uid few): The collection of a source is not the one it started with, so the source cannot continue: "
     "2 values now, 3 in the checkpoint",
     "operator 'rules' (uid rules; states: rules) is not in the program",
 ]

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base.clock import ManualClock
 from tidegate.connectors.values.data_generator import DataGeneratorSource
-from tidegate.connectors.values.discard import DiscardingSink
-from tidegate.graph.transformation import SourceSpec
+from tidegate.connectors.values.sinks import DiscardingSink
+from tidegate.operators.contracts.specs import SourceSpec
 from tidegate.operators.flow.rows import Ack
 from tidegate.runtime.engine import RoundPlan
 from tidegate.runtime.master import JobMaster
 from tidegate.runtime.view import JobView
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 
 class Timed(SimulatedEngine):

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
 from tidegate.base.errors import ConfigurationError
 from tidegate.common import Encoder
 from tidegate.connectors.files.compaction import FileCompactor, FileCompactStrategy
 from tidegate.connectors.files.sink import FileSink
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 MODE = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import SimulatedEngine
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base.errors import ConfigurationError, RoundError, ServiceError, UserCodeError
 from tidegate.base.portable_errors import StandIn
 from tidegate.operators.flow.rows import Ack
@@ -23,7 +24,6 @@ from tidegate.runtime.restart import (
     SameFailures,
     is_outage,
 )
-from tidegate.testing.simulated_engine import SimulatedEngine
 
 LIMIT = "tidegate.restart.same-failure-limit"
 FOR_EVER = {
@@ -201,7 +201,7 @@ class BrokenEngine(SimulatedEngine):
         self.runs += 1
         if self.first < self.runs <= self.until:
             raise self.error(
-                "A Spark job failed, with all its retries",
+                "A Spark job failed, and so did all its retries",
                 found=f"Cannot run program in stage {self.runs}.0",
                 cure="set PYSPARK_PYTHON",
             )

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
-from test_commands import INTERVAL, PATIENCE_S, RARELY, endless, started, stop
 
+from tests.unit.runtime.small_jobs import SmallJob
+from tests.unit.runtime.test_commands import INTERVAL, PATIENCE_S, RARELY, endless, started, stop
+from tests.waiting import eventually
 from tidegate.base import faults
 from tidegate.base.errors import CheckpointError, ConfigurationError, JobCancelledError, StorageError
 from tidegate.base.files import Files
@@ -26,7 +27,6 @@ from tidegate.runtime.commands import (
     TriggerSavepoint,
 )
 from tidegate.runtime.handle import StartedJob
-from waiting import eventually
 
 RECOVERY = "execution.state-recovery.path"
 FROM_ELSEWHERE: dict[str, Any] = {"tidegate.job-id": "other"}
@@ -350,10 +350,10 @@ def test_while_the_job_restarts(tmp_path: Path) -> None:
 
 def test_operators_without_a_uid_are_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     handle = started(endless(tmp_path), **RARELY, **{"tidegate.job-id": None})
-    assert "have no uid of their own" not in caplog.text  # its checkpoints are for nobody else
+    assert "operators have no uid:" not in caplog.text  # its checkpoints are for nobody else
     for _ in range(2):
         answer(handle, TriggerSavepoint(f"{tmp_path}/sp"))
     stop(handle)
-    [record] = [record for record in caplog.records if "have no uid of their own" in record.message]
+    [record] = [record for record in caplog.records if "operators have no uid:" in record.message]
     assert "'numbers', 'ledger'" in record.message
-    assert "call uid('...') on each (pipeline.auto-generate-uids: false makes this an error)" in record.message
+    assert "Call uid('...') on each operator (pipeline.auto-generate-uids: false makes this an error)" in record.message

@@ -101,7 +101,7 @@ def test_the_results_do_not_depend_on_how_many_share_a_task(
         def execute_async(self, program: Program) -> StartedJob:
             return StartedJob(JobMaster(program, engine, local_root=str(tmp_path / "local")), [])
 
-    monkeypatch.setitem(executor._registered, "tasks", Executor)
+    executor.register_executor("tasks", Executor)
     keys = {
         "execution.target": "tasks",
         "execution.checkpointing.dir": str(tmp_path / "checkpoints"),

@@ -9,22 +9,23 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.engine import SimulatedEngine
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import ScriptedSource
 from tidegate.base import faults, spooled_files
 from tidegate.base.errors import ConfigurationError, FencedError, TidegateError
 from tidegate.base.files import Files
 from tidegate.base.spooled_files import SpooledFiles
 from tidegate.checkpoint.history import CheckpointStatus, read_history
 from tidegate.checkpoint.locate import locate
-from tidegate.graph.transformation import Input, Partitioning, Program, ReduceSpec, Ship, SinkSpec, SourceSpec
+from tidegate.graph.transformation import Input, Partitioning, Program, Ship
 from tidegate.graph.transformation import Transformation as Step
+from tidegate.operators.contracts.specs import ReduceSpec, SinkSpec, SourceSpec
 from tidegate.runtime.commands import StopWithSavepoint
 from tidegate.runtime.handle import StartedJob
 from tidegate.runtime.master import JobMaster
 from tidegate.state import segments
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_engine import SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import ScriptedSource
 
 PATIENCE_S = 60
 NUMBERS = 90

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_jobs import SmallJob
 
+from tests.simulation.engine import Chances, SimulatedEngine
+from tests.simulation.observer import ledger_pages, staged_pages
+from tests.sinks import LedgerSink
+from tests.sources import ScriptedSource
+from tests.unit.runtime.small_jobs import SmallJob
 from tidegate.base import faults
 from tidegate.base.clock import ManualClock
 from tidegate.operators.contracts.sink import Publication
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import ledger_pages, staged_pages
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import ScriptedSource
 
 
 def run(job: SmallJob, chances: Chances, seed: int = 1, **settings: Any) -> tuple[list[int], SimulatedEngine]:

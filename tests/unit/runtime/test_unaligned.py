@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slow_jobs import UNALIGNED, Slow, SlowJob, Time, numbers
 
+from tests.unit.runtime.slow_jobs import UNALIGNED, Slow, SlowJob, Time, numbers
 from tidegate.base import faults
 from tidegate.base.errors import RestoreError
 from tidegate.checkpoint.history import HistoryEntry

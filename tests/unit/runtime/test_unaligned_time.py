@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slow_jobs import UNALIGNED, Slow, SlowJob, Time
-from test_unaligned import crash_behind
 
+from tests.sources import At, ScriptedSource
+from tests.unit.runtime.slow_jobs import UNALIGNED, Slow, SlowJob, Time
+from tests.unit.runtime.test_unaligned import crash_behind
 from tidegate.common import Time as Size
 from tidegate.common.time import Duration
 from tidegate.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
 from tidegate.datastream import AggregateFunction, ProcessFunction, ProcessWindowFunction, StreamExecutionEnvironment
 from tidegate.datastream.window import SlidingEventTimeWindows
-from tidegate.testing.sources import At, ScriptedSource
 
 
 class Watching(ProcessFunction):

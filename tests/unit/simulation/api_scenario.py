@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tests.programs import program_of
+from tests.simulation.engine import Chances
+from tests.simulation.lives import Fault, Kind
+from tests.simulation.observer import Output, ledger_pages, staged_pages
+from tests.simulation.scenario import BASE_SETTINGS, Place, Scenario
+from tests.simulation.simulation import Simulation, simulate
+from tests.sinks import LedgerSink
+from tests.sources import At, ScriptedSource
 from tidegate.common.configuration import Configuration
 from tidegate.common.watermark_strategy import WatermarkStrategy
 from tidegate.datastream import DataStream, StreamExecutionEnvironment
 from tidegate.graph.transformation import Program, Transformation
-from tidegate.testing.lives import Fault, Kind
-from tidegate.testing.observer import Output, ledger_pages, staged_pages
-from tidegate.testing.scenario import BASE_SETTINGS, Place, Scenario
-from tidegate.testing.simulated_engine import Chances
-from tidegate.testing.simulation import Simulation, simulate
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import At, ScriptedSource
 
 Build = Callable[[StreamExecutionEnvironment], DataStream]
 ROUGH = Chances(die=0.03, zombie=0.03, late=0.02, rerun=0.02, lose_store=0.05)
@@ -41,7 +42,7 @@ class ApiScenario(Scenario):
         configuration |= {"execution.checkpointing.dir": place.checkpoints, "tidegate.job-id": place.job_id}
         env = StreamExecutionEnvironment(Configuration.from_dict(configuration))
         self._build(env).sink_to(LedgerSink(place.outside("out")))
-        return env._program("api")
+        return program_of(env, "api")
 
 
 def source(

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from simulated_programs import SCENARIOS
 
+from tests.simulation.engine import Chances
+from tests.simulation.lives import Fault, Kind
+from tests.simulation.observer import Outside
+from tests.simulation.simulation import Simulation, seeded_tokens, simulate
+from tests.simulation.stingy_pace import stingy
+from tests.unit.simulation.simulated_programs import SCENARIOS
 from tidegate.base.errors import FencedError, TidegateError
-from tidegate.state import compaction, rocksdb_store
+from tidegate.state import compaction
 from tidegate.state.stores import close_removed_stores
-from tidegate.testing.lives import Fault, Kind
-from tidegate.testing.observer import Outside
-from tidegate.testing.simulated_engine import Chances
-from tidegate.testing.simulation import Simulation, seeded_tokens, simulate
-from tidegate.testing.stingy_pace import stingy
 
 NO_CHANCES = Chances()
 INTERVAL = 100
@@ -182,17 +182,18 @@ def fails(case: Case) -> str | None:
 
 
 def run_all(cases: Iterable[Any], fails: Callable[[Any], str | None] = fails) -> None:
-    """Run them on all cores; the assertion lists those that failed and how to run one again."""
+    """Run them on all cores; the assertion lists those that failed and how to run one again.
+
+    The processes are forked from a server that has opened nothing: RocksDB, which other tests open in this process, has threads
+    that a fork of it would lack.
+    """
     listed = list(cases)
     assert listed
-    assert not rocksdb_store._shared, (
-        "RocksDB is open in this process: what opens it comes behind what forks (../conftest.py)"
-    )
-    logging.disable(logging.ERROR)  # injected faults are logged as they should be, by the thousand
-    try:
-        with multiprocessing.get_context("fork").Pool(os.cpu_count() or 1) as pool:
-            failures = [text for text in pool.imap_unordered(fails, listed, chunksize=8) if text is not None]
-    finally:
-        logging.disable(logging.NOTSET)
-    again = "\nrun one again: .venv/bin/python tests/unit/simulation/reproduce.py <the line>"
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    cores = (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    # injected faults are logged as they should be, by the thousand
+    with context.Pool(max(1, cores), logging.disable, (logging.ERROR,)) as pool:
+        failures = [text for text in pool.imap_unordered(fails, listed, chunksize=8) if text is not None]
+    again = "\nrun one again: .venv/bin/python -m tests.unit.simulation.reproduce <the line>"
     assert not failures, f"{len(failures)} of {len(listed)} cases failed\n" + "\n".join(sorted(failures)[:5]) + again

@@ -1,4 +1,6 @@
-"""Run one case of the simulation again and show what happens: ``reproduce.py keyed_count 3 1:C6.published@2=crash``.
+"""Run one case of the simulation again and show what happens.
+
+``python -m tests.unit.simulation.reproduce keyed_count 3 1:C6.published@2=crash``.
 
 The line a failing test prints is the arguments. With ``-v`` every fault point that is passed is shown.
 """
@@ -10,9 +12,8 @@ import sys
 import tempfile
 from typing import Any
 
-from cases import Case, run_case
-
-from tidegate.testing.lives import Life
+from tests.simulation.lives import Life
+from tests.unit.simulation.cases import Case, run_case
 
 
 def main(arguments: list[str]) -> None:

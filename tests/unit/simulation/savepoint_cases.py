@@ -11,17 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from simulated_programs import SCENARIOS
-
+from tests.simulation.lives import Fault, Kind, Life
+from tests.simulation.observer import Outside
+from tests.simulation.simulation import Simulation, seeded_tokens
+from tests.unit.simulation.simulated_programs import SCENARIOS
 from tidegate.base.errors import JobCancelledError, RestoreError
 from tidegate.base.files import Files
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate
 from tidegate.runtime.commands import CancelWithSavepoint, SavepointCommand, StopWithSavepoint, TriggerSavepoint
 from tidegate.state.stores import close_removed_stores
-from tidegate.testing.lives import Fault, Kind, Life
-from tidegate.testing.observer import Outside
-from tidegate.testing.simulation import Simulation, seeded_tokens
 
 RECOVERY = "execution.state-recovery.path"
 COMMANDS: dict[str, type[SavepointCommand]] = {

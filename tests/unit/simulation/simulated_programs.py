@@ -8,36 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate.common.time import Duration
-from tidegate.common.typeinfo import Types
-from tidegate.common.watermark_strategy import WatermarkStrategy
-from tidegate.connectors.files.bucket_assigners import BucketAssigner
-from tidegate.connectors.files.rolling import RollingPolicy
-from tidegate.connectors.files.sink import FileSink
-from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink
-from tidegate.graph.output_tag import OutputTag
-from tidegate.graph.transformation import (
-    FilterSpec,
-    Input,
-    MapSpec,
-    Partitioning,
-    ProcessSpec,
-    ReduceSpec,
-    Ship,
-    SinkSpec,
-    SourceSpec,
-    TimestampsSpec,
-    Transformation,
-)
-from tidegate.operators.contracts.sink import Sink
-from tidegate.state.descriptors import (
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
-    ValueStateDescriptor,
-)
-from tidegate.testing.observer import (
+from tests.simulation.observer import (
     Cause,
     Coverage,
     Output,
@@ -50,9 +21,35 @@ from tidegate.testing.observer import (
     ledger_pages,
     staged_pages,
 )
-from tidegate.testing.scenario import Place, Scenario
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import At, Pause, ScriptedSource
+from tests.simulation.scenario import Place, Scenario
+from tests.sinks import LedgerSink
+from tests.sources import At, Pause, ScriptedSource
+from tidegate.common.time import Duration
+from tidegate.common.typeinfo import Types
+from tidegate.common.watermark_strategy import WatermarkStrategy
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
+from tidegate.connectors.files.rolling import RollingPolicy
+from tidegate.connectors.files.sink import FileSink
+from tidegate.connectors.functions.two_phase_commit import TwoPhaseCommitSink
+from tidegate.graph.output_tag import OutputTag
+from tidegate.graph.transformation import Input, Partitioning, Ship, Transformation
+from tidegate.operators.contracts.sink import Sink
+from tidegate.operators.contracts.specs import (
+    FilterSpec,
+    MapSpec,
+    ProcessSpec,
+    ReduceSpec,
+    SinkSpec,
+    SourceSpec,
+    TimestampsSpec,
+)
+from tidegate.state.descriptors import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    ValueStateDescriptor,
+)
 
 SIDE = OutputTag("side")
 DISORDER_MS = 20

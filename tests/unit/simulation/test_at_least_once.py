@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from cases import FIRST_CRASH, Case, run_all
-from simulated_programs import SCENARIOS
-from test_faults import cases_of
-from test_schedules import paused_cases, random_case
 
-from tidegate.testing.lives import Fault, Kind
-from tidegate.testing.observer import OutputObserver, Outside
-from tidegate.testing.simulation import Simulation, simulate
+from tests.simulation.lives import Fault, Kind
+from tests.simulation.observer import OutputObserver, Outside
+from tests.simulation.simulation import Simulation, simulate
+from tests.unit.simulation.cases import FIRST_CRASH, Case, run_all
+from tests.unit.simulation.simulated_programs import SCENARIOS
+from tests.unit.simulation.test_faults import cases_of
+from tests.unit.simulation.test_schedules import paused_cases, random_case
 
 MODE = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 OWN_PAGES = ("keyed_count", "states", "reduced_windows")

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_programs import SCENARIOS, inputs_of, source_of
-from test_faults import second_life
 
+from tests.simulation.lives import Fault, Kind
+from tests.simulation.observer import Outside
+from tests.simulation.simulation import Simulation, seeded_tokens, simulate
+from tests.unit.simulation.simulated_programs import SCENARIOS, inputs_of, source_of
+from tests.unit.simulation.test_faults import second_life
 from tidegate.base.errors import CorruptFileError
 from tidegate.base.files import Files
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate_own
-from tidegate.testing.lives import Fault, Kind
-from tidegate.testing.observer import Outside
-from tidegate.testing.simulation import Simulation, seeded_tokens, simulate
 
 RECOVERY = "execution.state-recovery.path"
 TOLERABLE = "execution.checkpointing.tolerable-failed-checkpoints"

@@ -6,17 +6,27 @@ import asyncio
 from typing import Any
 
 import pytest
-from simulated_programs import DISORDER_MS, HASH, TIME, CountAndWindow, KeyedCount, file_sink, record, source_of
 
+from tests.simulation.engine import Chances
+from tests.simulation.lives import Fault, Kind
+from tests.simulation.scenario import Place
+from tests.simulation.simulation import simulate
+from tests.sinks import LedgerSink
+from tests.unit.simulation.simulated_programs import (
+    DISORDER_MS,
+    HASH,
+    TIME,
+    CountAndWindow,
+    KeyedCount,
+    file_sink,
+    record,
+    source_of,
+)
 from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from tidegate.connectors.files.rolling import RollingPolicy
 from tidegate.datastream import AsyncFunction
-from tidegate.graph.transformation import AsyncSpec, Input, ProcessSpec, SinkSpec, SourceSpec, Transformation
-from tidegate.testing.lives import Fault, Kind
-from tidegate.testing.scenario import Place
-from tidegate.testing.simulated_engine import Chances
-from tidegate.testing.simulation import simulate
-from tidegate.testing.sinks import LedgerSink
+from tidegate.graph.transformation import Input, Transformation
+from tidegate.operators.contracts.specs import AsyncSpec, ProcessSpec, SinkSpec, SourceSpec
 
 
 class Remembers(WatermarkGenerator):

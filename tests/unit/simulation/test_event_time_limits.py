@@ -9,24 +9,23 @@ from typing import Any
 
 import pytest
 
-from tidegate.common import Configuration, Duration, Time, Types, WatermarkStrategy
+from tests.simulation.executor import simulated_environment
+from tests.sources import At, ScriptedSource
+from tidegate.common import Duration, Time, Types, WatermarkStrategy
 from tidegate.connectors.files import text_lines
 from tidegate.connectors.files.source import FileSource
 from tidegate.connectors.values import ranges
 from tidegate.connectors.values.hybrid_source import HybridSource
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 from tidegate.datastream import (
     AggregateFunction,
     DataStream,
     KeyedProcessFunction,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.connectors.file_system import StreamFormat
 from tidegate.datastream.window import TumblingEventTimeWindows
 from tidegate.operators.contracts.source import Source
-from tidegate.testing.simulated_executor import SimulatedExecutor
-from tidegate.testing.sources import At, ScriptedSource
 
 TEXT = StreamFormat.text_line_format()
 WINDOW = 100
@@ -35,7 +34,6 @@ MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()
 
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(executor._registered, "simulated", SimulatedExecutor)
     monkeypatch.setattr(text_lines, "BLOCK", 64)
     monkeypatch.setattr(text_lines, "BATCH_SIZE", 7)
     monkeypatch.setattr(ranges, "BATCH_SIZE", 7)
@@ -43,16 +41,13 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def environment(directory: Path, parallelism: int, limit: int, **more: Any) -> StreamExecutionEnvironment:
     keys = {
-        "execution.target": "simulated",
-        "execution.checkpointing.dir": str(directory / "checkpoints"),
         "execution.checkpointing.interval": "10 ms",
-        "tidegate.state.local-dir": str(directory / "local"),
         "parallelism.default": parallelism,
         "tidegate.round.max-records": limit,
         "tidegate.chunk.records": 5,
         **more,
     }
-    return StreamExecutionEnvironment(Configuration.from_dict(keys))
+    return simulated_environment(directory, **keys)
 
 
 def write(directory: Path, *files: range) -> Path:

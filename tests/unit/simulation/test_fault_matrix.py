@@ -10,16 +10,16 @@ from itertools import product
 from typing import Any
 
 import pytest
-import savepoint_cases
-from cases import FIRST_CRASH, STATES, Case, fails, run_all, run_case
-from savepoint_cases import SavepointCase
-from simulated_programs import SCENARIOS
-from test_faults import CAN_FAIL, NOT_PASSED, points_in_the_code, second_life
-from test_savepoint_faults import passed_behind
 
+from tests.simulation.engine import Chances
+from tests.simulation.lives import Fault, Kind
+from tests.unit.simulation import savepoint_cases
+from tests.unit.simulation.cases import FIRST_CRASH, STATES, Case, fails, run_all, run_case
+from tests.unit.simulation.savepoint_cases import SavepointCase
+from tests.unit.simulation.simulated_programs import SCENARIOS
+from tests.unit.simulation.test_faults import CAN_FAIL, NOT_PASSED, points_in_the_code, second_life
+from tests.unit.simulation.test_savepoint_faults import passed_behind
 from tidegate.state.stores import close_removed_stores
-from tidegate.testing.lives import Fault, Kind
-from tidegate.testing.simulated_engine import Chances
 
 MODES: dict[str, dict[str, int]] = {"aligned": {}, "unaligned": {"unaligned": 1}, "at-least-once": {"repeats": 1}}
 BACKENDS = ("hashmap", "rocksdb")

@@ -9,13 +9,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from cases import FIRST_CRASH, INTERVAL, Case, run_all
-from simulated_programs import SCENARIOS
 
 import tidegate
-from tidegate.testing.lives import Fault, Kind, Life
-from tidegate.testing.observer import Outside
-from tidegate.testing.simulation import Simulation, seeded_tokens
+from tests import sinks
+from tests.simulation.lives import Fault, Kind, Life
+from tests.simulation.observer import Outside
+from tests.simulation.simulation import Simulation, seeded_tokens
+from tests.unit.simulation.cases import FIRST_CRASH, INTERVAL, Case, run_all
+from tests.unit.simulation.simulated_programs import SCENARIOS
 
 CAN_FAIL = ("storage.", "T2.", "K1.", "K3.")
 """Points where an operation outside is about to happen or has just happened."""
@@ -84,7 +85,8 @@ _OF_CONNECTORS = re.compile(r"\.(kafka|sql|jdbc|redis|table|write-ahead|for-each
 def points_in_the_code() -> set[str]:
     """Read from the sources, but for those of connectors."""
     root = Path(tidegate.__file__).parent
-    texts = [path.read_text() for path in root.rglob("*.py") if path.parent.name != "testing" or path.stem == "sinks"]
+    files = [path for path in root.rglob("*.py") if path.parent.name != "testing"]
+    texts = [path.read_text() for path in (*files, Path(sinks.__file__))]
     names = {name for text in texts for name in re.findall(r'faults\.point\(\s*"([^"]+)"', text)}
     return {name for name in names if not _OF_CONNECTORS.search(name)}
 

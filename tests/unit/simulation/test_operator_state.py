@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from api_scenario import run, source
 
+from tests.unit.simulation.api_scenario import run, source
 from tidegate.common import Types
 from tidegate.datastream import (
     BroadcastProcessFunction,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from cases import FIRST_CRASH, Case, run_all
-from simulated_programs import SCENARIOS
-from test_faults import CAN_FAIL, second_life
 
-from tidegate.testing.lives import Fault, Kind, Life
-from tidegate.testing.observer import Outside
-from tidegate.testing.simulated_engine import Chances
-from tidegate.testing.simulation import Simulation, simulate
+from tests.simulation.engine import Chances
+from tests.simulation.lives import Fault, Kind, Life
+from tests.simulation.observer import Outside
+from tests.simulation.simulation import Simulation, simulate
+from tests.unit.simulation.cases import FIRST_CRASH, Case, run_all
+from tests.unit.simulation.simulated_programs import SCENARIOS
+from tests.unit.simulation.test_faults import CAN_FAIL, second_life
 
 SEEDS = range(1, 6)
 OFTEN = 40

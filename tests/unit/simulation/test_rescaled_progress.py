@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from simulated_programs import KeyedCount, ProcessingTimers, source_of
 
+from tests.simulation.lives import Fault, Kind
+from tests.simulation.scenario import Place, Scenario
+from tests.simulation.simulation import Simulation, simulate
+from tests.unit.simulation.simulated_programs import KeyedCount, ProcessingTimers, source_of
 from tidegate.graph.plan import build
 from tidegate.graph.transformation import Program
 from tidegate.operators.contracts.source import SourcePlan
@@ -15,9 +18,6 @@ from tidegate.runtime import progress as progress_module
 from tidegate.runtime.progress import Progress
 from tidegate.state.refs import KeyGroupRange, StateFile
 from tidegate.state.snapshot import KEYED, SPLITS, KeyedPart, ListPart, OperatorSnapshot, Redistribution
-from tidegate.testing.lives import Fault, Kind
-from tidegate.testing.scenario import Place, Scenario
-from tidegate.testing.simulation import Simulation, simulate
 
 CONTEXT = RoundContext(round=1, version="v", checkpoint_id=None, now_ms=0)
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from cases import FIRST_CRASH
-from simulated_programs import TIME, TwoSources
 
-from tidegate.graph.transformation import Input, MapSpec, SinkSpec, Transformation
+from tests.simulation.lives import Fault, Kind
+from tests.simulation.observer import ledger_pages
+from tests.simulation.scenario import Place
+from tests.simulation.simulation import simulate
+from tests.sinks import LedgerSink, audit
+from tests.unit.simulation.cases import FIRST_CRASH
+from tests.unit.simulation.simulated_programs import TIME, TwoSources
+from tidegate.graph.transformation import Input, Transformation
 from tidegate.operators.contracts.sink import Publication
-from tidegate.testing.lives import Fault, Kind
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.scenario import Place
-from tidegate.testing.simulation import simulate
-from tidegate.testing.sinks import LedgerSink, audit
+from tidegate.operators.contracts.specs import MapSpec, SinkSpec
 
 
 class Published(LedgerSink):

@@ -7,13 +7,13 @@ import shutil
 import tempfile
 
 import pytest
-from cases import run_all
-from savepoint_cases import COMMANDS, SavepointCase, SavepointRun, fails
-from simulated_programs import SCENARIOS
 
-from tidegate.testing.lives import Fault, Kind
-from tidegate.testing.observer import Outside
-from tidegate.testing.simulation import seeded_tokens
+from tests.simulation.lives import Fault, Kind
+from tests.simulation.observer import Outside
+from tests.simulation.simulation import seeded_tokens
+from tests.unit.simulation.cases import run_all
+from tests.unit.simulation.savepoint_cases import COMMANDS, SavepointCase, SavepointRun, fails
+from tests.unit.simulation.simulated_programs import SCENARIOS
 
 CAN_FAIL = ("storage.", "T2.", "K1.", "K3.")
 

@@ -6,15 +6,15 @@ import random
 from dataclasses import replace
 
 import pytest
-from cases import INTERVAL, Case, run_all
-from simulated_programs import SCENARIOS
-from test_faults import second_life
 
+from tests.simulation.engine import Chances
+from tests.simulation.lives import Fault, Kind
+from tests.simulation.simulation import Simulation
+from tests.unit.simulation.cases import INTERVAL, Case, run_all
+from tests.unit.simulation.simulated_programs import SCENARIOS
+from tests.unit.simulation.test_faults import second_life
 from tidegate.base.files import Files
 from tidegate.state import compaction
-from tidegate.testing.lives import Fault, Kind
-from tidegate.testing.simulated_engine import Chances
-from tidegate.testing.simulation import Simulation
 
 KINDS = (Kind.CRASH, Kind.CRASH, Kind.KILL, Kind.ERROR)
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 from itertools import cycle
 
 import pytest
-from cases import STATES, Case, run_all
-from simulated_programs import SCENARIOS
-from test_faults import cases_of
 
+from tests.simulation.lives import Fault, Kind
+from tests.simulation.observer import Outside
+from tests.simulation.simulation import Simulation, seeded_tokens
+from tests.unit.simulation.cases import STATES, Case, run_all
+from tests.unit.simulation.simulated_programs import SCENARIOS
+from tests.unit.simulation.test_faults import cases_of
 from tidegate.base.files import Files
 from tidegate.checkpoint.lineage import read_lineage
 from tidegate.checkpoint.locate import locate_own
-from tidegate.testing.lives import Fault, Kind
-from tidegate.testing.observer import Outside
-from tidegate.testing.simulation import Simulation, seeded_tokens
 
 BEHIND = [name for name in STATES if name.endswith("-behind")]
 OTHERS = [name for name in STATES if name not in ("hashmap-incremental", *BEHIND)]
@@ -67,7 +67,6 @@ def test_without_faults_and_rescaled(state: str) -> None:
     run_all([Case("states", 3, parallelism=(1, 3), state=state)])
 
 
-@pytest.mark.opens_rocksdb
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_full_checkpoints_share_no_file_and_incremental_ones_do(root: str, backend: str) -> None:
     assert not shared_between_retained(f"{root}/full", f"{backend}-full")

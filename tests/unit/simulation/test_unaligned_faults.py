@@ -6,12 +6,12 @@ from dataclasses import replace
 from itertools import cycle
 
 import pytest
-from cases import STATES, Case, run_all
-from simulated_programs import SCENARIOS
-from test_schedules import paused_cases, random_case
-from test_state_faults import every_point
 
-from tidegate.testing.lives import Fault, Kind
+from tests.simulation.lives import Fault, Kind
+from tests.unit.simulation.cases import STATES, Case, run_all
+from tests.unit.simulation.simulated_programs import SCENARIOS
+from tests.unit.simulation.test_schedules import paused_cases, random_case
+from tests.unit.simulation.test_state_faults import every_point
 
 
 def in_flight(case: Case) -> Case:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.simulation.executor import TARGET
 from tidegate.common import Configuration, Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
-from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment, executor
+from tidegate.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.functions import ProcessWindowFunction, SinkFunction
 from tidegate.datastream.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from tidegate.datastream.window import TumblingEventTimeWindows
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 BAD = 431
 
@@ -67,7 +67,7 @@ class Touched(SinkFunction):
 
 def environment(directory: Path, parallelism: int, **more: str) -> StreamExecutionEnvironment:
     settings = {
-        "execution.target": "replays",
+        "execution.target": TARGET,
         "execution.checkpointing.interval": "10 ms",
         "execution.checkpointing.dir": str(directory),
         "tidegate.round.max-records": "50",
@@ -79,7 +79,6 @@ def environment(directory: Path, parallelism: int, **more: str) -> StreamExecuti
     for key, value in settings.items():
         if value:
             configuration.set_string(key, value)
-    executor.register_executor("replays", SimulatedExecutor)
     return StreamExecutionEnvironment.get_execution_environment(configuration)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.simulation.executor import TARGET
 from tidegate.base.errors import JobFailedError
 from tidegate.common import Configuration, Time, Types, WatermarkStrategy
 from tidegate.common.watermark_strategy import TimestampAssigner
@@ -18,7 +19,6 @@ from tidegate.datastream import (
     KeyedProcessFunction,
     MapFunction,
     StreamExecutionEnvironment,
-    executor,
 )
 from tidegate.datastream.connectors.number_seq import NumberSequenceSource
 from tidegate.datastream.state import (
@@ -31,7 +31,6 @@ from tidegate.datastream.state import (
 )
 from tidegate.datastream.window import EventTimeSessionWindows, SlidingEventTimeWindows, TumblingEventTimeWindows
 from tidegate.state_reader import SavepointReader
-from tidegate.testing.simulated_executor import SimulatedExecutor
 
 RECORDS, FAILS_FROM = 20_000, 150
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.LONG())
@@ -65,7 +64,7 @@ def run(
 ) -> list[Any]:
     """The output of what ``build(env, numbers)`` makes of the numbers below ``RECORDS``, whose event time they are."""
     settings = {
-        "execution.target": "snapshots",
+        "execution.target": TARGET,
         "execution.checkpointing.interval": "10 ms",
         "execution.checkpointing.dir": str(directory),
         "execution.state-recovery.path": restore,
@@ -79,7 +78,6 @@ def run(
     for key, value in settings.items():
         if value:
             configuration.set_string(key, value)
-    executor.register_executor("snapshots", SimulatedExecutor)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)
     strategy = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(SameTime())
     numbers = env.from_source(NumberSequenceSource(0, RECORDS - 1), strategy, "numbers", Types.LONG()).uid("numbers")

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pexpect  # type: ignore[import-untyped]
 import pytest
-from replay_jobs import BAD
-from test_replay import fail
+
+from tests.unit.snapshots.replay_jobs import BAD
+from tests.unit.snapshots.test_replay import fail
 
 
 @pytest.mark.parametrize("kind", ["record", "timer"])

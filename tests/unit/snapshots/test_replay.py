@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from replay_jobs import BAD, build, environment
 from typer.testing import CliRunner
 
+from tests.unit.snapshots.replay_jobs import BAD, build, environment
 from tidegate.base.errors import CorruptFileError, JobFailedError, NewerFormatError, SnapshotError
 from tidegate.base.files import Files
 from tidegate.cli.main import app
-from tidegate.common import global_configuration
-from tidegate.datastream import executor
 from tidegate.runtime.failed_round import FILES, PATH, FailedRound
 from tidegate.runtime.replay import Failure, LocalRounds, replay
 from tidegate.state_reader import SavepointReader
-
-
-@pytest.fixture(autouse=True)
-def _restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(global_configuration, "_dynamic", {})
-    monkeypatch.setattr(sys, "argv", list(sys.argv))
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(executor, "_registered", dict(executor._registered))
 
 
 def fail(tmp_path: Path, kind: str = "record", parallelism: int = 2, **more: Any) -> Path:
@@ -73,7 +62,7 @@ def test_at_a_window(tmp_path: Path) -> None:
 
 def test_functions_that_would_be_inlined_have_a_frame(tmp_path: Path) -> None:
     env = environment(tmp_path / "jobs", 1)
-    from replay_jobs import Touched, numbers
+    from tests.unit.snapshots.replay_jobs import Touched, numbers
 
     numbers(env).map(lambda x: 10 // (x - BAD)).name("divided").add_sink(Touched(str(tmp_path / "touched")))
     with pytest.raises(JobFailedError):
@@ -150,11 +139,9 @@ def test_storage_that_does_not_take_it_changes_nothing(tmp_path: Path, monkeypat
 
 
 PROGRAM = """
-import sys
 from pathlib import Path
 
-sys.path.insert(0, "{here}")
-from replay_jobs import build, environment
+from tests.unit.snapshots.replay_jobs import build, environment
 
 env = environment(Path("{tmp_path}") / "other", 2, **{{"execution.target": ""}})
 build(env, "record", Path("{tmp_path}") / "touched", bad={bad})
@@ -185,9 +172,8 @@ def test_nothing_to_debug_has_an_exit_code(tmp_path: Path) -> None:
 
 def test_what_is_behind_a_checkpoint(tmp_path: Path) -> None:
     job = fail(tmp_path)
-    here = Path(__file__).parent
     program = tmp_path / "job.py"
-    program.write_text(PROGRAM.format(here=here, tmp_path=tmp_path, bad=BAD))
+    program.write_text(PROGRAM.format(tmp_path=tmp_path, bad=BAD))
     touched = (tmp_path / "touched").read_text()
     result = CliRunner().invoke(app, ["debug", str(job), "--program", str(program), "--record"])
     assert result.exit_code == 0, result.output

@@ -12,9 +12,9 @@ from typing import Any
 import cloudpickle
 import msgspec
 import pytest
-from snapshot_jobs import RECORDS, every_kind, kept, own_states, read_so_far, run, windows
 from typer.testing import CliRunner
 
+from tests.unit.snapshots.snapshot_jobs import RECORDS, every_kind, kept, own_states, read_so_far, run, windows
 from tidegate.base import faults
 from tidegate.base.errors import (
     ConfigurationError,

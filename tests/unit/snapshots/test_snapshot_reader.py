@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from snapshot_jobs import every_kind, kept, own_states, read_so_far, windows
 
+from tests.unit.snapshots.snapshot_jobs import every_kind, kept, own_states, read_so_far, windows
 from tidegate.base.errors import CorruptFileError, NewerFormatError, RestoreError, SnapshotError
 from tidegate.checkpoint import envelope
 from tidegate.state_reader import SavepointReader, StateRow, TimerRow, Unreadable, Window

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from snapshot_jobs import RECORDS, RULES, every_kind, kept, own_states, read_so_far, run, windows
 
+from tests.unit.snapshots.snapshot_jobs import RECORDS, RULES, every_kind, kept, own_states, read_so_far, run, windows
 from tidegate.base.errors import RestoreError, SnapshotError, StateFormatError
 from tidegate.common import Time, Types
 from tidegate.datastream import KeyedProcessFunction

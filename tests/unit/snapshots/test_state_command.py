@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow.parquet
 import pytest
-from snapshot_jobs import every_kind, kept, own_states, windows
 from typer.testing import CliRunner
 
+from tests.unit.snapshots.snapshot_jobs import every_kind, kept, own_states, windows
 from tidegate.checkpoint import envelope
 from tidegate.cli.main import app
 from tidegate.state_reader import SavepointReader
@@ -133,7 +133,7 @@ def test_every_mistake_has_its_message_and_code(tmp_path: Path) -> None:
     assert "there are 'Sink: Collect'" in tidegate(str(GOLDEN), "-o", "nobody", code=15)
     assert "there are 'count', 'seen', 'some'" in tidegate(str(GOLDEN), "-o", "by text", "-s", "nothing", code=15)
     assert "Name the operator" in tidegate(str(GOLDEN), "-s", "count", code=10)
-    assert "--csv and --parquet show rows" in tidegate(str(GOLDEN), "--csv", code=10)
+    assert "--csv and --parquet are formats for rows" in tidegate(str(GOLDEN), "--csv", code=10)
     job = Path(shutil.copytree(GOLDEN, tmp_path / "job-2"))
     for file in (job / "shared").iterdir():
         file.write_bytes(file.read_bytes()[:-5])

@@ -13,7 +13,7 @@ from tidegate.base.errors import DependencyError
 from tidegate.spark import archives
 from tidegate.spark.archives import unpack_zip
 
-RULE = "Each entry of an archive is a file or a directory below the directory it is unpacked into"
+RULE = "An entry of the archive is no file or directory below the directory it is unpacked into"
 
 
 def zip_of(place: Path, *entries: tuple[str, int, bytes]) -> Path:
@@ -46,7 +46,7 @@ def test_links_and_devices_are_refused_with_a_sentence(tmp_path: Path, kind: int
         unpack_zip(zip_of(tmp_path, ("odd", kind | 0o777, b"/etc/passwd")), tmp_path / "target")
     assert str(raised.value) == (
         f"{RULE}\n  where: archive 'target'\n  found: entry 'odd': a link or a device\n"
-        "  cure: replace links by what they point at: 'zip -r a.zip a' without -y"
+        "  cure: replace links by their targets: 'zip -r a.zip a' without -y"
     )
 
 
@@ -67,7 +67,7 @@ def test_archive_that_unpacks_to_too_much_is_refused_before_anything_is_written(
         unpack_zip(archive, tmp_path / "target")
     monkeypatch.undo()
     monkeypatch.setattr(archives, "MOST_ENTRIES", 3)
-    with pytest.raises(DependencyError, match="at most 3 entries"):
+    with pytest.raises(DependencyError, match="more than 3 entries"):
         unpack_zip(archive, tmp_path / "target")
     monkeypatch.undo()
     unpack_zip(archive, tmp_path / "target")
@@ -77,7 +77,7 @@ def test_archive_that_unpacks_to_too_much_is_refused_before_anything_is_written(
 def test_archive_larger_than_the_free_space_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=10)
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
-    with pytest.raises(DependencyError, match=r"must fit on the disk that it is unpacked on\n.*\n.*10 bytes free"):
+    with pytest.raises(DependencyError, match=r"does not fit on the disk that it is unpacked on\n.*\n.*10 bytes free"):
         unpack_zip(zip_of(tmp_path, ("a", 0o644, bytes(11))), tmp_path / "target")
 
 
@@ -87,7 +87,7 @@ def test_entry_that_declares_less_than_it_holds_writes_no_more_than_declared(tmp
     directory = data.index(b"PK\1\2")
     data[directory + 24 : directory + 28] = (100).to_bytes(4, "little")
     archive.write_bytes(data)
-    with pytest.raises(DependencyError, match="Archives of a job are zip files"):  # the checksum differs
+    with pytest.raises(DependencyError, match="The archive is not a zip file"):  # the checksum differs
         unpack_zip(archive, tmp_path / "target")
     assert sum(file.stat().st_size for file in (tmp_path / "target").rglob("*")) <= 100
 

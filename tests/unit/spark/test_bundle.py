@@ -154,7 +154,7 @@ def test_requirements_that_cannot_be_installed_are_named(tmp_path: Path) -> None
         with pytest.raises(DependencyError) as raised:
             unpacked(str(made))
         message = str(raised.value)
-        assert message.startswith("The requirements of a job must be installable on every host\n  where: host ")
+        assert message.startswith("The requirements of the job cannot be installed on this host\n  where: host ")
         assert "No matching distribution found for tidegate-test-gone==1.0" in message
         assert "pip download -d directory -r file" in message
 
@@ -165,5 +165,6 @@ def test_an_archive_that_is_no_zip_is_named(tmp_path: Path) -> None:
     with pytest.raises(DependencyError) as raised:
         unpacked(str(made))
     assert str(raised.value) == (
-        "Archives of a job are zip files\n  where: archive 'a.tar'\n  found: File is not a zip file\n  cure: zip -r a.zip a"
+        "The archive is not a zip file\n  where: archive 'a.tar'\n  found: File is not a zip file\n"
+        "  cure: make it with: zip -r a.zip a"
     )

@@ -1,4 +1,4 @@
-"""When workers look for garbage."""
+"""When workers search for garbage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tidegate.spark import garbage
+from tidegate.spark import task as worker
 
 
 class Knot:
@@ -23,16 +23,16 @@ class Knot:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """What time it is; every search through everything takes ``search`` seconds."""
     now = SimpleNamespace(seconds=1000.0, search=0.2, searches=0)
-    searches = garbage._Searches()
+    searches = worker._FullSearches()
 
     def passes(phase: str, info: dict[str, int]) -> None:
-        if phase == "start" and info["generation"] == 2 and not searches.put_aside:
+        if phase == "start" and info["generation"] == 2 and not searches.frozen:
             now.seconds += now.search
             now.searches += 1
 
     threshold = gc.get_threshold()
-    monkeypatch.setattr(garbage, "time", SimpleNamespace(monotonic=lambda: now.seconds))
-    monkeypatch.setattr(garbage, "_searches", searches)
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    monkeypatch.setattr(worker, "_searches", searches)
     gc.callbacks.append(searches)
     gc.callbacks.append(passes)  # behind it: between its start and its end
     yield now
@@ -44,9 +44,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
 def task() -> weakref.ref[Knot]:
     """A task that leaves a knot, and the daemon's search behind it."""
-    garbage.task_begins()
+    worker.begin_task()
     left = weakref.ref(Knot())
-    garbage.task_over()
+    worker.end_task()
     gc.collect()
     return left
 
@@ -58,14 +58,14 @@ def test_searches_take_a_fiftieth_of_the_time_at_most(clock: SimpleNamespace) ->
         clock.seconds += 0.1
     spent = clock.searches * clock.search
     assert clock.searches > 5
-    assert spent <= (clock.seconds - begun) / garbage.SHARE + clock.search
+    assert spent <= (clock.seconds - begun) / worker.SHARE + clock.search
 
 
 def test_what_a_task_leaves_is_found_by_the_next_search(clock: SimpleNamespace) -> None:
     first, second = task(), task()
     assert first() is None, "the first search is due at once"
     assert second() is not None
-    clock.seconds += garbage.SHARE * clock.search + 1
+    clock.seconds += worker.SHARE * clock.search + 1
     task()
     assert second() is None
 
@@ -73,7 +73,7 @@ def test_what_a_task_leaves_is_found_by_the_next_search(clock: SimpleNamespace) 
 def test_a_job_that_ends_leaves_nothing_aside(clock: SimpleNamespace) -> None:
     task()
     left = task()
-    garbage.take_back()
+    worker.unfreeze()
     gc.collect()
     assert left() is None
     assert gc.get_freeze_count() == 0

@@ -12,7 +12,8 @@ from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 
 from tidegate.spark import launch
-from tidegate.spark.properties import properties_file, with_properties
+from tidegate.spark.launch import properties_file
+from tidegate.spark.pyspark_internals import with_properties
 
 SAYS = """
 import os, subprocess, sys

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from importlib.metadata import packages_distributions
 
-from tidegate.spark.needs import PACKAGES, looking
+from tidegate.spark.shipping import PACKAGES, looking
 
 IMPORTED = """
 import sys

@@ -48,7 +48,7 @@ def test_temporary_directory_of_all_jvms_counts(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_own_setting_that_cannot_work_is_refused_before_spark_starts(settings: dict[str, str], found: str) -> None:
-    with pytest.raises(ConfigurationError, match="The path of a Unix socket has 107 characters at most") as caught:
+    with pytest.raises(ConfigurationError, match="the path of a socket has 107 characters at most") as caught:
         check_settings({**settings, ENABLED: "true"})
     assert caught.value.found is not None and found in caught.value.found
     assert caught.value.cure == (f"remove {ENABLED}, or set {DIRECTORY} to a directory with a short path on all hosts")

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from state_subtask import MAX_PARALLELISM, Subtask
 
+from tests.unit.state.state_subtask import MAX_PARALLELISM, Subtask
 from tidegate.state.key_groups import range_for
 from tidegate.state.refs import StateFile
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from state_subtask import Subtask
 
+from tests.unit.state.state_subtask import Subtask
 from tidegate.base.errors import InternalError, StateAccessError, StateFormatError
 from tidegate.common.typeinfo import Types
 from tidegate.common.types import Row

@@ -235,7 +235,7 @@ def test_a_state_of_many_times_the_cache_is_read_whole(tmp_path: Path) -> None:
         keys = [b"\x00\x01%02d-%04d" % (number, n) for number in range(32)]
         assert snapshot.get_many(keys) == [value[:-8] + b"%08d" % n] * 32
     assert sum(1 for _ in snapshot.scan(b"\x00\x01")) == 32_000
-    cache, _ = rocksdb_store._shared[SMALL.memory, SMALL.write_buffer_ratio]
+    cache, _ = rocksdb_store.shared[SMALL.memory, SMALL.write_buffer_ratio]
     assert cache.get_usage() <= 2 * SMALL.memory
 
 
@@ -292,7 +292,7 @@ def test_other_options_reach_a_store_that_is_there(tmp_path: Path) -> None:
 def rounds_with(store: RocksdbStore, rounds: range) -> Iterator[tuple[int, bool]]:
     """Of rounds that write a file each: the sorted runs it has found, and whether it has merged some."""
     for number in rounds:
-        found = rocksdb_store._sorted_runs(opened(store))
+        found = rocksdb_store.sorted_runs(opened(store))
         entries = ((b"\x00\x01%06d" % (number * 37 + n), b"%d" % number) for n in range(500))
         assert store.apply(tag_of(store), [state_batch(*entries)], f"t{number}")
         store.release()
@@ -314,8 +314,8 @@ def test_files_are_merged_by_a_round_that_finds_many_and_by_no_other(tmp_path: P
 
 
 def test_a_merge_that_does_not_begin_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rocksdb_store, "_PATIENCE", 2)
-    monkeypatch.setattr(rocksdb_store, "_sorted_runs", lambda db: MOST_RUNS)
+    monkeypatch.setattr(rocksdb_store, "PATIENCE", 2)
+    monkeypatch.setattr(rocksdb_store, "sorted_runs", lambda db: MOST_RUNS)
     store = store_at(tmp_path)
     assert store.apply("", [state_batch(ENTRY)], "one")
     store.release()
@@ -340,7 +340,7 @@ def test_a_merge_that_does_not_end_is_waited_for_up_to_a_bound(
 ) -> None:
     """Twice as long each time, so that a long one ends at some time; whichever process has the store."""
     monkeypatch.setattr(rocksdb_store, "time", clock := Passing())
-    monkeypatch.setattr(rocksdb_store, "_PAUSE_S", 1.0)
+    monkeypatch.setattr(rocksdb_store, "PAUSE_S", 1.0)
     running = [1]
     real = rocksdb_store._count
     monkeypatch.setattr(rocksdb_store, "_count", lambda db, name: running[0] if "running" in name else real(db, name))
@@ -397,11 +397,11 @@ def test_many_files_do_not_hold_up_who_writes(tmp_path: Path) -> None:
         assert store.apply(before, [state_batch((b"\x00\x01%04d" % number, b"x"))], f"t{number}")
         before = f"t{number}"
         store._db.flush()
-    assert rocksdb_store._sorted_runs(store._db) == 50
+    assert rocksdb_store.sorted_runs(store._db) == 50
     store.release()
     assert store.apply(before, [state_batch(ENTRY)], "last")
     store.release()
-    assert rocksdb_store._sorted_runs(opened(store)) < MOST_RUNS
+    assert rocksdb_store.sorted_runs(opened(store)) < MOST_RUNS
     assert len(read_all(store.snapshot(), b"")) == 51
 
 
@@ -444,23 +444,23 @@ def test_an_option_reaches_rocksdb(tmp_path: Path, name: str) -> None:
 
 
 def test_memory_is_shared_or_of_each_store(tmp_path: Path) -> None:
-    rocksdb_store._caches.clear()
+    rocksdb_store.caches.clear()
     shared = RocksdbOptions(memory=3 << 20, write_buffer_ratio=0.25)
     for number in range(2):
         store = store_at(tmp_path / str(number), shared)
         store.snapshot()
         store.release()
-    _, buffers = rocksdb_store._shared[3 << 20, 0.25]
-    assert (buffers.get_buffer_size(), rocksdb_store._caches) == (3 << 18, {})
+    _, buffers = rocksdb_store.shared[3 << 20, 0.25]
+    assert (buffers.get_buffer_size(), rocksdb_store.caches) == (3 << 18, {})
     own = store_at(tmp_path / "own", RocksdbOptions(managed=False, cache_size=1 << 20))
     own.snapshot()
-    assert list(rocksdb_store._caches) == [str(tmp_path / "own" / "0")]
+    assert list(rocksdb_store.caches) == [str(tmp_path / "own" / "0")]
     own.release()
     rocksdb_store.close_removed_stores()
-    assert len(rocksdb_store._caches) == 1
+    assert len(rocksdb_store.caches) == 1
     os.rename(tmp_path / "own", tmp_path / "gone")
     rocksdb_store.close_removed_stores()
-    assert rocksdb_store._caches == {}
+    assert rocksdb_store.caches == {}
 
 
 def test_every_field_has_an_option_and_its_default() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from state_subtask import Subtask
 
+from tests.unit.state.state_subtask import Subtask
 from tidegate.base import faults
 from tidegate.base.errors import CorruptFileError, InternalError, StorageError
 from tidegate.base.ids import new_token

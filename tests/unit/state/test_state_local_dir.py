@@ -77,9 +77,9 @@ def test_what_does_not_carry_the_mark_is_not_removed(tmp_path: Path, mark: str) 
     old = place.parent / f"{local_dir.host_id()}.old-boot.1"
     old.mkdir()
     if mark == "a link":
-        (old / local_dir._MARK).symlink_to(tmp_path)
+        (old / local_dir.MARK).symlink_to(tmp_path)
     elif mark == "a file":
-        (old / local_dir._MARK).write_text("")
+        (old / local_dir.MARK).write_text("")
     (place.parent / "what a user has put here").mkdir()
     local_dir.host_dir(str(tmp_path))
     assert sorted(os.listdir(place.parent)) == sorted([place.name, old.name, "what a user has put here"])

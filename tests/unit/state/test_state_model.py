@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from state_subtask import MAX_PARALLELISM, Subtask
 
+from tests.unit.state.state_subtask import MAX_PARALLELISM, Subtask
 from tidegate.base.ids import new_token
 from tidegate.common.typeinfo import Types
 from tidegate.state import backend

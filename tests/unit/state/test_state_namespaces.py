@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from state_subtask import Subtask
-from test_keyed_states import Average
 
+from tests.unit.state.state_subtask import Subtask
+from tests.unit.state.test_keyed_states import Average
 from tidegate.common.typeinfo import Types
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.context import NO_KEY, KeyContext, Scoped

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from state_subtask import MAX_PARALLELISM, Subtask
 
+from tests.unit.state.state_subtask import MAX_PARALLELISM, Subtask
 from tidegate.base.errors import ArgumentTypeError, StateAccessError
 from tidegate.state import timers as timers_module
 from tidegate.state.backend import KeyedBackend

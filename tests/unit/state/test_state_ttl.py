@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from state_subtask import Subtask
 
+from tests.unit.state.state_subtask import Subtask
 from tidegate.base.errors import ArgumentTypeError, ProgramError
 from tidegate.common.time import Duration, Time
 from tidegate.common.typeinfo import Types

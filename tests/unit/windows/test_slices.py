@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from window_jobs import WindowJob, cut, lives, timed
 
+from tests.unit.windows.window_jobs import WindowJob, cut, lives, timed
 from tidegate.common import Time, Types
 from tidegate.datastream import AggregateFunction, DataStream, ProcessWindowFunction
 from tidegate.datastream.window import SlidingEventTimeWindows

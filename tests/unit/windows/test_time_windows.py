@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from window_jobs import WindowJob, cut, lives, timed
 
+from tests.unit.windows.window_jobs import WindowJob, cut, lives, timed
 from tidegate.common import Time, Types
 from tidegate.datastream import AggregateFunction, DataStream, ProcessWindowFunction, WindowFunction
 from tidegate.datastream.window import (

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from window_jobs import WindowJob, cut, lives, timed
 
+from tests.sources import At, Pause
+from tests.unit.windows.window_jobs import WindowJob, cut, lives, timed
 from tidegate.common import Time, Types
 from tidegate.datastream import DataStream, ProcessWindowFunction, Trigger, TriggerResult
 from tidegate.datastream.state import (
@@ -34,7 +35,6 @@ from tidegate.datastream.window import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
-from tidegate.testing.sources import At, Pause
 
 ONE_BY_ONE: dict[str, Any] = {"tidegate.chunk.records": 1}
 RECORDS = [("a", 1, 0), ("a", 3, 1), ("a", 4, 2), ("b", 5, 3), ("a", 12, 4), ("b", 18, 5), ("a", 25, 6), ("b", 60, 7)]

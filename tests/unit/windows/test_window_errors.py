@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from window_jobs import WindowJob, timed
 
+from tests.sources import At
+from tests.unit.windows.window_jobs import WindowJob, timed
 from tidegate.base.errors import ArgumentTypeError, JobFailedError, ProgramError, TidegateError
 from tidegate.common import Configuration, Time, Types
 from tidegate.datastream import AggregateFunction, ProcessWindowFunction, StreamExecutionEnvironment
@@ -21,7 +22,6 @@ from tidegate.datastream.window import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
-from tidegate.testing.sources import At
 
 SESSIONS = EventTimeSessionWindows.with_gap(Time.seconds(1))
 TUMBLING = TumblingEventTimeWindows.of(Time.seconds(1))

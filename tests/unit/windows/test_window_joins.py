@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from window_jobs import WindowJob, cut, lives, timed
 
+from tests.unit.windows.window_jobs import WindowJob, cut, lives, timed
 from tidegate.base.errors import ArgumentTypeError, ProgramError
 from tidegate.common import Time, Types
 from tidegate.datastream import DataStream
@@ -61,7 +61,11 @@ def model(found: list[Any]) -> dict[Any, tuple[list[Any], list[Any]]]:
     return windows
 
 
-@pytest.mark.parametrize("function", [Pair(), PairsOfEvenNumbers(), lambda a, b: [a[0], a[2], b[2]]], ids=str)
+@pytest.mark.parametrize(
+    "function",
+    [Pair(), PairsOfEvenNumbers(), lambda a, b: [a[0], a[2], b[2]]],
+    ids=["function", "flat function", "lambda"],
+)
 def test_a_join_gives_the_pairs_of_each_key_and_window(function: Any, tmp_path: Path) -> None:
     found = records(1)
     steps = cut(timed(found), tmp_path, 11, 25)

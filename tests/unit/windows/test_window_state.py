@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from window_jobs import WindowJob, cut, timed
 
+from tests.unit.windows.window_jobs import WindowJob, cut, timed
 from tidegate.base.errors import TidegateError
 from tidegate.base.files import Files
 from tidegate.checkpoint.metadata import read_metadata

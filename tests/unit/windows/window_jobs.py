@@ -7,16 +7,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests.programs import program_of
+from tests.simulation.engine import Chances, SimulatedEngine
+from tests.simulation.observer import ledger_pages
+from tests.sinks import LedgerSink
+from tests.sources import At, Fail, Pause, ScriptedSource
 from tidegate.base.clock import ManualClock
 from tidegate.base.errors import TidegateError
 from tidegate.common import Configuration, Duration, WatermarkStrategy
 from tidegate.datastream import DataStream, StreamExecutionEnvironment
 from tidegate.graph.transformation import Program
 from tidegate.runtime.master import JobMaster
-from tidegate.testing.observer import ledger_pages
-from tidegate.testing.simulated_engine import Chances, SimulatedEngine
-from tidegate.testing.sinks import LedgerSink
-from tidegate.testing.sources import At, Fail, Pause, ScriptedSource
 
 SETTINGS: dict[str, Any] = {
     "execution.checkpointing.interval": 10,
@@ -52,7 +53,7 @@ class WindowJob:
         source.initial_limit = source.maximum_limit = self._limit
         stream = env.from_source(source, strategy(self._disorder_ms), "records")
         self._build(stream).sink_to(LedgerSink(f"{self.place}/ledger"))
-        return env._program("windows")
+        return program_of(env, "windows")
 
     def run(self, parallelism: int = 2, **settings: Any) -> list[Any]:
         program = self.program(parallelism, **settings)

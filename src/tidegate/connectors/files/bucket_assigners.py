@@ -1,4 +1,4 @@
-"""Which directory below a file sink's path a record goes to."""
+"""Bucket assigners: they choose the directory below a file sink's path for each record."""
 
 from __future__ import annotations
 
@@ -9,65 +9,44 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tidegate.base.errors import ArgumentTypeError, ConfigurationError
+from tidegate.connectors.functions.function_sink import SinkContext
 
 CLOCK_TOLERANCE_MS = 60_000
-"""A bucket of time counts as over so long behind its end: a clock that is set back by less does no harm."""
-
-
-class BucketContext:
-    """What an assigner can know besides the value. Processing time is the time the round started."""
-
-    __slots__ = ("_now_ms", "_timestamp")
-
-    def __init__(self, now_ms: int) -> None:
-        self._now_ms = now_ms
-        self._timestamp: int | None = None
-
-    def current_processing_time(self) -> int:
-        return self._now_ms
-
-    def timestamp(self) -> int | None:
-        """The record's event time in milliseconds, None if it has none."""
-        return self._timestamp
-
-    def at(self, timestamp: int | None) -> BucketContext:
-        self._timestamp = timestamp
-        return self
+"""A bucket of time is complete this long after its end. A clock that is set back by less does no harm."""
 
 
 class BucketAssigner:
-    """Subclass it and write ``get_bucket_id``: the bucket is the directory below the sink's path, ``""`` the path
-    itself.
-    """
+    """Extend it with ``get_bucket_id``. A bucket is a directory below the sink's path; ``""`` is the path itself."""
 
-    def get_bucket_id(self, value: Any, context: BucketContext) -> str:
-        """The directory, below the sink's own, that a record belongs to."""
+    def get_bucket_id(self, value: Any, context: SinkContext) -> str:
+        """Return the directory of a record, below the directory of the sink."""
         raise NotImplementedError
 
     def common_bucket(self, now_ms: int) -> str | None:
-        """The bucket of every record of a round, where the value does not matter; None: ask for each record."""
+        """Return the bucket of all records of a round, if it does not depend on the value. None: ask for each record."""
         return None
 
     def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:
-        """For success markers: whether no record that is processed at ``now_ms`` or later can belong to this bucket, to which the
-        last one was written at ``written_ms``. False always: the marker comes when the input has ended."""
+        """Return whether no record that is processed at ``now_ms`` or later can belong to this bucket, for success markers.
+
+        The last record of the bucket was written at ``written_ms``. If this always returns False, markers are written when the
+        input has ended.
+        """
         return False
 
     @staticmethod
     def base_path_bucket_assigner() -> BucketAssigner:
-        """All files right in the directory of the sink."""
+        """Write all files directly into the directory of the sink."""
         return _BasePath()
 
     @staticmethod
     def date_time_bucket_assigner(format_str: str = "yyyy-MM-dd--HH", timezone_id: str | None = None) -> BucketAssigner:
-        """By processing time. ``format_str`` is a Java date pattern; the default zone is this machine's."""
+        """Choose the bucket by processing time. ``format_str`` is a Java date pattern; the default zone is the machine's."""
         return _DateTime(format_str, timezone_id)
 
     @staticmethod
     def of(assigner: Any) -> BucketAssigner:
-        """An assigner out of what the user handed over: one of ours, an object with ``get_bucket_id``, or value ->
-        bucket.
-        """
+        """Make an assigner of a BucketAssigner, an object with ``get_bucket_id``, or a function of the value."""
         if isinstance(assigner, BucketAssigner):
             return assigner
         method = getattr(assigner, "get_bucket_id", None)
@@ -76,14 +55,15 @@ class BucketAssigner:
         if callable(assigner):
             return _Custom(lambda value, context: assigner(value))
         raise ArgumentTypeError(
-            "a bucket assigner has get_bucket_id(value, context) or is a function of the value",
+            "with_bucket_assigner takes an object with get_bucket_id(value, context), or a function of the value",
             where="FileSink.with_bucket_assigner",
             found=type(assigner).__name__,
+            cure="pass BucketAssigner.date_time_bucket_assigner(), or a function of the value",
         )
 
 
 class _BasePath(BucketAssigner):
-    def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+    def get_bucket_id(self, value: Any, context: SinkContext) -> str:
         return ""
 
     def common_bucket(self, now_ms: int) -> str | None:
@@ -94,9 +74,9 @@ class _DateTime(BucketAssigner):
     def __init__(self, pattern: str, timezone_id: str | None) -> None:
         self._pattern = parse_java_pattern(pattern)
         self._timezone_id = timezone_id
-        zone(timezone_id)  # a wrong name is refused while the program is built
+        zone(timezone_id)  # reports a wrong name while the program is built
 
-    def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+    def get_bucket_id(self, value: Any, context: SinkContext) -> str:
         return self.common_bucket(context.current_processing_time())
 
     def common_bucket(self, now_ms: int) -> str:
@@ -104,7 +84,7 @@ class _DateTime(BucketAssigner):
         return "".join(part if literal else _FIELDS[part](local) for literal, part in self._pattern)
 
     def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:
-        """A bucket is a stretch of time, and ``written_ms`` lies in it. A task's clock may have been ahead of ``now_ms`` then."""
+        """The bucket is a period that contains ``written_ms``. The clock of the task may have been ahead of ``now_ms``."""
         late_ms = now_ms - CLOCK_TOLERANCE_MS
         return written_ms < late_ms and self.common_bucket(late_ms) != bucket_id
 
@@ -112,12 +92,12 @@ class _DateTime(BucketAssigner):
 class _Custom(BucketAssigner):
     def __init__(
         self,
-        method: Callable[[Any, BucketContext], str],
+        method: Callable[[Any, SinkContext], str],
         is_over: Callable[[str, int, int], bool] | None = None,
     ) -> None:
         self._method, self._is_over = method, is_over
 
-    def get_bucket_id(self, value: Any, context: BucketContext) -> str:
+    def get_bucket_id(self, value: Any, context: SinkContext) -> str:
         return self._method(value, context)
 
     def is_over(self, bucket_id: str, written_ms: int, now_ms: int) -> bool:
@@ -146,7 +126,7 @@ _OFFSET = re.compile(r"(?:GMT|UTC|UT)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
 
 def parse_java_pattern(pattern: str) -> list[tuple[bool, str]]:
-    """A Java date pattern as pieces: (is literal, text or field)."""
+    """Split a Java date pattern into pieces: (is literal, text or field)."""
     pieces: list[tuple[bool, str]] = []
     position = 0
     for match in _TOKEN.finditer(pattern):
@@ -167,7 +147,7 @@ def parse_java_pattern(pattern: str) -> list[tuple[bool, str]]:
 
 def _bad_pattern(pattern: str, found: str) -> ConfigurationError:
     return ConfigurationError(
-        "a bucket's date pattern is made of known fields and quoted text",
+        "The date pattern of a bucket contains an unknown field or an open quote",
         where="BucketAssigner.date_time_bucket_assigner",
         found=f"{found} in {pattern!r}",
         cure=f"use {', '.join(_FIELDS)}; put other letters between single quotes",
@@ -175,7 +155,7 @@ def _bad_pattern(pattern: str, found: str) -> ConfigurationError:
 
 
 def zone(timezone_id: str | None) -> tzinfo | None:
-    """A zone by name (``Europe/Rome``) or offset (``GMT-08:00``); None is the machine's own."""
+    """Find a zone by name (``Europe/Rome``) or offset (``GMT-08:00``). None is the zone of the machine."""
     if timezone_id is None:
         return None
     if match := _OFFSET.fullmatch(timezone_id):
@@ -186,7 +166,7 @@ def zone(timezone_id: str | None) -> tzinfo | None:
         return ZoneInfo(timezone_id)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigurationError(
-            "a time zone must be known",
+            "The time zone of a bucket assigner is unknown",
             where="BucketAssigner.date_time_bucket_assigner",
             found=repr(timezone_id),
             cure="use a name such as Europe/Rome or an offset such as GMT-08:00",

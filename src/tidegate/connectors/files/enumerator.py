@@ -1,4 +1,4 @@
-"""Finds files, makes splits of them and hands out byte ranges."""
+"""The enumerator of the file source: it finds files, makes splits of them and plans byte ranges."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from tidegate.connectors.files.paths import SOURCE, join
 from tidegate.operators.contracts.source import SourcePlan, SplitEnumerator, SplitInterval
 
 _OPEN_COST = 4096
-"""What opening a file counts against a round's limit, in bytes read in the same time: a round of tiny files is sized by it."""
+"""Cost of opening a file, in bytes that are read in the same time. It limits rounds of tiny files."""
 
 
 class FileSplit(NamedTuple):
-    """Lines that start in ``[at, end)`` of the file are still to be read. ``number`` decides the subtask. The file is ``name``
-    below ``root``, one of the source's paths; it is that path itself if the name is empty."""
+    """The records that start in ``[at, end)`` of a file, which are not read yet. ``number`` decides the subtask.
+
+    The file is ``name`` below ``root``, one of the source's paths. With an empty name it is that path itself.
+    """
 
     number: int
     root: str
@@ -39,8 +41,9 @@ class FileSplit(NamedTuple):
 
 
 class FileEnumerator(SplitEnumerator):
-    """Splits wait in one queue per subtask and are read one after another, each in as many pieces as the rounds'
-    limits make. A file is one split, so its records stay in order, unless ``split_size`` cuts it.
+    """Keep the splits of each subtask in a queue, and plan them one after another, in pieces that fit the limits of rounds.
+
+    A file is one split, so its records stay in order, unless ``split_size`` divides it.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class FileEnumerator(SplitEnumerator):
         self._least_cut = min(file_format.least_cut, split_size or file_format.least_cut)
         self._queues: list[deque[FileSplit]] = [deque() for _ in range(parallelism)]
         self._next_number, self._next_discovery_ms = 0, 0
-        self._seen: list[str] = []  # replaced, never changed: snapshots share it
+        self._seen: list[str] = []  # replaced, never changed in place: snapshots share it
         if restored is not None:
             self._next_number, self._seen = restored["next"], list(restored["seen"])
             for split in sorted(_splits_of(restored)):
@@ -81,8 +84,11 @@ class FileEnumerator(SplitEnumerator):
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Subtasks with files in their queue. Of a watched directory those that have had a file, and before the first file the
-        one that gets it: the next file may go to any of them."""
+        """Subtasks with files in their queue.
+
+        With a watched directory also the subtasks that have had a file, and before the first file the subtask that gets it: the
+        next file may go to any of them.
+        """
         watched = 0 if self._discovery_ms is None else max(1, self._next_number)
         return frozenset(subtask for subtask, queue in enumerate(self._queues) if queue or subtask < watched)
 
@@ -99,7 +105,7 @@ class FileEnumerator(SplitEnumerator):
             if not last:
                 queue.appendleft(split._replace(at=at))
             before, after = [path, split.size, start], [path, split.size, at]
-            # In the unit of the limit, with the opening: the planner sizes the next round by what this one has given.
+            # With the cost of the opening, as the limit counts it: the planner sizes the next round by these units.
             yield SplitInterval(f"{path}:{split.start}", subtask, before, after, cost, last)
 
     def _discover(self) -> None:
@@ -119,7 +125,7 @@ class FileEnumerator(SplitEnumerator):
     def _files_of(self, path: str) -> Iterator[tuple[str, int]]:
         files = Files(path, SOURCE)
         if files.is_directory():
-            # below the user's own address: it may hold a host that the bare path does not
+            # below the user's address, which may name a host that the bare path lacks
             yield from files.find()
         else:
             size = files.size_if_exists("")
@@ -127,8 +133,8 @@ class FileEnumerator(SplitEnumerator):
                 yield "", size
 
     def _split(self, root: str, name: str, size: int) -> None:
-        cuts = self._split_size if self._split_size and self._format.can_cut(join(root, name)) else None
-        step = cuts or max(1, size)
+        piece = self._split_size if self._split_size and self._format.can_cut(join(root, name)) else None
+        step = piece or max(1, size)
         for start in range(0, size, step):
             self._enqueue(FileSplit(self._next_number, root, name, size, start, min(start + step, size), start))
             self._next_number += 1
@@ -137,8 +143,10 @@ class FileEnumerator(SplitEnumerator):
         self._queues[split.number % len(self._queues)].append(split)
 
     def snapshot(self) -> Any:
-        """Taken every round, so it is cheap for thousands of splits that wait, and small: roots are written once, and of a file
-        that nobody has begun only its size."""
+        """Return the position. Taken every round, so it is cheap and small for thousands of waiting splits.
+
+        Roots are written once. A file that nobody has begun is written with its size only.
+        """
         splits = [split for queue in self._queues for split in queue]
         numbers: dict[str, int] = {}
         rows = [
@@ -153,19 +161,19 @@ class FileEnumerator(SplitEnumerator):
 
 
 def _refuse_odd_name(file: str) -> None:
-    """A position is written down as text, and so are the files it names."""
+    """Refuse a name that is no valid text: positions contain names of files as text."""
     if not is_encodable(file):
         raise ConfigurationError(
-            "a file source reads files whose names are valid UTF-8",
+            "The name of a file is not valid UTF-8, and the file source cannot read the file",
             where="FileSource",
             found=ascii(file),
-            cure="rename the file, or leave it out of the source's directory",
+            cure="rename the file, or move it out of the source's directory",
         )
 
 
 def _splits_of(restored: Any) -> Iterator[FileSplit]:
-    for number, path, size, start, end, at in restored.get("splits", ()):  # as it was first written down
+    for number, path, size, start, end, at in restored.get("splits", ()):  # the form of the first version
         yield FileSplit(number, path, "", size, start, end, at)
-    for number, root, name, size, *cut in restored.get("waiting", ()):
-        start, end, at = cut or (0, size, 0)
+    for number, root, name, size, *piece in restored.get("waiting", ()):
+        start, end, at = piece or (0, size, 0)
         yield FileSplit(number, restored["roots"][root], name, size, start, end, at)

@@ -1,4 +1,4 @@
-"""What a file source needs to know of a format: where a file may be cut, and how a part of it is read."""
+"""The contract of a file format: where a file may be divided, and how a part of it is read."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from tidegate.operators.contracts.batch import Batch
 
 
 class FileFormat(ABC):
-    """Positions are bytes. A record, or a block of records, belongs to the range it starts in: wherever the planner cuts, each is
-    read once, and a range that is read again gives the same."""
+    """Read byte ranges of files. A record, or a block of records, belongs to the range it starts in.
+
+    So each record is read once, wherever the planner divides the file. A range that is read again gives the same records.
+    """
 
     least_cut: int = 1
-    """Bytes of a piece below which reading it is not worth an opening of the file."""
+    """Bytes of the smallest piece that is worth an opening of the file."""
 
     @abstractmethod
     def can_cut(self, path: str) -> bool:
-        """Whether a reader can start anywhere in the file."""
+        """Return whether a reader can start anywhere in the file."""
 
     @abstractmethod
     def read(self, path: str, size: int, start: int, end: int) -> Iterator[Sequence[Any] | Batch]:
-        """What **starts** in ``[start, end)``, in batches: lists of records, or a ``Batch`` each. ``size`` is the file's size when
-        it was planned: what was appended since is not read."""
+        """Yield the records that **start** in ``[start, end)``, in batches: lists of records, or a ``Batch`` each.
+
+        ``size`` is the size of the file when it was planned. Bytes that were appended later are not read.
+        """
 
     def produced_type(self) -> TypeInformation | None:
-        """The type of the records, if the format knows it."""
+        """Return the type of the records. None: the format does not know it."""
         return None
 
 
@@ -39,14 +43,14 @@ class BulkFormat(FileFormat):
 
 
 def unchanged(path: str, size: int) -> Files:
-    """The file, if it still is what the planner saw."""
+    """Return the file, after a check that it is not shorter than the planner saw it."""
     files = Files(path, SOURCE)
     found = files.size_if_exists("")
     if found is None or found < size:
         raise CorruptFileError(
-            "a file must stay as it is once the source has seen it",
+            "A file has changed since the source first saw it",
             where=f"file {path}",
-            found="it is gone" if found is None else f"{found} bytes, expected {size}",
-            cure="put the file back, or start the source anew with another uid; new data belongs into a new file",
+            found="no such file" if found is None else f"{found} bytes, expected {size}",
+            cure="restore the file, or give the source another uid to start anew; write new data to new files",
         )
     return files

@@ -1,31 +1,37 @@
-"""Part files of a file sink: fragments written round by round, names, and what checkpoints keep of them.
+"""Part files of a file sink: fragments, their names, and how fragments become one file.
 
-A writer never appends to a file of another attempt, because that attempt may still be alive. So each attempt
-writes a fragment of its own, and a part is an ordered list of fragments until it is finished: then it is one
-hidden file that the commit renames.
+A writer never appends to a file of another attempt, because that attempt may still be alive. So each attempt writes a fragment of
+its own. A part is an ordered list of fragments until it is finished. Then it is one hidden file that the commit renames.
 
-**Who may touch a fragment.** Checkpoints name fragments, and several may name the same one: retained ones of a job, and
-the ones other jobs or other lineages were started from. So a fragment that was ever handed over with a checkpoint
-(``named``) is only read. It is never renamed: a part that has one is finished as a copy. It is deleted by the job
-whose mark it carries, and only when none of that job's checkpoints names it (``kept_files``). A job that finds fragments
-of another one in its writer states copies them in its first round, and its checkpoints name its own files from then on.
-The visible name is chosen by the attempt that finishes the part: two jobs that go on with one part never want the same.
+**Who may touch a fragment.** Checkpoints name fragments, and several may name the same one: retained checkpoints of a job, and
+checkpoints that other jobs or lineages were started from. So a fragment that was ever part of a checkpoint (``named``) is only
+read. It is never renamed: a part that contains one is finished as a copy. Only the job whose mark it carries deletes it, and only
+when no checkpoint of that job names it (``ReferencedFiles``). A job that restores fragments of another job copies them in its first
+round, and its checkpoints then name its own files. The attempt that finishes a part chooses the visible name, so two jobs that
+continue one part never use the same name.
+
+**Bulk formats.** A Parquet file ends with its index, so no round can append to the file of another round. The fragments of such a
+part contain frames of packed records instead. Concatenated frames are frames, so these fragments are merged and copied like those
+of a row format. The round that finishes the part writes the file itself once, hidden.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 from tidegate.base.errors import CorruptFileError
-from tidegate.base.files import Files
+from tidegate.base.files import Files, FileWriter
 from tidegate.base.ids import stable_hash
+from tidegate.common.serialization import BulkWriterFactory
 from tidegate.connectors.files.paths import COPY_BUFFER, SINK, join
 from tidegate.connectors.files.rolling import PartInfo
+from tidegate.connectors.staged_file import plain_name
 
+_HEAD = 8
 MERGE_WIDTH = 16
-"""So many fragments of one level become one of the next: the list stays short, a byte is copied once per level."""
+"""This many fragments of one level become one of the next level. The list stays short, and a byte is copied once per level."""
 
 
 @dataclass
@@ -34,13 +40,16 @@ class Fragment:
     size: int
     level: int = 0
     named: bool = True
-    """Whether a checkpoint may name it: only one that never was part of one can be renamed or deleted at once."""
+    """Whether a checkpoint may name the fragment. Only a fragment of no checkpoint can be renamed or deleted at once."""
 
 
 @dataclass
 class Part:
-    """``target``: the name it will get, a new one in every attempt; it is no part of the state. With compaction a part
-    holds several files: ``counted`` bytes of them are complete, and ``checkpoints`` have passed since its first record."""
+    """An unfinished file. ``target`` is its future name: a new one in every attempt, and no part of the state.
+
+    With compaction a part holds several files. ``counted`` bytes of them are complete, and ``checkpoints`` have passed since the
+    first record.
+    """
 
     bucket: str
     directory: str
@@ -78,14 +87,15 @@ class Part:
 
 
 class HiddenNames:
-    """Names of unfinished files: ``.<target>.inprogress.<owner>-<attempt>-<number>``. The owner stands for the job, its
-    directory on checkpoint storage and the sink, so that a restarted job finds all its unfinished files by listing, and no
-    others: a job of the same id with another checkpoint directory knows nothing of this one's checkpoints.
+    """Make names of unfinished files: ``.<target>.inprogress.<owner>-<attempt>-<number>``.
+
+    The owner stands for the job, its directory on checkpoint storage and the sink. So a restarted job finds exactly its own
+    unfinished files by listing. A job with the same id and another directory knows nothing of the checkpoints of this job.
     """
 
     def __init__(self, job_id: str, sink_id: str, staging: str, attempt: str = "") -> None:
         self._mark = f".inprogress.{stable_hash(f'{job_id}/{sink_id}/{staging}')[:16]}-"
-        self._attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", attempt)
+        self._attempt = plain_name(attempt)
         self._count = 0
 
     def new(self, target: str) -> str:
@@ -97,7 +107,7 @@ class HiddenNames:
 
 
 def concatenate(directory: str, fragments: list[Fragment], name: str) -> Fragment:
-    """One durable file out of several; the old ones stay, an older checkpoint may need them."""
+    """Write several fragments as one durable file. The fragments stay, because an older checkpoint may need them."""
     files = Files(directory, SINK)
     for fragment in fragments:
         check_fragment(directory, fragment)
@@ -115,15 +125,15 @@ def check_fragment(directory: str, fragment: Fragment) -> None:
     found = Files(directory, SINK).size_if_exists(fragment.name)
     if found != fragment.size:
         raise CorruptFileError(
-            "an unfinished file of a file sink must be what the checkpoint says",
+            "An unfinished file of a file sink is missing or has the wrong size",
             where=f"file {path}",
             found=f"{'no such file' if found is None else f'{found} bytes'}, expected {fragment.size} bytes",
-            cure="bring it back, or restore a checkpoint the job still keeps: files of the others are gone",
+            cure="restore the file, or restore a checkpoint that the job retains: files of other checkpoints are deleted",
         )
 
 
 def full_levels(fragments: list[Fragment]) -> int:
-    """How many fragments at the end of the list are to be merged now; 0: none. Levels never grow along the list."""
+    """Return how many fragments at the end of the list are to be merged now. Levels never grow along the list."""
     levels = [fragment.level for fragment in fragments]
     merged = level = 0
     while True:
@@ -131,3 +141,68 @@ def full_levels(fragments: list[Fragment]) -> int:
         if run + bool(merged) < MERGE_WIDTH:
             return merged
         merged, level = merged + run, level + 1
+
+
+def framed(packed: bytes) -> bytes:
+    return len(packed).to_bytes(_HEAD, "big") + packed
+
+
+def assemble(directory: str, fragments: list[Fragment], name: str, factory: BulkWriterFactory) -> Fragment:
+    """Write the durable file of a part in a bulk format. The fragments stay, because an older checkpoint may need them."""
+    files = Files(directory, SINK)
+    for fragment in fragments:
+        check_fragment(directory, fragment)
+    with files.create_stream(name, aside=False) as stream:
+        factory.write(_frames(files, fragments), _HiddenFile(stream))
+        size = stream.size
+        stream.close()
+    return Fragment(name, size, named=False)
+
+
+def _frames(files: Files, fragments: list[Fragment]) -> Iterator[bytes]:
+    for fragment in fragments:
+        with files.open_stream(fragment.name) as source:
+            while head := source.read(_HEAD):
+                yield _frame(source, int.from_bytes(head, "big"), files.location(fragment.name))
+
+
+def _frame(source: BinaryIO, size: int, location: str) -> bytes:
+    packed = source.read(size)
+    if len(packed) != size:
+        raise CorruptFileError(
+            "An unfinished file of a bulk format is truncated",
+            where=f"file {location}",
+            found=f"{len(packed)} bytes of a frame of {size}",
+            cure="restore an older checkpoint",
+        )
+    return packed
+
+
+class _HiddenFile:
+    """A hidden file with the methods that libraries of formats call. Their ``close`` has no effect."""
+
+    closed = False
+
+    def __init__(self, stream: FileWriter) -> None:
+        self._stream = stream
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self._stream.write(bytes(view))
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self._stream.size
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False

@@ -1,4 +1,4 @@
-"""Paths of data files, as users write them and as connectors keep them. The files themselves: ``base/files.py``."""
+"""Paths of data files, as users write them and as connectors store them. ``base/files.py`` holds the files themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidegate.base.files import FILE_SINK, Files
 
 COPY_BUFFER = 1 << 20
 SINK, SOURCE = FILE_SINK, "the directory of a file source"
-"""Whose files they are, for messages."""
+"""Owners of files, for messages."""
 
 
 def join(directory: str, name: str) -> str:
@@ -16,7 +16,7 @@ def join(directory: str, name: str) -> str:
 
 
 def full_path(path: str) -> str:
-    """A path that means the same in every process: absolute if local, the URL itself otherwise."""
+    """Return a path that means the same in every process: an absolute local path, or the URL itself."""
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
     return path if "://" in path else os.path.abspath(path)

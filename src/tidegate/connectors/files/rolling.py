@@ -1,4 +1,4 @@
-"""When a file sink finishes a part file and begins another."""
+"""Rolling policies: they decide when a file sink finishes a part file and begins another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.base.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class PartInfo:
-    """What a policy decides on."""
+    """The facts that a policy decides on."""
 
     bucket: str
     size: int
@@ -18,42 +18,44 @@ class PartInfo:
 
 
 class RollingPolicy:
-    """Subclass it for a rule of your own. Time is the time the round started; the end of input finishes every part."""
+    """Extend it for a rule of your own. Time is the start of the round. The end of input finishes every part."""
 
     def should_roll_on_event(self, part: PartInfo) -> bool:
-        """Asked before a record is added."""
+        """Called before a record is added."""
         return False
 
     def should_roll_on_checkpoint(self, part: PartInfo) -> bool:
-        """Asked in rounds that carry a checkpoint's barrier."""
+        """Called in rounds that carry the barrier of a checkpoint."""
         return False
 
     def should_roll_on_processing_time(self, part: PartInfo, now_ms: int) -> bool:
-        """Asked at the end of every round."""
+        """Called at the end of every round."""
         return False
 
     def free_bytes(self, size: int) -> int:
-        """Bytes that may be added to a part of this size before ``should_roll_on_event`` can say yes: writing whole
-        batches is much faster than asking for each record. 0: always ask."""
+        """Return how many bytes may be added to a part of this size before ``should_roll_on_event`` can return True.
+
+        Writing whole batches is much faster than a call for each record. 0: always call.
+        """
         return 0
 
     @staticmethod
     def default_rolling_policy(
         part_size: int = 1024 * 1024 * 128, rollover_interval: int = 60 * 1000, inactivity_interval: int = 60 * 1000
     ) -> DefaultRollingPolicy:
-        """Rolls a part above ``part_size`` bytes, open for ``rollover_interval`` ms, or not written to for
-        ``inactivity_interval`` ms.
+        """Finish a part above ``part_size`` bytes, after ``rollover_interval`` ms, or after ``inactivity_interval`` ms without a
+        record.
         """
         return DefaultRollingPolicy(part_size, rollover_interval, inactivity_interval)
 
     @staticmethod
     def on_checkpoint_rolling_policy() -> OnCheckpointRollingPolicy:
-        """Rolls on every checkpoint and only then."""
+        """Finish parts with every checkpoint, and only then."""
         return OnCheckpointRollingPolicy()
 
 
 class DefaultRollingPolicy(RollingPolicy):
-    """A new file by size, age or idleness."""
+    """Begin a new file by size, age or idleness."""
 
     def __init__(self, part_size: int, rollover_interval: int, inactivity_interval: int) -> None:
         limits = {
@@ -64,7 +66,10 @@ class DefaultRollingPolicy(RollingPolicy):
         for name, value in limits.items():
             if value <= 0:
                 raise ConfigurationError(
-                    f"{name} must be above zero", where="RollingPolicy.default_rolling_policy", found=str(value)
+                    f"{name} of a rolling policy is not above zero",
+                    where="RollingPolicy.default_rolling_policy",
+                    found=str(value),
+                    cure="pass 1 or more",
                 )
         self._part_size, self._rollover_ms, self._inactivity_ms = part_size, rollover_interval, inactivity_interval
 
@@ -82,7 +87,7 @@ class DefaultRollingPolicy(RollingPolicy):
 
 
 class OnCheckpointRollingPolicy(RollingPolicy):
-    """A new file with every checkpoint."""
+    """Begin a new file with every checkpoint."""
 
     def should_roll_on_checkpoint(self, part: PartInfo) -> bool:
         return True

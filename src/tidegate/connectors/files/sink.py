@@ -1,4 +1,4 @@
-"""The file sink: rows into part files that appear, whole, with the checkpoint that covers them."""
+"""The file sink: records in part files that become visible, as a whole, with the checkpoint that covers them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tidegate.connectors.files.compaction import Compaction, FileCompactor, File
 from tidegate.connectors.files.paths import SINK, full_path
 from tidegate.connectors.files.rolling import OnCheckpointRollingPolicy, RollingPolicy
 from tidegate.connectors.files.writer import FileSinkSettings, FileSinkWriter
+from tidegate.connectors.functions.former import AddedSink
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
@@ -27,25 +28,25 @@ from tidegate.operators.contracts.sink import (
 
 
 class OutputFileConfig:
-    """Prefix and suffix of part files: ``<prefix>-<uid>-<counter><suffix>``."""
+    """Set prefix and suffix of part files: ``<prefix>-<uid>-<counter><suffix>``."""
 
     def __init__(self, part_prefix: str, part_suffix: str) -> None:
         for text in (part_prefix, part_suffix):
             if "/" in text:
                 raise ConfigurationError(
-                    "prefix and suffix of part files are parts of a file name",
+                    "The prefix or suffix of part files contains a '/'",
                     where="OutputFileConfig",
                     found=repr(text),
-                    cure="leave out '/'; directories come from the bucket assigner",
+                    cure="remove the '/'; use a bucket assigner for directories",
                 )
         self._prefix, self._suffix = part_prefix, part_suffix
 
     def get_part_prefix(self) -> str:
-        """What file names begin with."""
+        """The beginning of file names."""
         return self._prefix
 
     def get_part_suffix(self) -> str:
-        """What file names end with."""
+        """The end of file names."""
         return self._suffix
 
     @staticmethod
@@ -60,30 +61,31 @@ class OutputFileConfig:
             self._prefix, self._suffix = "part", ""
 
         def with_part_prefix(self, prefix: str) -> OutputFileConfig.OutputFileConfigBuilder:
-            """What file names begin with."""
+            """The beginning of file names."""
             self._prefix = prefix
             return self
 
         def with_part_suffix(self, suffix: str) -> OutputFileConfig.OutputFileConfigBuilder:
-            """What file names end with."""
+            """The end of file names."""
             self._suffix = suffix
             return self
 
         def build(self) -> OutputFileConfig:
-            """The description as it is now."""
+            """Return the description."""
             return OutputFileConfig(self._prefix, self._suffix)
 
 
 @made_by("FileSink.for_row_format(...) or FileSink.for_bulk_format(...), then build()", FileSinkSettings)
 class FileSink(Sink):
-    """Exactly-once files. Records go to hidden files; a finished one is renamed when its checkpoint completes.
+    """Write records to files exactly once. Records go to hidden files. A finished file is renamed when its checkpoint completes.
 
-    Part files are ``<bucket>/<prefix>-<uid>-<counter><suffix>``; ``uid`` belongs to the subtask's round that finished the
-    part, ``counter`` numbers its parts. In at-least-once mode every round ends its parts.
-    Without checkpointing files appear at the end of the job. Unfinished parts live on
-    in hidden files, which stay as long as a checkpoint of the job that is kept names them: each of these can be restored,
-    also by another job, which then goes on with copies. Records committed behind a checkpoint somebody goes back to are
-    written again.
+    Part files are named ``<bucket>/<prefix>-<uid>-<counter><suffix>``. ``uid`` belongs to the subtask and round that finished the
+    part, and ``counter`` numbers their parts. In at-least-once mode every round finishes its parts. Without checkpointing files
+    appear at the end of the job.
+
+    Unfinished parts are hidden files. They stay as long as a retained checkpoint of the job names them, so each such checkpoint can
+    be restored. Another job that restores it continues with copies. If a job returns to an older checkpoint, records that were
+    committed after it are written again.
     """
 
     publication = Publication.CHECKPOINT
@@ -98,14 +100,12 @@ class FileSink(Sink):
 
     @staticmethod
     def for_row_format(base_path: str, encoder: Any) -> FileSink.RowFormatBuilder:
-        """``encoder``: an Encoder, or any object with ``encode_batch(values) -> bytes`` or ``encode(value) ->
-        bytes``.
-        """
+        """Begin a sink of rows. ``encoder`` has ``encode_batch(values) -> bytes`` or ``encode(value) -> bytes``."""
         return FileSink.RowFormatBuilder(base_path, encoder)
 
     @staticmethod
     def for_bulk_format(base_path: str, writer_factory: BulkWriterFactory) -> FileSink.BulkFormatBuilder:
-        """Files of a format that is written as a whole: CSV, JSON lines, Parquet, Avro, ORC. A part ends with a checkpoint."""
+        """Begin a sink of whole files: CSV, JSON lines, Parquet, Avro, ORC. A part ends with a checkpoint."""
         return FileSink.BulkFormatBuilder(base_path, writer_factory)
 
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
@@ -119,7 +119,7 @@ class FileSink(Sink):
         files = Files(path, SINK)
         if files.exists("") and not files.is_directory():
             raise ConfigurationError(
-                "a file sink writes into a directory",
+                "The path of a file sink is a file, not a directory",
                 where=f"FileSink at {path}",
                 found="a file of this name",
                 cure="choose another path, or move the file away",
@@ -137,53 +137,59 @@ class FileSink(Sink):
             self._marks_success = False
 
         def enable_compact(self, strategy: FileCompactStrategy, compactor: FileCompactor) -> Self:
-            """Small files become one before anybody sees them: output appears when the strategy has enough, and with the end of
-            input. Files of different subtasks are not put together."""
+            """Merge small files before they become visible: when the strategy has enough, or with the end of input.
+
+            Files of different subtasks are not merged.
+            """
             if not isinstance(strategy, FileCompactStrategy) or not isinstance(compactor, FileCompactor):
-                cure = "FileCompactStrategy.builder()...build(), FileCompactor.concat_file_compactor()"
+                cure = "pass FileCompactStrategy.builder()...build(), FileCompactor.concat_file_compactor()"
                 raise wrong("FileSink.enable_compact", "a strategy and a compactor", (strategy, compactor), cure)
             delimiter = b"" if isinstance(self._encoder, BulkWriterFactory) else compactor.delimiter
             self._compaction = None if compactor.delimiter is None else Compaction(strategy, delimiter or b"")
             return self
 
         def disable_compact(self) -> Self:
-            """Parts that were to be compacted are finished as the rolling policy says."""
+            """Finish parts as the rolling policy decides."""
             self._compaction = None
             return self
 
         def with_success_markers(self) -> Self:
-            """An empty file ``_SUCCESS`` in every bucket that is complete: all its files are visible, and no more will come, as
-            ``BucketAssigner.is_over`` has it or because the input has ended."""
+            """Write an empty file ``_SUCCESS`` into every complete bucket: all its files are visible, and no more will come.
+
+            ``BucketAssigner.is_over`` or the end of input decides that no more will come.
+            """
             self._marks_success = True
             return self
 
         def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
-            """When a new file begins."""
+            """Set when a new file begins."""
             self._policy = rolling_policy
             return self
 
         def with_bucket_assigner(self, bucket_assigner: Any) -> Self:
-            """A BucketAssigner, an object with ``get_bucket_id(value, context)``, or a function of the value. By
-            default the hour of processing, ``yyyy-MM-dd--HH``.
+            """Take a BucketAssigner, an object with ``get_bucket_id(value, context)``, or a function of the value.
+
+            The default is the hour of processing, ``yyyy-MM-dd--HH``.
             """
             self._assigner = BucketAssigner.of(bucket_assigner)
             return self
 
         def with_output_file_config(self, output_file_config: OutputFileConfig) -> Self:
-            """How part files are called."""
+            """Set the names of part files."""
             self._names = output_file_config
             return self
 
         def with_bucket_check_interval(self, interval: int) -> Self:
-            """In milliseconds. Accepted and without effect: whether a part is to be finished is asked in every round,
-            and while parts are open every checkpoint has one.
+            """Accepted without effect, in milliseconds: parts are checked in every round.
+
+            While parts are open, every checkpoint has a round.
             """
             expect_int("FileSink.with_bucket_check_interval", interval, "pass milliseconds, for example 60_000")
-            notice("FileSink.with_bucket_check_interval", "parts are looked at in every round and at every checkpoint")
+            notice("FileSink.with_bucket_check_interval", "parts are checked in every round and at every checkpoint")
             return self
 
         def build(self) -> FileSink:
-            """The sink as described."""
+            """Return the sink."""
             prefix, suffix = self._names.get_part_prefix(), self._names.get_part_suffix()
             how = self._encoder, self._policy, self._assigner
             settings = FileSinkSettings(
@@ -197,7 +203,7 @@ class FileSink(Sink):
         def __init__(self, base_path: str, encoder: Any) -> None:
             if isinstance(encoder, str) or not (hasattr(encoder, "encode_batch") or hasattr(encoder, "encode")):
                 raise ArgumentTypeError(
-                    "an encoder has encode_batch(values) -> bytes or encode(value) -> bytes",
+                    "for_row_format takes an encoder with encode_batch(values) -> bytes or encode(value) -> bytes",
                     where="FileSink.for_row_format",
                     found=type(encoder).__name__,
                     cure="pass Encoder.simple_string_encoder()",
@@ -213,13 +219,46 @@ class FileSink(Sink):
                     "FileSink.for_bulk_format",
                     "a BulkWriterFactory",
                     writer_factory,
-                    "for example ParquetBulkWriters.for_row_type(...)",
+                    "pass for example ParquetBulkWriters.for_row_type(...)",
                 )
             super().__init__(base_path, writer_factory, RollingPolicy.on_checkpoint_rolling_policy())
 
         def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
-            """One that ends every part with a checkpoint, as Flink wants it for bulk formats."""
+            """Take a policy that ends every part with a checkpoint. As in Flink, bulk formats need one."""
             if not isinstance(rolling_policy, OnCheckpointRollingPolicy):
-                cure = "RollingPolicy.on_checkpoint_rolling_policy(), or a subclass of OnCheckpointRollingPolicy"
+                cure = "pass RollingPolicy.on_checkpoint_rolling_policy(), or a subclass of OnCheckpointRollingPolicy"
                 raise wrong("with_rolling_policy of a bulk format", "a policy of checkpoints", rolling_policy, cure)
             return super().with_rolling_policy(rolling_policy)
+
+
+class StreamingFileSink(FileSink, AddedSink):
+    """A FileSink under its former name, for ``add_sink``. It writes the same files."""
+
+    @staticmethod
+    def for_row_format(base_path: str, encoder: Any) -> StreamingFileSink.DefaultRowFormatBuilder:
+        """Begin a sink, as ``FileSink`` does."""
+        return StreamingFileSink.DefaultRowFormatBuilder(base_path, encoder)
+
+    @staticmethod
+    def for_bulk_format(
+        base_path: str, writer_factory: BulkWriterFactory
+    ) -> StreamingFileSink.DefaultBulkFormatBuilder:
+        """Begin a sink, as ``FileSink`` does."""
+        return StreamingFileSink.DefaultBulkFormatBuilder(base_path, writer_factory)
+
+    class BaseBuilder(FileSink.BaseBuilder):
+        """Describes a sink: what both kinds of formats share."""
+
+        def with_rolling_policy(self, policy: RollingPolicy) -> Self:
+            """Set when a new file begins."""
+            return super().with_rolling_policy(policy)
+
+        def build(self) -> StreamingFileSink:
+            """Return the sink."""
+            return StreamingFileSink(super().build().settings)
+
+    class DefaultRowFormatBuilder(BaseBuilder, FileSink.RowFormatBuilder):
+        """Describes a sink that encodes records one by one."""
+
+    class DefaultBulkFormatBuilder(BaseBuilder, FileSink.BulkFormatBuilder):
+        """Describes a sink that writes files as a whole."""

@@ -1,4 +1,4 @@
-"""Files as a source: a fixed set of them, or directories watched for new ones."""
+"""The file source: a fixed set of files, or directories that are watched for new files."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tidegate.operators.contracts.source import Batch, Boundedness, Source, Spli
 
 _LEAST_SPLIT_SIZE = 16
 _SPLIT_SIZE = 64 << 20
-"""Bytes of a part, where the user wants files cut and does not say how large the parts are."""
+"""Bytes of a part, if the user wants files divided and gives no size."""
 
 
 class FileEnumeratorProvider:
-    """Whether large files are cut into parts that several subtasks read at the same time. By default no file is cut."""
+    """Say whether large files are divided into parts that several subtasks read at the same time. By default they are not."""
 
     def __init__(self, splits: bool) -> None:
         self.splits = splits
 
     @staticmethod
     def default_splittable_file_enumerator() -> FileEnumeratorProvider:
-        """Cut files above 64 MiB into parts, where the format allows. ``FileSourceBuilder.with_split_size`` says what this does
-        to event time."""
+        """Divide files above 64 MiB into parts, where the format allows. ``FileSourceBuilder.with_split_size`` describes the
+        effect on event time."""
         return FileEnumeratorProvider(True)
 
     @staticmethod
@@ -40,26 +40,25 @@ class FileEnumeratorProvider:
 
 
 class FileSplitAssignerProvider:
-    """Which subtask reads which file."""
+    """Say which subtask reads which file."""
 
     @staticmethod
     def locality_aware_split_assigner() -> FileSplitAssignerProvider:
-        """Whoever is near a file, in Flink. Here Spark decides where a subtask runs."""
+        """In Flink a subtask near the file. Here Spark decides where a subtask runs."""
         return FileSplitAssignerProvider()
 
 
 @made_by("FileSource.for_record_stream_format(...) or FileSource.for_bulk_file_format(...), then build()", tuple)
 class FileSource(Source):
-    """Records of files and directories (read recursively; names starting with ``.`` or ``_`` below them are
-    ignored).
+    """Read the records of files and directories. Directories are read recursively, without names that start with ``.`` or ``_``.
 
-    A file must be complete when it is discovered and stay as it is: write it elsewhere and move it in. The unit is the byte.
+    A file must be complete when it is discovered, and must not change: write it elsewhere and move it in. The unit is the byte.
 
-    A file is one split: one subtask reads it from its beginning to its end, over as many rounds as it takes, so its records stay
-    in order. Only ``with_split_size`` lets several subtasks read one file. What cannot be cut (compressed text, charsets with
-    wide line ends) is read in one round.
+    A file is one split. One subtask reads it from its beginning to its end, over several rounds if it is large, so its records stay
+    in order. Only ``with_split_size`` lets several subtasks read one file. Files that cannot be divided (compressed text, charsets
+    with wide line ends) are read in one round.
 
-    Watching directories, the source remembers every file it has seen in the checkpoint, which therefore grows by a path per file.
+    A source that watches directories stores the path of every file it has seen in the checkpoint, which grows accordingly.
     """
 
     initial_limit = 4 << 20
@@ -75,54 +74,54 @@ class FileSource(Source):
 
     @staticmethod
     def for_record_stream_format(stream_format: FileFormat, *paths: str) -> FileSourceBuilder:
-        """Begin a source: files read record by record in this format."""
+        """Begin a source that reads files record by record in this format."""
         return FileSourceBuilder("FileSource.for_record_stream_format", stream_format, paths)
 
     @staticmethod
     def for_bulk_file_format(bulk_format: FileFormat, *paths: str) -> FileSourceBuilder:
-        """Begin a source: files read block by block in this format."""
+        """Begin a source that reads files block by block in this format."""
         return FileSourceBuilder("FileSource.for_bulk_file_format", bulk_format, paths)
 
     def get_produced_type(self) -> TypeInformation | None:
-        """The type of the records, where the format knows it; ``from_source`` takes it for the stream's."""
+        """Return the type of the records, if the format knows it. ``from_source`` uses it as the type of the stream."""
         return self.format.produced_type()
 
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
         missing = [path for path in self.paths if not _exists(path)]
         if missing and restored is None:
             raise ConfigurationError(
-                "a file source needs existing paths",
+                "A path of a file source does not exist",
                 where="FileSource",
                 found=f"no file or directory {', '.join(missing)}",
-                cure="create them before the job starts",
+                cure="create it before the job starts, or correct the path",
             )
         return FileEnumerator(self.paths, self.format, self.discovery_ms, self.split_size, parallelism, restored)
 
     def create_reader(self, subtask: int) -> SplitReader:
-        """Reads the files, or parts of files, that are its splits."""
+        """Make a reader for files, or parts of files, that are its splits."""
         return _FileReader(self.format)
 
 
 class FileSourceBuilder:
-    """Describes a source of files."""
+    """Describe a source of files."""
 
     def __init__(self, method: str, file_format: FileFormat, paths: tuple[str, ...]) -> None:
         if not isinstance(file_format, FileFormat):
-            raise wrong(method, "a format of files", file_format, "for example StreamFormat.text_line_format()")
+            raise wrong(method, "a format of files", file_format, "pass for example StreamFormat.text_line_format()")
         if not paths:
-            raise ProgramError("a file source needs at least one path", where=method, found="none")
+            raise ProgramError(
+                "A file source has no path", where=method, found="none", cure="pass a file or a directory"
+            )
         self._format, self._paths = file_format, tuple(full_path(path) for path in paths)
         self._discovery_ms: int | None = None
         self._split_size: int | None = None
 
     def monitor_continuously(self, discovery_interval: Any) -> FileSourceBuilder:
-        """Look for new files every ``discovery_interval`` (Duration or timedelta): the source
-        becomes unbounded.
-        """
+        """Look for new files every ``discovery_interval`` (Duration or timedelta). The source becomes unbounded."""
         interval = millis_of("FileSource.monitor_continuously", discovery_interval)
         if interval <= 0:
             raise ProgramError(
-                "the discovery interval must be above zero",
+                "The discovery interval of a file source is not above zero",
                 where="FileSource.monitor_continuously",
                 found=f"{interval} ms",
                 cure="pass for example Duration.of_seconds(10)",
@@ -131,17 +130,17 @@ class FileSourceBuilder:
         return self
 
     def process_static_file_set(self) -> FileSourceBuilder:
-        """Read the files that are there when the job first starts, then end (the default)."""
+        """Read the files that exist when the job first starts, then finish (the default)."""
         self._discovery_ms = None
         return self
 
     def set_file_enumerator(self, file_enumerator: FileEnumeratorProvider) -> FileSourceBuilder:
-        """Say whether large files are cut (``FileEnumeratorProvider``)."""
+        """Say whether large files are divided (``FileEnumeratorProvider``)."""
         self._split_size = _SPLIT_SIZE if file_enumerator.splits else None
         return self
 
     def set_split_assigner(self, split_assigner: FileSplitAssignerProvider) -> FileSourceBuilder:
-        """Accepted and without effect."""
+        """Accepted without effect."""
         if not isinstance(split_assigner, FileSplitAssignerProvider):
             cure = "FileSplitAssignerProvider.locality_aware_split_assigner()"
             raise wrong("FileSource.set_split_assigner", "a FileSplitAssignerProvider", split_assigner, cure)
@@ -149,11 +148,11 @@ class FileSourceBuilder:
         return self
 
     def with_split_size(self, size: int) -> FileSourceBuilder:
-        """Cut files larger than this many bytes into parts of this size, where the format allows. By default no file is cut.
+        """Divide files larger than this many bytes into parts of this size, where the format allows. By default no file is divided.
 
         Several subtasks read the parts of a file at the same time, and every part is a split with a watermark of its own. A
         subtask that reads a part of one file, and after it a part of another file with earlier records, has moved event time
-        past these records: they are late, and windows drop them. Cut files only if the program uses no event time, or if the
+        past these records: they are late, and windows drop them. Divide files only if the program uses no event time, or if the
         allowed out-of-orderness spans a whole file. Every part costs an opening of the file.
         """
         if (
@@ -161,16 +160,16 @@ class FileSourceBuilder:
             < _LEAST_SPLIT_SIZE
         ):
             raise ProgramError(
-                f"the split size must be at least {_LEAST_SPLIT_SIZE} bytes: every part of a file is opened on its own",
+                f"The split size of a file source is below {_LEAST_SPLIT_SIZE} bytes, and every part costs an opening of the file",
                 where="FileSource.with_split_size",
                 found=str(size),
-                cure="megabytes are usual, for example 64 << 20",
+                cure="pass some megabytes, for example 64 << 20",
             )
         self._split_size = size
         return self
 
     def build(self) -> FileSource:
-        """The source as described."""
+        """Return the source."""
         return FileSource(self._paths, self._format, self._discovery_ms, self._split_size)
 
 

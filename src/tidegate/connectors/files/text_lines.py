@@ -1,6 +1,4 @@
-"""Lines of text out of a byte range of a file. Lines end with LF, CR LF or CR, as in Java's readers; the last one
-may end with the file.
-"""
+"""Lines of text in a byte range of a file. Lines end with LF, CR LF or CR, as in Java's readers, or with the file."""
 
 from __future__ import annotations
 
@@ -28,19 +26,19 @@ _DECOMPRESSORS: dict[str, Any] = {
 
 
 class StreamFormat(FileFormat):
-    """Lines of text; formats made of lines extend it."""
+    """Read lines of text. Formats made of lines extend it."""
 
     def __init__(self, charset: str) -> None:
         self.charset = charset
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
-        """One record a line, without its line end."""
+        """Read one record per line, without the line end."""
         try:
             codecs.lookup(charset_name)
         except LookupError:
             raise ConfigurationError(
-                "a text format needs a charset Python knows",
+                "Python does not know the charset of a text format",
                 where="StreamFormat.text_line_format",
                 found=repr(charset_name),
                 cure="use a name such as UTF-8, ISO-8859-1 or UTF-16",
@@ -48,14 +46,14 @@ class StreamFormat(FileFormat):
         return StreamFormat(charset_name)
 
     def can_cut(self, path: str) -> bool:
-        """Whether a reader can start anywhere in the file: not if it is compressed, nor if line ends are not
-        single bytes.
-        """
+        """Return whether a reader can start anywhere in the file: not if it is compressed, or if a line end is several bytes."""
         return "\n".encode(self.charset) == b"\n" and _decompressor(path) is None
 
     def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
-        """The lines that **start** in ``[start, end)``, in batches. ``size`` is the file's size when it was
-        planned: what was appended since is not read, so that a replay gives the same.
+        """Yield the lines that **start** in ``[start, end)``, in batches.
+
+        ``size`` is the size of the file when it was planned. Bytes that were appended later are not read, so a replay gives the
+        same lines.
         """
         if self.can_cut(path):
             for position, data in self.blocks(path, size, start, end):
@@ -65,7 +63,7 @@ class StreamFormat(FileFormat):
             yield from _read_whole(stream, path, self.charset)
 
     def blocks(self, path: str, size: int, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-        """The lines of a range as bytes, many together, with the position of the first; for files that can be cut."""
+        """Yield the lines of a range as bytes, many together, with the position of the first. Only if ``can_cut``."""
         with unchanged(path, size).open_stream("") as stream:
             yield from _read_range(stream, path, size, start, end)
 
@@ -78,20 +76,25 @@ def _read_range(stream: BinaryIO, path: str, size: int, start: int, end: int) ->
     while at < stop:
         block = stream.read(min(BLOCK, stop - at))
         if not block:
-            raise CorruptFileError("a file ended before its planned size", where=path, found=f"{at} of {stop} bytes")
+            raise CorruptFileError(
+                "A file is shorter than its planned size",
+                where=f"file {path}",
+                found=f"{at} of {stop} bytes",
+                cure="restore the file",
+            )
         at += len(block)
-        cut = len(block) if at == stop else block.rfind(b"\n") + 1
-        if cut == 0:  # a line longer than a block
+        whole = len(block) if at == stop else block.rfind(b"\n") + 1
+        if whole == 0:  # a line longer than a block
             pieces.append(block)
             continue
-        data = b"".join([*pieces, block[:cut]])
+        data = b"".join([*pieces, block[:whole]])
         yield position, data
         position += len(data)
-        pieces = [block[cut:]] if cut < len(block) else []
+        pieces = [block[whole:]] if whole < len(block) else []
 
 
 def line_start(stream: BinaryIO, position: int, size: int) -> int:
-    """The first start of a line at or behind ``position``; ``size`` if there is none."""
+    """Return the first start of a line at or after ``position``, or ``size`` if there is none."""
     if position == 0 or position >= size:
         return min(position, size)
     at = position - 1
@@ -118,7 +121,7 @@ def text_lines(data: bytes, path: str, offset: int, charset: str) -> list[str]:
     except UnicodeDecodeError:
         raise _undecodable(data, path, offset, charset) from None
     if not lines[-1]:
-        lines.pop()  # behind the last line end
+        lines.pop()  # the empty text after the last line end
     return lines
 
 
@@ -134,7 +137,7 @@ def _undecodable(data: bytes, path: str, offset: int, charset: str) -> CorruptFi
 
 def _decode_error(path: str, charset: str, found: str) -> CorruptFileError:
     return CorruptFileError(
-        f"every line must be valid {charset}", where=f"file {path}", found=found, cure="name the file's real charset"
+        f"A line is not valid {charset}", where=f"file {path}", found=found, cure="pass the charset of the file"
     )
 
 
@@ -152,12 +155,15 @@ def _read_whole(stream: BinaryIO, path: str, charset: str) -> Iterator[list[str]
         raise _decode_error(path, charset, str(error)) from None
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise CorruptFileError(
-            "a compressed file must be complete and valid", where=f"file {path}", found=str(error)
+            "A compressed file is truncated or invalid",
+            where=f"file {path}",
+            found=str(error),
+            cure="write the file again, or remove it from the source's directory",
         ) from error
 
 
 def decompressed(stream: BinaryIO, path: str) -> BinaryIO:
-    """What is in the file, by its name."""
+    """Return the content of a file. The name decides whether it is compressed."""
     decompress = _decompressor(path)
     return cast(BinaryIO, decompress(stream, "rb")) if decompress else stream
 

@@ -1,4 +1,4 @@
-"""Writes one round of a file sink's subtask into hidden files."""
+"""The writer of the file sink: it writes the records of one round and subtask into hidden files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tidegate.base.errors import ProgramError, StorageError
 from tidegate.base.files import Files, FileWriter
 from tidegate.base.ids import new_token
 from tidegate.common.serialization import BulkWriterFactory
-from tidegate.connectors.files.bucket_assigners import BucketAssigner, BucketContext
-from tidegate.connectors.files.bulk_parts import assemble, framed
+from tidegate.connectors.files.bucket_assigners import BucketAssigner
 from tidegate.connectors.files.compaction import Compaction
-from tidegate.connectors.files.parts import Fragment, HiddenNames, Part, concatenate, full_levels
+from tidegate.connectors.files.parts import Fragment, HiddenNames, Part, assemble, concatenate, framed, full_levels
 from tidegate.connectors.files.paths import SINK, join
 from tidegate.connectors.files.rolling import RollingPolicy
 from tidegate.connectors.files.success_markers import Unmarked
+from tidegate.connectors.functions.function_sink import SinkContext
 from tidegate.operators.contracts.sink import Prepared, SinkWriter, WriterContext
 
 EncodeBatch = Callable[[list[Any]], bytes]
@@ -26,7 +26,7 @@ EncodeBatch = Callable[[list[Any]], bytes]
 
 @dataclass(frozen=True)
 class FileSinkSettings:
-    """``encoder``: of a row format; a ``BulkWriterFactory`` for a bulk format."""
+    """Settings of a file sink. ``encoder`` is the encoder of a row format, or the ``BulkWriterFactory`` of a bulk format."""
 
     base_path: str
     encoder: Any
@@ -40,26 +40,26 @@ class FileSinkSettings:
 
 @dataclass
 class _Open:
-    """A part being written, and its fragment of this attempt once there is one."""
+    """A part that is being written, and the stream of this attempt's fragment."""
 
     part: Part
     stream: FileWriter | None = None
 
 
 class FileSinkWriter(SinkWriter):
-    """Continues the parts of the round before and hands them on, finished ones as committables."""
+    """Continue the parts of the last round. Hand on finished parts as committables, and the others as state."""
 
     def __init__(self, settings: FileSinkSettings, context: WriterContext, state: list[Any]) -> None:
         self._settings, self._context = settings, context
         self._encode = batch_encoder(settings.encoder)
         self._names = HiddenNames(context.job_id, context.sink_id, context.staging, context.attempt)
-        self._uid = new_token()  # fresh, so that a name can never have been committed before, whatever was restored
+        self._uid = new_token()  # new, so no earlier attempt can have committed a file of this name
         self._counter = 0
         self._open: dict[str, _Open] = {}
         self._idle: list[Part] = []
         self._rolled: list[Part] = []
         self._created: dict[str, list[str]] = {}
-        self._bucket_context = BucketContext(context.now_ms)
+        self._bucket_context = SinkContext(context.now_ms)
         self._common_bucket = settings.assigner.common_bucket(context.now_ms)
         self._unmarked = Unmarked(settings.assigner, context, state) if settings.marks_success else None
         for fields in (fields for entry in state for fields in entry["parts"]):
@@ -68,8 +68,7 @@ class FileSinkWriter(SinkWriter):
     def _adopt(self, part: Part) -> None:
         if self._unmarked is not None:
             self._unmarked.written(part.directory, part.bucket, part.updated_ms)
-        # After a rescale several subtasks' parts of a bucket come together: one is written on, the others wait for
-        # their time.
+        # After a rescale a bucket may have parts of several former subtasks: one continues, the others wait for their roll.
         if part.bucket in self._open:
             self._idle.append(part)
         else:
@@ -121,7 +120,7 @@ class FileSinkWriter(SinkWriter):
             data = compaction.delimiter + data
         if current.stream is None:
             fragment = Fragment(self._hidden(part), 0, named=False)
-            # under its own name at once: it is hidden, and no other attempt has it
+            # at once under its own name, which is hidden and used by no other attempt
             current.stream = Files(part.directory, SINK).create_stream(fragment.name, aside=False)
             part.fragments.append(fragment)
         current.stream.write(data)
@@ -146,21 +145,21 @@ class FileSinkWriter(SinkWriter):
             stream.close()
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
-        """Step 5. Everything is durable under hidden names afterwards."""
+        """Step 5: make everything durable under hidden names."""
         faults.point("K1.file-sink.flush", subtask=self._context.subtask, round=self._context.round)
-        kept: list[Part] = []
+        unfinished: list[Part] = []
         for current in self._open.values():
             self._finish_stream(current)
         for part in [*(current.part for current in self._open.values()), *self._idle]:
-            (self._rolled if self._rolls(part, end_of_input) else kept).append(part)
+            (self._rolled if self._rolls(part, end_of_input) else unfinished).append(part)
         committables = [self._finish(part) for part in self._rolled]
-        for part in kept:
+        for part in unfinished:
             self._take_over(part)
-        committables += [merge for part in kept if (merge := self._merge(part))]
+        committables += [merge for part in unfinished if (merge := self._merge(part))]
         faults.point("K1.file-sink.flushed", subtask=self._context.subtask, round=self._context.round)
         if self._unmarked is not None:
-            committables += self._unmarked.tell(end_of_input)
-        return Prepared(committables, self._state(kept))
+            committables += self._unmarked.report(end_of_input)
+        return Prepared(committables, self._state(unfinished))
 
     def _rolls(self, part: Part, end_of_input: bool) -> bool:
         if end_of_input or self._context.savepoint or self._context.publishes:
@@ -174,7 +173,7 @@ class FileSinkWriter(SinkWriter):
         return (by_time or (at_checkpoint and policy.should_roll_on_checkpoint(info))) and self._is_finished(part)
 
     def _is_finished(self, part: Part) -> bool:
-        """Whether a part that is to end now is large enough for a file; if not, it goes on as if another had begun."""
+        """Return whether a part that should end now is large enough for a file. If not, it continues as if a new one began."""
         compaction = self._settings.compaction
         if compaction is None or compaction.strategy.is_enough(part.size, part.checkpoints):
             return True
@@ -191,9 +190,9 @@ class FileSinkWriter(SinkWriter):
         return self._committable(part, whole, part.fragments, part.target)
 
     def _take_over(self, part: Part) -> None:
-        """After a restore from another job's checkpoint: that job may finish the part too, and then deletes its files."""
+        """Copy fragments of another job after a restore. That job may finish the part too, and then deletes its files."""
         count = sum(not self._names.owns(fragment.name) for fragment in part.fragments)
-        if count:  # what was restored is in front of what this attempt has added
+        if count:  # restored fragments come before those of this attempt
             part.fragments[:count] = [concatenate(part.directory, part.fragments[:count], self._hidden(part))]
 
     def _merge(self, part: Part) -> dict[str, Any] | None:
@@ -206,9 +205,11 @@ class FileSinkWriter(SinkWriter):
         return self._committable(part, merged, obsolete, None)
 
     def _committable(self, part: Part, file: Fragment, obsolete: list[Fragment], target: str | None) -> dict[str, Any]:
-        """``target`` None: nothing to publish. ``obsolete``: to delete with the commit, those of ``named`` when no
-        checkpoint of this job names them any more. ``created``: what an abort may delete. Fragments of earlier rounds
-        belong to those rounds' accepted state."""
+        """Describe a file to publish, or (``target`` None) a merged fragment.
+
+        The commit deletes ``obsolete`` fragments, and those of them in ``named`` only when no checkpoint of this job names them any
+        more. An abort may delete ``created`` only: fragments of earlier rounds belong to the accepted state of those rounds.
+        """
         own = [fragment for fragment in obsolete if self._names.owns(fragment.name)]
         old = [fragment.name for fragment in own]
         mine = self._created.get(part.directory, [])
@@ -223,8 +224,9 @@ class FileSinkWriter(SinkWriter):
         }
 
     def _state(self, parts: list[Part]) -> list[Any]:
-        """Nothing but unfinished parts, and buckets that wait for their marker: with none of them a job without input needs no
-        checkpoints."""
+        """Return unfinished parts and buckets without a marker. Without both the state is empty, and an idle job needs no
+        checkpoints.
+        """
         if self._context.checkpoint_id is not None:
             for fragment in (fragment for part in parts for fragment in part.fragments):
                 fragment.named = True
@@ -236,7 +238,7 @@ class FileSinkWriter(SinkWriter):
     def abort(self) -> None:
         for current in self._open.values():
             if current.stream is not None:
-                with contextlib.suppress(StorageError):  # it is deleted next
+                with contextlib.suppress(StorageError):  # deleted below
                     current.stream.discard()
         for directory, names in self._created.items():
             files = Files(directory, SINK)
@@ -247,23 +249,25 @@ class FileSinkWriter(SinkWriter):
 def bucket_directory(base_path: str, bucket: str) -> str:
     if not isinstance(bucket, str) or bucket.startswith("/") or ".." in bucket.split("/"):
         raise ProgramError(
-            "a bucket id is a path below the sink's path",
+            "A bucket assigner returned an invalid bucket id",
             where=f"bucket assigner of the file sink at {base_path}",
             found=repr(bucket),
-            cure="return a str without '..' and without a leading '/'",
+            cure="return a path below the sink's path: a str without '..' and without a leading '/'",
         )
     return join(base_path, bucket)
 
 
 def batch_encoder(encoder: Any) -> EncodeBatch:
-    """Frames of a bulk format, ``encode_batch(values) -> bytes`` of the encoder, or its ``encode(value) -> bytes`` with
-    a newline behind each row.
+    """Return the function that encodes a batch.
+
+    It makes frames of a bulk format, or calls ``encode_batch(values)`` of the encoder, or ``encode(value)`` with a newline after
+    each row.
     """
     if isinstance(encoder, BulkWriterFactory):
         return lambda values: framed(encoder.pack(values))
-    whole = getattr(encoder, "encode_batch", None)
-    if whole is not None:
-        return whole  # type: ignore[no-any-return]
+    encode_batch = getattr(encoder, "encode_batch", None)
+    if encode_batch is not None:
+        return encode_batch  # type: ignore[no-any-return]
     encode = encoder.encode
 
     def rows(values: list[Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Arrow's types for the types of a program, and values that change on the way."""
+"""Arrow's types for the types of a program, and the conversion of values that differ."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from tidegate.common.typeinfo import (
     TypeInformation,
     is_bytes,
 )
-from tidegate.common.types import Row
 from tidegate.connectors.formats.avro_columns import columns_of
 from tidegate.connectors.formats.avro_schemas import AvroSchema, row_type_of_node
+from tidegate.connectors.formats.columns import named_row, same
 from tidegate.connectors.formats.libraries import library
 
 Converter = Callable[[Any], Any]
 
 
 def arrow_schema(row_type: RowTypeInfo) -> Any:
-    """Cached by the text of the type: rows of other names are equal, and decimals of other digits."""
-    return _schema(str(row_type), _Keyed(row_type))
+    """Cached by the text of the type: row types with different names compare equal, and so do decimals of different precision."""
+    return _schema(str(row_type), _ByText(row_type))
 
 
-class _Keyed:
-    """A row type for the cache: the text before it is what counts."""
+class _ByText:
+    """A row type that does not count in the key of the cache: the text before it does."""
 
     def __init__(self, row_type: RowTypeInfo) -> None:
         self.row_type = row_type
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Keyed)
+        return isinstance(other, _ByText)
 
     def __hash__(self) -> int:
         return 0
 
 
 @lru_cache(64)
-def _schema(text: str, keyed: _Keyed) -> Any:
+def _schema(text: str, keyed: _ByText) -> Any:
     arrow = library("pyarrow", "Parquet files")
     fields = zip(keyed.row_type.get_field_names(), keyed.row_type.get_field_types(), strict=True)
     return arrow.schema([(name, _arrow_type(arrow, info, name)) for name, info in fields])
@@ -67,7 +67,10 @@ def _arrow_type(arrow: Any, info: TypeInformation, path: str) -> Any:
     name = _NAMES.get(info.describe())
     if name is None:
         raise ConfigurationError(
-            "A column of a file has a type that Arrow knows", where=f"field {path}", found=str(info), cure="map it"
+            "Arrow has no type for a column",
+            where=f"field {path}",
+            found=str(info),
+            cure="map the field to another type before the sink, for example to a text with json.dumps",
         )
     made = getattr(arrow, name[0])
     return made(*name[1:])
@@ -93,7 +96,7 @@ _NAMES: dict[str, tuple[Any, ...]] = {
 
 
 def converters(row_type: RowTypeInfo) -> list[Converter | None]:
-    """For each field what makes of a value what Arrow takes; None: it takes the value."""
+    """For each field the converter of its values for Arrow; None: Arrow takes the values as they are."""
     return [_to_arrow(info) for info in row_type.get_field_types()]
 
 
@@ -109,7 +112,7 @@ def _to_arrow(info: TypeInformation) -> Converter | None:
         element = _to_arrow(info.elem_type)
         return None if element is None else lambda value: None if value is None else [element(v) for v in value]
     if isinstance(info, MapTypeInfo):
-        item = _to_arrow(info.value_type) or _same
+        item = _to_arrow(info.value_type) or same
         return lambda value: None if value is None else [(k, item(v)) for k, v in value.items()]
     return None
 
@@ -118,12 +121,8 @@ def _as_dict(names: list[str], parts: list[Converter | None], values: Any) -> di
     return {n: v if part is None else part(v) for n, part, v in zip(names, parts, values, strict=True)}
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 def row_values(row_type: RowTypeInfo, columns: list[Any]) -> list[list[Any]]:
-    """The values of Arrow's columns as those of the row type."""
+    """The values of Arrow's columns as values of the row type."""
     made = []
     for info, column in zip(row_type.get_field_types(), columns, strict=True):
         convert = _from_arrow(info)
@@ -134,26 +133,22 @@ def row_values(row_type: RowTypeInfo, columns: list[Any]) -> list[list[Any]]:
 
 def _from_arrow(info: TypeInformation) -> Converter | None:
     if isinstance(info, RowTypeInfo):
-        names, parts = info.get_field_names(), [_from_arrow(part) or _same for part in info.get_field_types()]
-        return lambda value: None if value is None else _as_row(names, parts, value)
+        names, parts = info.get_field_names(), [_from_arrow(part) or same for part in info.get_field_types()]
+        return lambda value: (
+            None if value is None else named_row([p(value[n]) for n, p in zip(names, parts, strict=True)], names)
+        )
     if isinstance(info, TupleTypeInfo):
-        fields = [_from_arrow(part) or _same for part in info.get_field_types()]
+        fields = [_from_arrow(part) or same for part in info.get_field_types()]
         return lambda value: None if value is None else tuple(f(value[f"f{n}"]) for n, f in enumerate(fields))
     if isinstance(info, ElementTypeInfo) and not is_bytes(info):
         element = _from_arrow(info.elem_type)
         return None if element is None else lambda value: None if value is None else [element(v) for v in value]
     if isinstance(info, MapTypeInfo):
-        item = _from_arrow(info.value_type) or _same
+        item = _from_arrow(info.value_type) or same
         return lambda value: None if value is None else {k: item(v) for k, v in value}
     return None
 
 
-def _as_row(names: list[str], parts: list[Converter], value: dict[str, Any]) -> Row:
-    row = Row(*[part(value[name]) for name, part in zip(names, parts, strict=True)])
-    row._fields = names
-    return row
-
-
 def schema_of_avro(schema: AvroSchema) -> Any:
-    """The columns of records of an Avro schema."""
+    """The Arrow schema for records of an Avro schema."""
     return arrow_schema(row_type_of_node(columns_of(schema.parsed)))

@@ -1,7 +1,7 @@
-"""Records of an Avro schema as columns of Parquet, laid out as parquet-avro does, which Flink uses.
+"""Records of an Avro schema as columns of Parquet, in the layout of parquet-avro, which Flink uses.
 
 A field that is always null has no column. A union of several types is a group with an optional column for each type, ``member0``,
-``member1`` and so on, of which at most one holds a value. Everything else has a column of its own type.
+``member1`` and so on; at most one of them holds a value. Every other field has a column of its own type.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def columns_of(node: Any) -> Any:
 
 
 def to_columns(node: Any) -> Converter | None:
-    """What makes of a value of the node what its columns take; None: they take the value."""
+    """The converter of values of the node for its columns; None: the columns take the values as they are."""
     if isinstance(node, list):
         return _union_to_columns(_branches(node))
     kind = _kind(node)
@@ -43,7 +43,7 @@ def to_columns(node: Any) -> Converter | None:
 
 
 def from_columns(node: Any) -> Converter | None:
-    """What makes a value of the node of what its columns give; None: it is what they give."""
+    """The converter of the columns to values of the node; None: the columns give the values as they are."""
     if isinstance(node, list):
         return _union_from_columns(_branches(node))
     kind = _kind(node)
@@ -100,7 +100,7 @@ def _record_to_columns(node: dict[str, Any]) -> Converter | None:
     parts = [(field["name"], to_columns(field["type"])) for field in node["fields"]]
     changed = [(name, convert) for name, convert in parts if convert is not None]
     if not changed:
-        return None  # a key without a column is passed over
+        return None  # Arrow skips a key without a column
 
     def convert(record: Any) -> Any:
         if record is None:

@@ -1,4 +1,4 @@
-"""Avro files: read block by block, written in bulk. Through fastavro."""
+"""Avro files: read block by block, written in bulk, with fastavro."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SCAN = 1 << 16
 
 
 class AvroFormat(BulkFormat):
-    """Records of Avro files, as dicts of the given schema. A block belongs to the range its first byte is in."""
+    """Records of Avro files, as dicts of the given schema. A block belongs to the range that contains its first byte."""
 
     least_cut = 1 << 20
 
@@ -55,16 +55,16 @@ class AvroFormat(BulkFormat):
                 raise
             except Exception as error:
                 raise CorruptFileError(
-                    "a file must be an Avro file whose records fit the schema that is asked for",
+                    "The file is not an Avro file, or its records do not fit the schema of the source",
                     where=f"file {path}, in bytes {start} to {end}",
                     found=f"{type(error).__name__}: {error}",
-                    cure="correct the AvroSchema, or take the file away",
+                    cure="correct the AvroSchema, or remove the file",
                 ) from error
 
 
 def _header(stream: BinaryIO, fastavro: Any) -> tuple[bytes, bytes, str]:
-    """The bytes before the first block, the mark behind every block, with which they end, and the schema of the file."""
-    counted = _Counted(stream)
+    """The bytes before the first block, the sync mark at the end of the header and of every block, and the schema of the file."""
+    counted = _CountedStream(stream)
     reader = fastavro.reader(counted)
     sync = reader._header["sync"]
     stream.seek(0)
@@ -73,24 +73,24 @@ def _header(stream: BinaryIO, fastavro: Any) -> tuple[bytes, bytes, str]:
 
 
 def _block(stream: BinaryIO, position: int, size: int, header: int, sync: bytes) -> int:
-    """Where the first block at or behind ``position`` begins; ``size`` if there is none."""
+    """The start of the first block at or after ``position``; ``size`` if there is none."""
     if position <= header:
         return header
     at = position - _SYNC
     stream.seek(at)
-    kept = b""
-    while block := stream.read(min(_SCAN, size - at - len(kept))):
-        found = (kept + block).find(sync)
+    rest = b""
+    while block := stream.read(min(_SCAN, size - at - len(rest))):
+        whole = rest + block
+        found = whole.find(sync)
         if found >= 0:
             return at + found + _SYNC
-        whole = kept + block
-        kept = whole[-(_SYNC - 1) :]
-        at += len(whole) - len(kept)
+        rest = whole[-(_SYNC - 1) :]
+        at += len(whole) - len(rest)
     return size
 
 
-class _Counted:
-    """Counts what is taken of a stream."""
+class _CountedStream:
+    """Count the bytes that are read of a stream."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self.taken = stream, 0
@@ -102,7 +102,7 @@ class _Counted:
 
 
 class _Joined:
-    """A header and some blocks, as one file."""
+    """A header and some blocks, readable as one file."""
 
     def __init__(self, header: bytes, stream: BinaryIO, left: int) -> None:
         self._head, self._stream, self._left = io.BytesIO(header), stream, left
@@ -117,7 +117,7 @@ class _Joined:
 
 
 class AvroInputFormat:
-    """An Avro file or directory for ``env.create_input``; ``source()`` is the same for ``env.from_source``."""
+    """An Avro file or directory for ``env.create_input``. ``source()`` gives the source for ``env.from_source``."""
 
     def __init__(self, path: str, schema: AvroSchema) -> None:
         self._path, self._format = full_path(path), AvroFormat(schema)
@@ -138,7 +138,7 @@ class AvroBulkWriters:
 
 
 class AvroBulkWriterFactory(BulkWriterFactory):
-    """A packed batch is a block of the file, but for the mark behind it."""
+    """A packed batch is a block of the file without its sync mark."""
 
     def __init__(self, schema: AvroSchema) -> None:
         if not isinstance(schema, AvroSchema):
@@ -150,7 +150,7 @@ class AvroBulkWriterFactory(BulkWriterFactory):
         try:
             self._write(buffer, values)
         except Exception:
-            avro_encoder(self._schema, "Avro writer")(values)  # one by one, to tell which
+            avro_encoder(self._schema, "Avro writer")(values)  # one by one: raises an error that names the record
             raise
         return buffer.getvalue()[len(self._header()) : -_SYNC]
 
@@ -161,7 +161,7 @@ class AvroBulkWriterFactory(BulkWriterFactory):
             target.write(batch + header[-_SYNC:])
 
     def _header(self) -> bytes:
-        """Always of the same length, with a mark that no other file has."""
+        """Always of the same length, with a sync mark that no other file has."""
         buffer = io.BytesIO()
         self._write(buffer, [])
         return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""Avro schemas, records as messages, and the types they have in a program. Through fastavro."""
+"""Avro schemas, records as messages, and their types in a program, with fastavro."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from tidegate.common.conversion import Conversion
 from tidegate.common.serialization import DeserializationSchema, SerializationSchema
 from tidegate.common.typeinfo import DecimalTypeInfo, RowTypeInfo, TypeInformation, Types
 from tidegate.common.types import Row
+from tidegate.connectors.formats.columns import named_row, same
 from tidegate.connectors.formats.libraries import library
 
 
 class AvroSchema:
-    """A schema that was parsed: it is valid. ``str`` gives its text."""
+    """A parsed and valid schema. ``str`` gives its text."""
 
     def __init__(self, schema_string: str) -> None:
         self._text = expect_text("AvroSchema", schema_string, "pass the JSON text of the schema")
@@ -37,7 +38,7 @@ class AvroSchema:
             return AvroSchema(file.read())
 
     def is_of(self, text: str) -> bool:
-        """Whether a file with this schema needs no translation."""
+        """Whether the schema of a file is this one, so that records need no conversion."""
         return bool(json.loads(text) == json.loads(self._text))
 
     def __str__(self) -> str:
@@ -56,7 +57,7 @@ def _parsed(text: str) -> Any:
         return schemas.parse_schema(json.loads(text))
     except Exception as error:
         raise ConfigurationError(
-            "An Avro schema must be valid",
+            "The Avro schema is invalid",
             where=f"AvroSchema, {calling_line()}",
             found=f"{type(error).__name__}: {error}",
             cure="correct the schema",
@@ -79,7 +80,7 @@ class GenericRecordAvroTypeInfo(TypeInformation):
 
 
 def avro_encoder(schema: AvroSchema, where: str) -> Callable[[list[Any]], list[bytes]]:
-    """What turns records into the bytes of each."""
+    """The function that encodes each of a list of records."""
     writer = library("fastavro", "Avro").schemaless_writer
 
     def encode(values: list[Any]) -> list[bytes]:
@@ -99,14 +100,14 @@ def avro_encoder(schema: AvroSchema, where: str) -> Callable[[list[Any]], list[b
 
 
 def misfit(schema: AvroSchema, value: Any, error: Exception, where: str) -> UserCodeError:
-    """The error for a record that a schema does not take; validation says which field it is."""
+    """The error for a record that does not fit a schema. Validation finds the field."""
     reason = f"{type(error).__name__}: {error}"
     try:
         library("fastavro.validation", "Avro").validate(value, schema.parsed)
     except Exception as found:
         reason = str(found).replace("\n", " ")
     return UserCodeError(
-        "A record must fit the Avro schema",
+        "A record does not fit the Avro schema",
         where=where,
         found=f"{value!r:.120}: {reason:.300}",
         cure="correct the record or the schema",
@@ -121,10 +122,10 @@ def row_type_of(schema: AvroSchema) -> RowTypeInfo:
 
 
 def row_type_of_node(node: Any) -> RowTypeInfo:
-    """Of a parsed schema."""
+    """The row type of a node of a parsed schema."""
     info = _info(node)
     if not isinstance(info, RowTypeInfo):
-        raise ConfigurationError("Rows have an Avro schema of a record", found=str(node), cure="use a record")
+        raise ConfigurationError("The Avro schema of rows is not a record", found=str(node), cure="use a record")
     return info
 
 
@@ -168,11 +169,10 @@ _LOGICAL: dict[str, Callable[[], TypeInformation]] = {
 
 
 def _to_rows(node: Any) -> Callable[[Any], Any]:
-    """What makes rows of the dicts of records, down to the bottom."""
+    """The converter of dicts of records to rows, nested ones included."""
     if isinstance(node, list):
         records = [part for part in node if part != "null"]
-        inner = _to_rows(records[0]) if len(records) == 1 else _same
-        return inner
+        return _to_rows(records[0]) if len(records) == 1 else same
     kind = node["type"] if isinstance(node, dict) else node
     if kind in ("record", "error"):
         names = [f["name"] for f in node["fields"]]
@@ -181,27 +181,21 @@ def _to_rows(node: Any) -> Callable[[Any], Any]:
         def row(value: Any) -> Any:
             if value is None:
                 return None
-            made = Row(*[part(value[name]) for name, part in zip(names, parts, strict=True)])
-            made._fields = names
-            return made
+            return named_row([part(value[name]) for name, part in zip(names, parts, strict=True)], names)
 
         return row
     if kind in ("array", "map"):
         element = _to_rows(node["items" if kind == "array" else "values"])
-        if element is _same:
-            return _same
+        if element is same:
+            return same
         if kind == "array":
             return lambda value: None if value is None else [element(item) for item in value]
         return lambda value: None if value is None else {key: element(item) for key, item in value.items()}
-    return _to_rows(kind) if isinstance(kind, dict | list) else _same
-
-
-def _same(value: Any) -> Any:
-    return value
+    return _to_rows(kind) if isinstance(kind, dict | list) else same
 
 
 def _to_dicts(value: Any) -> Any:
-    """Named rows as the dicts that fastavro takes."""
+    """Named rows as dicts, for fastavro."""
     if isinstance(value, Row):
         return {name: _to_dicts(item) for name, item in zip(value._fields or [], value._values, strict=True)}
     if isinstance(value, list):
@@ -227,10 +221,10 @@ class AvroRowDeserializationSchema(DeserializationSchema):
                 rows.append(to_row(reader(io.BytesIO(payload), schema)))
             except Exception as error:
                 raise UserCodeError(
-                    "A message must be a record of the Avro schema",
+                    "A message is not a record of the Avro schema",
                     where=f"Avro of {self._type}",
                     found=f"{len(payload)} bytes, {bytes(payload)!r:.60}: {type(error).__name__}: {error}",
-                    cure="read it with the schema it was written with",
+                    cure="read the message with the schema with which it was written",
                 ) from None
         return rows
 

@@ -1,4 +1,4 @@
-"""Rows to columns and back: what all formats of files share."""
+"""Convert rows to columns and back: the part that all formats share."""
 
 from __future__ import annotations
 
@@ -11,9 +11,21 @@ from tidegate.common.typeinfo import RowTypeInfo
 from tidegate.common.types import Row, RowKind
 
 ROWS = 1024
-"""Records of a batch that is made of Python objects: while they are made they stay in the processor's cache."""
+"""Records of a batch of Python objects: while they are made they stay in the processor's cache."""
 _new_row = Row.__new__
 _INSERT = RowKind.INSERT
+
+
+def same(value: Any) -> Any:
+    """The converter that changes nothing."""
+    return value
+
+
+def named_row(values: list[Any], names: list[str]) -> Row:
+    """A row with the names of its type; rows of a type share the list of names."""
+    row = _new_row(Row)
+    row._values, row._fields, row._kind = values, names, _INSERT
+    return row
 
 
 def rows_of(columns: Iterable[Sequence[Any]], names: list[str]) -> list[Row]:
@@ -33,14 +45,15 @@ def rows_of_fields(fields: Iterable[Sequence[Any]], names: list[str]) -> list[Ro
 
 
 class RowColumns:
-    """Takes the records of a bulk writer apart, as values of the columns' types. What does not fit is named and refused."""
+    """Split the records of a bulk writer into values of the columns' types. Raises an error that names a value which does not
+    fit."""
 
     def __init__(self, row_type: RowTypeInfo, writer: str) -> None:
         self.names = row_type.get_field_names()
         self._writer, self._convert = writer, Conversion(row_type).call
 
     def __call__(self, values: list[Any]) -> list[tuple[Any, ...]]:
-        """One tuple of values for each column; of no records none."""
+        """One tuple of values for each column; none if there are no records."""
         return list(zip(*self.lists(values), strict=True))
 
     def lists(self, values: list[Any]) -> list[list[Any]]:
@@ -54,7 +67,7 @@ class RowColumns:
     def _refusal(self, values: list[Any], error: Exception) -> UserCodeError:
         if not isinstance(error, ArgumentTypeError):
             return UserCodeError(
-                "A bulk writer takes rows",
+                "A record of a bulk writer is not a row",
                 where=self._writer,
                 found=f"{sum(value is None for value in values)} of {len(values)} records are None",
                 cure="filter them out before the sink",

@@ -21,7 +21,7 @@ from tidegate.table.types import DataType, info_of
 
 @dataclasses.dataclass(frozen=True)
 class CsvSchema:
-    """Columns and characters of a CSV file. Made by ``CsvSchema.builder()``."""
+    """Columns and special characters of a CSV file. Made by ``CsvSchema.builder()``."""
 
     row_type: RowTypeInfo
     separators: tuple[str, ...]
@@ -42,7 +42,7 @@ class CsvSchema:
 
 
 class CsvSchemaBuilder:
-    """Columns in their order, then the characters. Every method but ``build`` and ``size`` returns the builder."""
+    """Add columns in their order, then set characters. Every method except ``build`` and ``size`` returns the builder."""
 
     def __init__(self) -> None:
         self._columns: list[tuple[str, TypeInformation, str | None]] = []
@@ -51,7 +51,7 @@ class CsvSchemaBuilder:
 
     def build(self) -> CsvSchema:
         if not self._columns:
-            raise ProgramError("A CSV schema has at least one column", where="CsvSchema.builder()", cure="add one")
+            raise ProgramError("The CSV schema has no columns", where="CsvSchema.builder()", cure="add a column")
         names, types, separators = zip(*self._columns, strict=True)
         filled = tuple(self._separator if separator is None else separator for separator in separators)
         row_type = RowTypeInfo([_decimals(info, exact=self._exact) for info in types], list(names))
@@ -59,7 +59,7 @@ class CsvSchemaBuilder:
 
     def _add(self, name: str, info: TypeInformation, separator: str | None = None) -> CsvSchemaBuilder:
         if any(name == known for known, _, _ in self._columns):
-            raise ProgramError("Columns of a CSV schema have different names", found=repr(name))
+            raise ProgramError("Two columns of the CSV schema have the same name", found=repr(name), cure="rename one")
         self._columns.append((name, info, separator))
         return self
 
@@ -91,13 +91,16 @@ class CsvSchemaBuilder:
         return self
 
     def set_allow_comments(self, allow: bool = True) -> CsvSchemaBuilder:
-        """Lines that begin with ``#`` are passed over."""
+        """Skip lines that begin with ``#``."""
         return self._set(comments=allow)
 
     def set_any_property_name(self, name: str) -> CsvSchemaBuilder:
-        """Refused: a line with more columns than the schema is an error here, there is no field for the rest."""
+        """Not supported: a line with more columns than the schema is an error, there is no field for the rest."""
         raise ProgramError(
-            "A CSV schema names all its columns", where="set_any_property_name", found=repr(name), cure="add columns"
+            "A CSV schema must name all its columns",
+            where="set_any_property_name",
+            found=repr(name),
+            cure="add the columns",
         )
 
     def disable_array_element_separator(self) -> CsvSchemaBuilder:
@@ -123,14 +126,14 @@ class CsvSchemaBuilder:
         return self._set(escape=_single("Escape char", char))
 
     def set_line_separator(self, separator: str) -> CsvSchemaBuilder:
-        """What ends a line that is written; all line ends are read."""
+        """Set the end of written lines. Readers accept all line ends."""
         return self._set(line_end=separator)
 
     def set_null_value(self, null_value: str) -> CsvSchemaBuilder:
         return self._set(null=null_value)
 
     def disable_quote_char(self) -> CsvSchemaBuilder:
-        """A line is a record then, and large files are read in parts."""
+        """Read every line as a record. Large files are then read in parts."""
         return self._set(quote=None)
 
     def set_quote_char(self, char: str) -> CsvSchemaBuilder:
@@ -141,19 +144,19 @@ class CsvSchemaBuilder:
         return self
 
     def set_strict_headers(self, strict: bool = True) -> CsvSchemaBuilder:
-        """The names in the header must be those of the schema."""
+        """Refuse a file whose header has other names than the schema."""
         self._strict = strict
         return self
 
     def set_strict_decimals(self, strict: bool = True) -> CsvSchemaBuilder:
-        """A decimal with more digits than its column is refused by readers and writers. Else, as in PyFlink, digits behind the
-        point are rounded, and a decimal with too many digits in front of the point becomes None."""
+        """Let readers and writers refuse a decimal with more digits than its column. Otherwise, as in PyFlink, digits after the
+        point are rounded, and a decimal with too many digits before the point becomes None."""
         self._exact = strict
         return self
 
     def set_use_header(self, use: bool = True) -> CsvSchemaBuilder:
-        """The first line has names. If they are those of the schema, they say in which order the columns of the file stand; else
-        columns stand in the order of the schema, whatever the header calls them. ``set_strict_headers`` refuses both."""
+        """Read names from the first line. If they are those of the schema, they give the order of the columns in the file.
+        Otherwise the order of the schema applies, whatever names the header has. ``set_strict_headers`` refuses both."""
         self._header = use
         return self
 
@@ -169,7 +172,7 @@ class CsvSchemaBuilder:
 
 
 def _decimals(info: TypeInformation, *, exact: bool) -> TypeInformation:
-    """The type of a column with decimals that are exact, or rounded."""
+    """The type of a column, with exact or rounded decimals."""
     if isinstance(info, ListTypeInfo):
         return Types.LIST(_decimals(info.elem_type, exact=exact))
     return DecimalTypeInfo(info.precision, info.scale, exact=exact) if isinstance(info, DecimalTypeInfo) else info
@@ -182,8 +185,8 @@ def _single(what: str, char: str) -> str:
 
 
 class CsvReaderFormat(StreamFormat):
-    """Rows of CSV files. A quoted cell may hold a line break, so a file is read whole, by one subtask in one round, unless
-    there are no quotes or ``quoted_line_breaks=False`` promises that no cell holds one."""
+    """Read rows of CSV files. A quoted cell may contain a line break, so one subtask reads a whole file in one round, unless there
+    are no quotes or ``quoted_line_breaks=False`` promises that no cell contains one."""
 
     def __init__(self, schema: CsvSchema, charset: str, quoted_line_breaks: bool) -> None:
         super().__init__(charset)
@@ -212,7 +215,7 @@ class CsvReaderFormat(StreamFormat):
             return
         done = 0
         with unchanged(path, size).open_stream("") as stream:
-            for rows in self._batches(_Counted(self._text(stream, path), schema.dialect.comments), path):
+            for rows in self._batches(_NumberedLines(self._text(stream, path), schema.dialect.comments), path):
                 try:
                     yield rows_of(cells.columns(rows), cells.names)
                 except BadCell as error:
@@ -230,7 +233,7 @@ class CsvReaderFormat(StreamFormat):
     def _text(self, stream: Any, path: str) -> io.TextIOWrapper:
         return io.TextIOWrapper(decompressed(stream, path), encoding=self.charset, newline="")
 
-    def _batches(self, lines: _Counted, path: str, width: int = ROWS) -> Iterator[list[list[str]]]:
+    def _batches(self, lines: _NumberedLines, path: str, width: int = ROWS) -> Iterator[list[list[str]]]:
         reader = iter(self._schema.dialect.cells(lines))
         try:
             order = self._header(next(reader, None), path) if self._schema.use_header else None
@@ -242,12 +245,12 @@ class CsvReaderFormat(StreamFormat):
                     found = [[row[n] for n in order] if len(row) == len(order) else row for row in found]
                 yield found
         except UnicodeDecodeError as error:
-            raise _bad(path, f"behind line {lines.number}", str(error)) from None
+            raise _bad(path, f"after line {lines.number}", str(error)) from None
 
     def _line_of(self, path: str, size: int, record: int) -> str:
-        """Where a record ends, found by reading the file again: only a bad one is looked for."""
+        """The line at which a record ends, found by reading the file again. Called for a bad record only."""
         with unchanged(path, size).open_stream("") as stream:
-            lines = _Counted(self._text(stream, path), self._schema.dialect.comments)
+            lines = _NumberedLines(self._text(stream, path), self._schema.dialect.comments)
             for rows in self._batches(lines, path, 1):
                 record -= len(rows)
                 if record < 0:
@@ -255,7 +258,7 @@ class CsvReaderFormat(StreamFormat):
             return f"line {lines.number}"
 
     def _header(self, found: list[str] | None, path: str) -> list[int] | None:
-        """Where the columns of the schema stand in the file; None: in the order of the schema, whatever the header calls them."""
+        """The positions in the file of the schema's columns; None: the order of the schema, whatever names the header has."""
         names = self._schema.row_type.get_field_names()
         if found is None:
             return None
@@ -264,15 +267,9 @@ class CsvReaderFormat(StreamFormat):
             raise _bad(path, "line 1", f"the header has the columns {found}, the schema {names}")
         return [found.index(name) for name in names] if sorted(found) == sorted(names) else None
 
-    def _columns(self, cells: CsvCells, rows: list[list[str]], path: str, place: Any) -> list[list[Any]]:
-        try:
-            return cells.columns(rows)
-        except BadCell as error:
-            raise _bad(path, place(error.row), str(error)) from None
 
-
-class _Counted:
-    """Lines of a file, and how many have been handed out."""
+class _NumberedLines:
+    """Lines of a file with the number of the last one."""
 
     def __init__(self, text: io.TextIOWrapper, comments: bool) -> None:
         self._text, self._comments, self.number = text, comments, 0
@@ -286,7 +283,7 @@ class _Counted:
 
 def _bad(path: str, place: str, found: str) -> CorruptFileError:
     return CorruptFileError(
-        "a line of a CSV file must be as its schema says",
+        "A line of a CSV file does not fit the schema",
         where=f"file {path}, {place}",
         found=found,
         cure="correct the file or the CsvSchema",

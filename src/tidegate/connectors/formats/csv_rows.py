@@ -1,4 +1,4 @@
-"""Rows as lines of CSV: parsed and written by columns, so that a cell costs the parsing of its text and little else."""
+"""Rows as lines of CSV, parsed and written by columns: a cell costs the parsing of its text and little else."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tidegate.common.typeinfo import (
     is_bytes,
 )
 from tidegate.common.types import Row
+from tidegate.connectors.formats.columns import named_row
 from tidegate.connectors.formats.json_rows import clock_time, timestamp
 
 Converter = Callable[[Any], Any]
@@ -31,7 +32,7 @@ Converter = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class CsvDialect:
-    """``quote`` and ``escape`` None: there is none. ``null``: the text that stands for None."""
+    """``quote`` and ``escape`` None: there is no such character. ``null``: the text for None."""
 
     delimiter: str = ","
     quote: str | None = '"'
@@ -51,7 +52,7 @@ class CsvDialect:
 
 
 class BadCell(ValueError):
-    """A cell, or a line, that is not what its column says: which row of those given, and what is wrong."""
+    """A cell or a line that does not fit. ``row``: the number of its row in the given list."""
 
     def __init__(self, row: int, problem: str) -> None:
         super().__init__(problem)
@@ -59,7 +60,7 @@ class BadCell(ValueError):
 
 
 class CsvCells:
-    """Cells of texts to the values of their columns. ``separators``: of arrays, by column."""
+    """Parse texts of cells to values of their columns. ``separators``: of array elements, by column."""
 
     def __init__(self, row_type: RowTypeInfo, separators: Sequence[str], null: str | None) -> None:
         self.names = row_type.get_field_names()
@@ -77,7 +78,7 @@ class CsvCells:
                 ways = zip(self._columns, self._parsers, columns, strict=True)
                 return [whole(cells) if whole else [parse(cell) for cell in cells] for whole, parse, cells in ways]
             except Exception:
-                pass  # which one it was, is looked for below
+                pass  # the loop below finds the cell
         for number, row in enumerate(rows):
             self.check(number, row)
         raise AssertionError("a cell could be parsed only the second time")
@@ -129,15 +130,13 @@ def _nested_row(info: RowTypeInfo, separator: str) -> Converter:
     names, parts = info.get_field_names(), [_parser(part, separator) for part in info.get_field_types()]
 
     def parse(cell: str) -> Row:
-        row = Row(*(p(text) for p, text in zip(parts, cell.split(separator), strict=True)))
-        row._fields = names
-        return row
+        return named_row([p(text) for p, text in zip(parts, cell.split(separator), strict=True)], names)
 
     return parse
 
 
 def unfit(row_type: RowTypeInfo) -> str | None:
-    """The first field whose type has no form in CSV."""
+    """The first field whose type CSV cannot hold; None: there is none."""
     for name, info in zip(row_type.get_field_names(), row_type.get_field_types(), strict=True):
         try:
             _parser(info, ";")
@@ -182,15 +181,15 @@ _COLUMNS: dict[str, Callable[[Sequence[str]], Any]] = {
     "STRING": lambda cells: cells,
     "BOOLEAN": _flags,
 }
-"""Whole columns at once, where there is no text for None."""
+"""Parsers of whole columns, used if the dialect has no text for None."""
 
 
 # -- writing
 
 
 class CsvLines:
-    """Values to lines. A text is quoted where Jackson, which Flink writes with, quotes it: if it is long, or holds a character that
-    might mean something."""
+    """Write values as lines. A text is quoted where Jackson, Flink's CSV writer, quotes it: if the text is long, or contains a
+    character that could be special."""
 
     def __init__(self, row_type: RowTypeInfo, separators: Sequence[str], dialect: CsvDialect) -> None:
         self._dialect = dialect
@@ -200,7 +199,7 @@ class CsvLines:
         ]
 
     def lines(self, columns: Sequence[Sequence[Any]]) -> list[str]:
-        """A line for each position of the columns, without its end."""
+        """A line for each position of the columns, without its line end."""
         cells = [[write(value) for value in column] for write, column in zip(self._writers, columns, strict=True)]
         return list(map(self._dialect.delimiter.join, zip(*cells, strict=True)))
 
@@ -209,14 +208,14 @@ _LONGEST_UNQUOTED = 24
 
 
 def quoter(dialect: CsvDialect) -> Callable[[str], str]:
-    """What makes a cell of a text."""
+    """The function that quotes a text for a cell."""
     quote, escape = dialect.quote, dialect.escape
     if quote is None:
         return _escaper(dialect.delimiter + (escape or ""), escape) if escape else lambda text: text
     highest = max(map(ord, dialect.delimiter + quote + dialect.line_end))
-    # every character up to the highest that means something: one test, as in Jackson
+    # Every character up to the greatest special one, tested at once, as in Jackson.
     suspicious = re.compile(f"[\\x00-{re.escape(chr(highest))}]" + (f"|{re.escape(escape)}" if escape else "")).search
-    escaped = _escaper(escape, escape) if escape else str  # a quote is doubled, as by Jackson
+    escaped = _escaper(escape, escape) if escape else str  # a quote is doubled, as in Jackson
 
     def quoted(text: str) -> str:
         if len(text) <= _LONGEST_UNQUOTED and not suspicious(text):
@@ -242,7 +241,7 @@ def _cell_writer(info: TypeInformation, separator: str, dialect: CsvDialect) -> 
 
 
 def text_of(info: TypeInformation, separator: str) -> Callable[[Any], str]:
-    """What writes a value as Java would."""
+    """The function that writes a value as Java does."""
     described = info.describe()
     if is_bytes(info):
         return lambda value: base64.b64encode(value).decode()

@@ -1,9 +1,9 @@
-"""Messages that are lines of CSV: PyFlink's schemas for them, with all their options."""
+"""Messages that are lines of CSV: PyFlink's schemas with all their options."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Self
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import ConfigurationError, UserCodeError
@@ -13,8 +13,28 @@ from tidegate.connectors.formats.columns import RowColumns, rows_of
 from tidegate.connectors.formats.csv_rows import BadCell, CsvCells, CsvDialect, CsvLines, unfit
 
 
+class _CharactersBuilder:
+    """The options that both builders have."""
+
+    def __init__(self, method: str, type_info: TypeInformation) -> None:
+        self._type = _row_type(method, type_info)
+        self._dialect, self._separator = CsvDialect(), ";"
+
+    def set_array_element_delimiter(self, delimiter: str) -> Self:
+        self._separator = delimiter
+        return self
+
+    def set_quote_character(self, c: str) -> Self:
+        self._dialect = _with(self._dialect, "set_quote_character", quote=c)
+        return self
+
+    def set_escape_character(self, c: str) -> Self:
+        self._dialect = _with(self._dialect, "set_escape_character", escape=c)
+        return self
+
+
 class CsvRowDeserializationSchema(DeserializationSchema):
-    """Lines to rows. Made by its ``Builder``."""
+    """Deserialize lines to rows. Made by its ``Builder``."""
 
     def __init__(self, row_type: RowTypeInfo, dialect: CsvDialect, separator: str, ignore_errors: bool) -> None:
         self._type, self._dialect, self._ignore = row_type, dialect, ignore_errors
@@ -44,14 +64,14 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             if self._ignore:
                 return None
             raise UserCodeError(
-                "A message must be a line of CSV of the declared type",
+                "A message is not a line of CSV of the declared type",
                 where=f"CSV of {self._type}",
                 found=f"{bytes(message).decode('utf-8', 'replace')!r:.120}: {error}",
-                cure="correct the declared type or the delimiters; set_ignore_parse_errors(True) passes over such messages",
+                cure="correct the declared type or the delimiters; or skip such messages with set_ignore_parse_errors(True)",
             ) from None
 
     def deserialize_batch(self, payloads: list[bytes]) -> list[Any]:
-        """All lines in one run of the parser; one by one if a line is not a row, or a row not a line."""
+        """Parse all lines at once; one by one if a message is not exactly one line, or a line does not fit."""
         cells = self._made()
         try:
             texts = b"\n".join(payloads).decode("utf-8").split("\n")
@@ -66,30 +86,18 @@ class CsvRowDeserializationSchema(DeserializationSchema):
     def get_produced_type(self) -> TypeInformation:
         return self._type
 
-    class Builder:
+    class Builder(_CharactersBuilder):
         def __init__(self, type_info: TypeInformation) -> None:
-            self._type = _row_type("CsvRowDeserializationSchema.Builder", type_info)
-            self._dialect, self._separator, self._ignore = CsvDialect(), ";", False
+            super().__init__("CsvRowDeserializationSchema.Builder", type_info)
+            self._ignore = False
 
         def set_field_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
             self._dialect = _with(self._dialect, "set_field_delimiter", delimiter=delimiter)
             return self
 
         def set_allow_comments(self, allow_comments: bool) -> CsvRowDeserializationSchema.Builder:
-            """Messages that begin with ``#`` are passed over."""
+            """Skip messages that begin with ``#``."""
             self._dialect = dataclasses.replace(self._dialect, comments=bool(allow_comments))
-            return self
-
-        def set_array_element_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
-            self._separator = delimiter
-            return self
-
-        def set_quote_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
-            self._dialect = _with(self._dialect, "set_quote_character", quote=c)
-            return self
-
-        def set_escape_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
-            self._dialect = _with(self._dialect, "set_escape_character", escape=c)
             return self
 
         def set_null_literal(self, null_literal: str) -> CsvRowDeserializationSchema.Builder:
@@ -105,7 +113,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
 
 
 class CsvRowSerializationSchema(SerializationSchema):
-    """Rows to lines. Made by its ``Builder``."""
+    """Serialize rows to lines. Made by its ``Builder``."""
 
     def __init__(self, row_type: RowTypeInfo, dialect: CsvDialect, separator: str) -> None:
         self._type, self._dialect, self._separator = row_type, dialect, separator
@@ -126,38 +134,25 @@ class CsvRowSerializationSchema(SerializationSchema):
         end = self._dialect.line_end
         return [(line + end).encode() for line in lines.lines(columns(values))] if values else []
 
-    class Builder:
+    class Builder(_CharactersBuilder):
         def __init__(self, type_info: TypeInformation) -> None:
-            self._type = _row_type("CsvRowSerializationSchema.Builder", type_info)
-            self._dialect, self._separator = CsvDialect(), ";"
+            super().__init__("CsvRowSerializationSchema.Builder", type_info)
 
         def set_field_delimiter(self, c: str) -> CsvRowSerializationSchema.Builder:
             self._dialect = _with(self._dialect, "set_field_delimiter", delimiter=c)
             return self
 
         def set_line_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
-            """Behind every record: ``\\n`` if not set; ``\\r``, ``\\r\\n`` or nothing."""
+            """The text after every record: ``\\n`` by default; ``\\r``, ``\\r\\n`` or nothing."""
             if delimiter not in ("\n", "\r", "\r\n", ""):
                 raise ConfigurationError(
-                    "Unsupported new line delimiter", found=repr(delimiter), cure=r"\n, \r, \r\n or nothing"
+                    "Unsupported new line delimiter", found=repr(delimiter), cure=r"use \n, \r, \r\n or nothing"
                 )
             self._dialect = dataclasses.replace(self._dialect, line_end=delimiter)
             return self
 
-        def set_array_element_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
-            self._separator = delimiter
-            return self
-
         def disable_quote_character(self) -> CsvRowSerializationSchema.Builder:
             self._dialect = dataclasses.replace(self._dialect, quote=None)
-            return self
-
-        def set_quote_character(self, c: str) -> CsvRowSerializationSchema.Builder:
-            self._dialect = _with(self._dialect, "set_quote_character", quote=c)
-            return self
-
-        def set_escape_character(self, c: str) -> CsvRowSerializationSchema.Builder:
-            self._dialect = _with(self._dialect, "set_escape_character", escape=c)
             return self
 
         def set_null_literal(self, s: str) -> CsvRowSerializationSchema.Builder:
@@ -176,7 +171,10 @@ def _row_type(method: str, info: Any) -> RowTypeInfo:
     problem = unfit(info)
     if problem is not None:
         raise ConfigurationError(
-            "CSV holds numbers, texts, times, and arrays and rows of them", where=method, found=f"field {problem}"
+            "CSV can hold numbers, texts, times, and arrays and rows of these",
+            where=method,
+            found=f"field {problem}",
+            cure="map the field to such a type",
         )
     return info
 

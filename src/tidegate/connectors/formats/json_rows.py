@@ -1,4 +1,4 @@
-"""Rows as JSON objects: by a row type, a whole batch at once where its fields are plain."""
+"""Rows as JSON objects by a row type; whole batches at once if all fields are plain."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from tidegate.common.typeinfo import (
     is_bytes,
 )
 from tidegate.common.types import Row
-from tidegate.connectors.formats.columns import rows_of_fields
+from tidegate.connectors.formats.columns import named_row, rows_of_fields, same
 
 Converter = Callable[[Any], Any]
 _PLAIN = frozenset(["BOOLEAN", "BYTE", "SHORT", "INT", "LONG", "DOUBLE", "STRING"])
 
 
 class JsonRows:
-    """Messages to rows. ``strict``: a field that is missing is an error; ``lenient``: what is no such object becomes None."""
+    """Parse messages to rows. ``strict``: a missing field is an error. ``lenient``: a message that does not fit becomes None."""
 
     def __init__(self, row_type: RowTypeInfo, *, strict: bool = False, lenient: bool = False) -> None:
         self._type, self._names = row_type, row_type.get_field_names()
         self._strict, self._lenient = strict, lenient
         self._convert = _reader(row_type, strict)
-        exact = "BIG_DEC" in row_type.describe()  # as they stand in the text, where that counts
+        exact = "BIG_DEC" in row_type.describe()  # decimals keep the digits of the text
         self._decode = msgspec.json.Decoder(float_hook=decimal.Decimal if exact else None).decode
         self._plain = _struct(row_type, strict)
         self._lines = None if self._plain is None else msgspec.json.Decoder(self._plain).decode_lines
@@ -54,31 +54,31 @@ class JsonRows:
             if self._lenient:
                 return None
             raise UserCodeError(
-                "A message must be a JSON object of the declared type",
+                "A message is not a JSON object of the declared type",
                 where=f"JSON of {self._type}",
                 found=f"{_shown(message)}: {error}",
-                cure="correct the declared type, or use ignore_parse_errors() to pass over such messages",
+                cure="correct the declared type, or skip such messages with ignore_parse_errors()",
             ) from None
 
     def rows(self, messages: list[bytes]) -> list[Any]:
-        """The row of each message. Messages of one line are parsed together, into the columns' own types, in C."""
+        """The row of each message. Messages of one line are parsed together, directly to the types of the columns, in C."""
         if self._lines is not None:
             joined = b"\n".join(messages)
             try:
                 found = self._lines(joined) if joined.count(b"\n") == len(messages) - 1 else []
             except msgspec.MsgspecError:
-                found = []  # one by one, to tell which
+                found = []  # parse one by one below, to find the message
             if len(found) == len(messages):
                 return rows_of_fields(map(msgspec.structs.astuple, found), self._names)
         return [self.row(message) for message in messages]
 
     def rows_of_lines(self, data: bytes) -> list[Row] | None:
-        """The rows of whole lines, without a look at each; None: they have to be looked at one by one."""
+        """The rows of whole lines, parsed at once; None: the caller must parse the lines one by one."""
         if self._lines is None:
             return None
         try:
             return rows_of_fields(map(msgspec.structs.astuple, self._lines(data)), self._names)
-        except (msgspec.MsgspecError, TypeError):  # no such objects, or a null among them
+        except (msgspec.MsgspecError, TypeError):  # other objects, or a null among the lines
             return None
 
 
@@ -92,7 +92,7 @@ def _shown(message: bytes) -> str:
 
 
 def _struct(row_type: RowTypeInfo, strict: bool) -> Any:
-    """A struct that msgspec fills from an object; None if a field is not plain."""
+    """A struct that msgspec fills from an object; None: a field is not plain."""
     fields: list[Any] = []
     for number, info in enumerate(row_type.get_field_types()):
         if info.describe() not in _PLAIN:
@@ -103,11 +103,11 @@ def _struct(row_type: RowTypeInfo, strict: bool) -> Any:
     return msgspec.defstruct("JsonRow", fields, rename=names, gc=False) if fields else None
 
 
-# -- from what a JSON parser gives
+# -- from parsed JSON
 
 
 def _reader(info: TypeInformation, strict: bool) -> Converter:
-    """What makes a value of the type of parsed JSON. As Flink's: numbers may stand in texts, null is None everywhere."""
+    """The converter of parsed JSON to values of the type. As in Flink, texts may contain numbers, and null is None everywhere."""
     convert = _value_reader(info, strict)
     return lambda value: None if value is None else convert(value)
 
@@ -146,9 +146,7 @@ def _row_reader(info: RowTypeInfo, strict: bool) -> Converter:
                 values.append(part(found.get(name)))
             except Exception as error:
                 raise ValueError(f"field '{name}': {error}") from None
-        row = Row(*values)
-        row._fields = names
-        return row
+        return named_row(values, names)
 
     return convert
 
@@ -180,12 +178,8 @@ def _flag(value: Any) -> bool:
     return value.strip().lower() == "true" if isinstance(value, str) else bool(value)
 
 
-def _number(value: Any) -> float:
-    return float(value)
-
-
 def timestamp(text: str) -> datetime.datetime:
-    """RFC 3339 or SQL's form; what zone it says is dropped."""
+    """Parse RFC 3339 or the form of SQL; a zone is ignored."""
     return datetime.datetime.fromisoformat(text.strip()).replace(tzinfo=None)
 
 
@@ -203,7 +197,7 @@ _SCALARS: dict[str, Converter] = {
     "STRING": _text,
     "CHAR": _text,
     "BOOLEAN": _flag,
-    "DOUBLE": _number,
+    "DOUBLE": float,
     "FLOAT": lambda value: scalars.as_float(float(value)),
     "BIG_DEC": lambda value: decimal.Decimal(str(value).strip()),
     "INSTANT": _instant,
@@ -217,7 +211,7 @@ _SCALARS: dict[str, Converter] = {
 
 
 class JsonObjects:
-    """Rows to messages, with the names of the type in its order."""
+    """Write rows as messages, with the names of the type in their order."""
 
     def __init__(self, row_type: RowTypeInfo) -> None:
         self._type = row_type
@@ -233,10 +227,10 @@ class JsonObjects:
 
 
 def _writer(info: TypeInformation) -> Converter:
-    """What makes of a value what the encoder takes as it stands."""
+    """The converter of values to objects that the encoder takes as they are."""
     if isinstance(info, RowTypeInfo):
         names, parts = info.get_field_names(), [_writer(part) for part in info.get_field_types()]
-        if all(part is _same for part in parts):
+        if all(part is same for part in parts):
             return lambda row: None if row is None else dict(zip(names, row._values, strict=True))
         return lambda row: (
             None
@@ -254,11 +248,7 @@ def _writer(info: TypeInformation) -> Converter:
     if isinstance(info, MapTypeInfo):
         item = _writer(info.value_type)
         return lambda value: None if value is None else {str(k): item(v) for k, v in value.items()}
-    return _WRITERS.get(info.describe(), _same)
-
-
-def _same(value: Any) -> Any:
-    return value
+    return _WRITERS.get(info.describe(), same)
 
 
 def _written(form: Callable[[Any], str]) -> Converter:
@@ -266,7 +256,7 @@ def _written(form: Callable[[Any], str]) -> Converter:
 
 
 def _iso(value: datetime.datetime | datetime.time) -> str:
-    """With the zone Flink writes, and a fraction only where there is one."""
+    """With the zone that Flink writes, and a fraction only if there is one."""
     return value.isoformat() + "Z"
 
 

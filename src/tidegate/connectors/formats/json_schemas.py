@@ -1,4 +1,4 @@
-"""Messages and lines that are JSON objects: PyFlink's schemas for them, and files of JSON lines."""
+"""Messages and lines that are JSON objects: PyFlink's schemas, and files of JSON lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.table.types import DataType, row_of
 
 
 class JsonRowDeserializationSchema(DeserializationSchema):
-    """JSON objects to rows. Made by ``builder()``."""
+    """Deserialize JSON objects to rows. Made by ``builder()``."""
 
     def __init__(self, rows: JsonRows, row_type: RowTypeInfo) -> None:
         self._rows, self._type = rows, row_type
@@ -45,24 +45,24 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             self._strict, self._lenient = False, False
 
         def type_info(self, type_info: TypeInformation) -> JsonRowDeserializationSchema.Builder:
-            """The row type; names of fields are names in the object."""
+            """Set the row type; the names of its fields are the names in the object."""
             self._type = _row_type("JsonRowDeserializationSchema", type_info)
             return self
 
         def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder:
-            """The row type that a JSON schema describes."""
+            """Set the row type that a JSON schema describes."""
             if json_schema is None:
                 raise wrong("json_schema", "a JSON schema", json_schema, "pass its text")
             self._type = _row_type("json_schema", row_type_of_json_schema(json_schema))
             return self
 
         def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
-            """Without it a field that is missing is None."""
+            """Fail if a field is missing. Otherwise a missing field is None."""
             self._strict = True
             return self
 
         def ignore_parse_errors(self) -> JsonRowDeserializationSchema.Builder:
-            """Messages that do not fit are passed over."""
+            """Skip messages that do not fit."""
             self._lenient = True
             return self
 
@@ -80,7 +80,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
 
 
 class JsonRowSerializationSchema(SerializationSchema):
-    """Rows to JSON objects. Made by ``builder()``."""
+    """Serialize rows to JSON objects. Made by ``builder()``."""
 
     def __init__(self, objects: JsonObjects) -> None:
         self._objects = objects
@@ -130,7 +130,9 @@ def row_type_of_json_schema(text: str) -> TypeInformation:
     try:
         root = json.loads(text)
     except ValueError as error:
-        raise ConfigurationError("A JSON schema is a JSON object", found=str(error), cure="correct it") from None
+        raise ConfigurationError(
+            "The JSON schema is not a JSON object", found=str(error), cure="correct the schema"
+        ) from None
     return _json_type(root, root, "<root>")
 
 
@@ -152,7 +154,10 @@ def _json_type(node: Any, root: Any, path: str) -> TypeInformation:
         return _BY_FORMAT[node["format"]]()
     if kind not in _BY_NAME:
         raise ConfigurationError(
-            "A JSON schema has types that rows can hold", where=path, found=f"{kinds!r}", cure="use type_info(...)"
+            "The JSON schema has a type that rows cannot hold",
+            where=path,
+            found=f"{kinds!r}",
+            cure="use type_info(...)",
         )
     return _BY_NAME[kind]()
 
@@ -167,7 +172,7 @@ def _referred(reference: str, root: Any) -> Any:
 
 
 class JsonLinesFormat(StreamFormat):
-    """Files with a JSON object a line, as rows. Large files are read in parts."""
+    """Read rows from files with one JSON object on each line. Large files are read in parts."""
 
     def __init__(self, row_type: RowTypeInfo, rows: JsonRows) -> None:
         super().__init__("UTF-8")
@@ -187,22 +192,22 @@ class JsonLinesFormat(StreamFormat):
     def read(self, path: str, size: int, start: int, end: int) -> Iterator[list[Any]]:
         if not self.can_cut(path):
             for lines in super().read(path, size, start, end):
-                yield self._looked_at(lines, path)
+                yield self._one_by_one(lines, path)
             return
         for position, data in self.blocks(path, size, start, end):
             for at, piece in _pieces(data):
                 rows = self._rows.rows_of_lines(piece)
                 if rows is None:
-                    rows = self._looked_at(text_lines(piece, path, position + at, self.charset), path)
+                    rows = self._one_by_one(text_lines(piece, path, position + at, self.charset), path)
                 if rows:
                     yield rows
 
-    def _looked_at(self, lines: list[str], path: str) -> list[Any]:
+    def _one_by_one(self, lines: list[str], path: str) -> list[Any]:
         try:
             rows = self._rows.rows([line.encode() for line in lines if line and not line.isspace()])
         except UserCodeError as error:
             raise CorruptFileError(
-                "a line of the file must be a JSON object of the declared type",
+                "A line of the file is not a JSON object of the declared type",
                 where=f"file {path}",
                 found=error.found,
                 cure="correct the file, or pass ignore_parse_errors=True",
@@ -211,7 +216,7 @@ class JsonLinesFormat(StreamFormat):
 
 
 _PIECE = 1 << 16
-"""Bytes that are parsed together: what becomes of them stays in the processor's cache."""
+"""Bytes that are parsed together: the resulting rows stay in the processor's cache."""
 
 
 def _pieces(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -1,4 +1,4 @@
-"""Libraries that an extra of the package brings, imported when a format or a connector is first used."""
+"""Import libraries of an extra when a format or a connector is first used."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidegate.base.errors import ConfigurationError
 
 
 def library(name: str, wanted_by: str, extra: str = "formats") -> Any:
-    """The module ``name`` of a library that the extra brings."""
+    """Import the module ``name`` of a library. Raises ConfigurationError with the name of the extra if it is missing."""
     try:
         return import_module(name)
     except ImportError as error:

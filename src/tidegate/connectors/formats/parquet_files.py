@@ -1,4 +1,4 @@
-"""Parquet files: read and written as columns. Through pyarrow."""
+"""Parquet files, read and written as columns, and ORC files, written as columns, with pyarrow."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tidegate.base.errors import CorruptFileError, UserCodeError
+from tidegate.common.configuration import notice
 from tidegate.common.serialization import BulkWriterFactory, RowDataBulkWriterFactory
 from tidegate.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from tidegate.connectors.files.file_format import BulkFormat, unchanged
@@ -19,14 +20,14 @@ from tidegate.operators.contracts.batch import Batch, ColumnBatch
 from tidegate.table.types import row_of
 
 ROW_GROUP = 1 << 17
-"""Records of a row group that is written."""
+"""Records of a written row group."""
 
 
 class _ParquetFormat(BulkFormat):
-    """A row group belongs to the range its first byte is in."""
+    """A row group belongs to the range that contains its first byte."""
 
     least_cut = 1 << 20
-    batch_size = 2 * ROWS  # a batch costs Arrow more than others
+    batch_size = 2 * ROWS  # batches are costlier in Arrow than elsewhere
 
     def can_cut(self, path: str) -> bool:
         return True
@@ -44,10 +45,10 @@ class _ParquetFormat(BulkFormat):
                 raise
             except Exception as error:
                 raise CorruptFileError(
-                    "a file must be a valid Parquet file with columns of the types that are asked for",
+                    "The file is not a valid Parquet file, or its columns do not have the types of the row type",
                     where=f"file {path}",
                     found=f"{type(error).__name__}: {error}",
-                    cure="take the file away, or correct the row type",
+                    cure="remove the file, or correct the row type",
                 ) from error
 
     def _columns(self, file: Any, path: str) -> list[str]:
@@ -58,32 +59,32 @@ class _ParquetFormat(BulkFormat):
 
 
 def _begin(group: Any) -> int:
-    """Where the data of a row group begins: of its first column, the dictionary if there is one."""
+    """The first byte of a row group: of its first column, or of that column's dictionary."""
     column = group.column(0)
     dictionary = column.dictionary_page_offset
     return int(column.data_page_offset if dictionary is None else min(dictionary, column.data_page_offset))
 
 
 def asked_columns(schema: Any, names: list[str], path: str, case_sensitive: bool) -> list[str]:
-    """The columns of the file for the names that are asked; a name that is missing is told with those there are."""
+    """The names in the file of the wanted columns. Raises an error that names missing columns."""
     there = list(schema.names)
     by_name = {name if case_sensitive else name.lower(): name for name in there}
     missing = [name for name in names if (name if case_sensitive else name.lower()) not in by_name]
     if missing:
         raise CorruptFileError(
-            "a Parquet file must have the columns that are asked for",
+            "The Parquet file lacks a column of the row type",
             where=f"file {path}",
             found=f"no column {', '.join(missing)}; it has {', '.join(there)}",
-            cure="correct the row type, or take the file away",
+            cure="correct the row type, or remove the file",
         )
     return [by_name[name if case_sensitive else name.lower()] for name in names]
 
 
 class ParquetColumnarRowInputFormat(_ParquetFormat):
-    """Some columns of Parquet files, as rows; ``as_tuples``: as tuples, which stay columns where nothing is missing in them.
+    """Read some columns of Parquet files as rows. ``as_tuples``: as tuples, which stay columns if no value is missing.
 
-    ``batch_size`` and ``is_utc_timestamp`` are PyFlink's: batches have the engine's size, and timestamps are as they stand in the
-    file, without a zone. ``hadoop_config`` has no meaning here.
+    ``hadoop_config``, ``batch_size`` and ``is_utc_timestamp`` are PyFlink's and have no effect: batches have the engine's size, and
+    timestamps are read as they are stored, without a zone.
     """
 
     def __init__(
@@ -96,6 +97,12 @@ class ParquetColumnarRowInputFormat(_ParquetFormat):
         *,
         as_tuples: bool = False,
     ) -> None:
+        _without_effect(
+            "ParquetColumnarRowInputFormat",
+            hadoop_config=(hadoop_config is not None, _NO_HADOOP),
+            batch_size=(batch_size != 2048, "batches have the engine's size"),
+            is_utc_timestamp=(is_utc_timestamp, "timestamps are read as they are stored, without a zone"),
+        )
         self._type = row_of("ParquetColumnarRowInputFormat", row_type)
         self._case_sensitive, self._as_tuples = is_case_sensitive, as_tuples
         self._names = self._type.get_field_names()
@@ -119,15 +126,25 @@ class ParquetColumnarRowInputFormat(_ParquetFormat):
         return list(zip(*row_values(self._type, columns), strict=True))
 
 
+_NO_HADOOP = "files are read and written without Hadoop"
+
+
+def _without_effect(method: str, **given: tuple[bool, str]) -> None:
+    """Tell the user which arguments of PyFlink's have no effect. By name: whether it is set, and why it has no effect."""
+    for name, (is_set, reason) in given.items():
+        if is_set:
+            notice(f"{method}({name})", reason)
+
+
 def _numbers(column: Any) -> Any:
-    """A column for a column batch: of numbers or texts, with nothing missing; else None."""
+    """A column for a column batch: numbers or texts without missing values; None for other columns."""
     if column.null_count or str(column.type) not in ("int8", "int16", "int32", "int64", "double", "bool", "string"):
         return None
     return column.to_pylist() if str(column.type) == "string" else column.to_numpy(zero_copy_only=False)
 
 
 class AvroParquetFormat(_ParquetFormat):
-    """Parquet files as records of an Avro schema: dicts."""
+    """Read Parquet files as records of an Avro schema: dicts."""
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema, self._arrow = schema, schema_of_avro(schema)
@@ -161,7 +178,7 @@ class AvroParquetReaders:
 
 
 class _ArrowWriterFactory(BulkWriterFactory):
-    """Packed batches are Arrow's own form of a record batch, without its schema."""
+    """Packed batches are record batches in Arrow's own form, without the schema."""
 
     def _schema_of(self) -> Any:
         raise NotImplementedError
@@ -188,13 +205,13 @@ def _groups(batches: Iterator[Any]) -> Iterator[list[Any]]:
 
 
 class RowColumnWriterFactory(RowDataBulkWriterFactory, _ArrowWriterFactory):
-    """Rows into columns."""
+    """Write rows as columns."""
 
     _what = "Parquet writer"
 
     def __init__(self, row_type: RowTypeInfo) -> None:
         super().__init__(row_type)
-        arrow_schema(row_type)  # a type without a column is refused now
+        arrow_schema(row_type)  # raises an error now for a type without a column
         self._made: tuple[RowColumns, list[Any], Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -214,7 +231,7 @@ class RowColumnWriterFactory(RowDataBulkWriterFactory, _ArrowWriterFactory):
                 columns.append(arrow.array(column if make is None else [make(v) for v in column], field.type))
             except Exception as error:
                 raise UserCodeError(
-                    f"A record must fit the columns of the file: {field.name} is {field.type}",
+                    f"A record does not fit the columns of the file: {field.name} is {field.type}",
                     where=self._what,
                     found=f"{type(error).__name__}: {error}",
                     cure="correct the record or the row type",
@@ -223,16 +240,21 @@ class RowColumnWriterFactory(RowDataBulkWriterFactory, _ArrowWriterFactory):
 
 
 class ParquetBulkWriters:
-    """Writers of Parquet files for ``FileSink.for_bulk_format``. ``hadoop_config`` and ``utc_timestamp`` have no meaning here:
-    timestamps are written as they stand, without a zone."""
+    """Writers of Parquet files for ``FileSink.for_bulk_format``. ``hadoop_config`` and ``utc_timestamp`` have no effect:
+    timestamps are written as they are, without a zone."""
 
     @staticmethod
     def for_row_type(row_type: Any, hadoop_config: Any = None, utc_timestamp: bool = False) -> BulkWriterFactory:
+        _without_effect(
+            "ParquetBulkWriters.for_row_type",
+            hadoop_config=(hadoop_config is not None, _NO_HADOOP),
+            utc_timestamp=(utc_timestamp, "timestamps are written as they are, without a zone"),
+        )
         return RowColumnWriterFactory(row_of("ParquetBulkWriters.for_row_type", row_type))
 
 
 class AvroParquetWriterFactory(_ArrowWriterFactory):
-    """Records of an Avro schema into columns."""
+    """Write records of an Avro schema as columns."""
 
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
@@ -255,7 +277,7 @@ class AvroParquetWriterFactory(_ArrowWriterFactory):
             return bytes(arrow.RecordBatch.from_pylist(rows, schema=self._schema_of()).serialize())
         except Exception as error:
             raise UserCodeError(
-                "Records must fit the columns of their Avro schema",
+                "Records do not fit the columns of their Avro schema",
                 where="Parquet writer of Avro records",
                 found=f"{type(error).__name__}: {error}",
                 cure="correct the records or the schema",
@@ -279,8 +301,13 @@ class OrcWriterFactory(RowColumnWriterFactory):
 
 
 class OrcBulkWriters:
-    """Writers of ORC files for ``FileSink.for_bulk_format``. Properties of writers and of Hadoop have no meaning here."""
+    """Writers of ORC files for ``FileSink.for_bulk_format``. ``writer_properties`` and ``hadoop_config`` have no effect."""
 
     @staticmethod
     def for_row_type(row_type: Any, writer_properties: Any = None, hadoop_config: Any = None) -> BulkWriterFactory:
+        _without_effect(
+            "OrcBulkWriters.for_row_type",
+            writer_properties=(writer_properties is not None, "Arrow's ORC writer has its own settings"),
+            hadoop_config=(hadoop_config is not None, _NO_HADOOP),
+        )
         return OrcWriterFactory(row_of("OrcBulkWriters.for_row_type", row_type))

@@ -1,4 +1,4 @@
-"""Sources and sinks under names of former Flink versions: ``add_source`` and ``add_sink`` take them."""
+"""Sources and sinks under names of former Flink versions, which ``add_source`` and ``add_sink`` take."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tidegate.operators.contracts.source import Source
 
 
 class AddedSource(Source):
-    """A source that PyFlink has as a ``SourceFunction``: for ``add_source``."""
+    """A source for ``add_source``: PyFlink has it as a ``SourceFunction``."""
 
     watermark_strategy = WatermarkStrategy.no_watermarks()
 
 
 class AddedSink(Sink):
-    """A sink that PyFlink has as a ``SinkFunction``: for ``add_sink``."""
+    """A sink for ``add_sink``: PyFlink has it as a ``SinkFunction``."""
 
 
 def deprecated(name: str, instead: str) -> None:
-    """Tell the user what replaces a class of a former Flink version. Called by the constructor of that class."""
+    """Warn the user, and name the replacement. Called by the constructor of a class of a former Flink version."""
     warnings.warn(f"{name} is deprecated: use {instead} instead", DeprecationWarning, stacklevel=3)

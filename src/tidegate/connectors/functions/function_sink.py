@@ -1,20 +1,21 @@
-"""A sink that calls the user's function for each record, in the task."""
+"""Sinks that write in the task: a function that is called for each record, and upserts."""
 
 from __future__ import annotations
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.base.errors import ArgumentTypeError
-from tidegate.operators.contracts.sink import Prepared, Sink, SinkGuarantee, SinkWriter, WriterContext
+from tidegate.operators.contracts.sink import Prepared, Publication, Sink, SinkGuarantee, SinkWriter, WriterContext
 from tidegate.operators.loop.blame import reprlib_repr, user_error
 
 
 @dataclass(frozen=True)
 class SinkRuntimeContext:
-    """What ``open`` of a sink function gets."""
+    """The argument of a sink function's ``open``."""
 
     job_id: str
     subtask: int
@@ -29,7 +30,7 @@ class SinkRuntimeContext:
 
 
 class SinkContext:
-    """What ``invoke`` gets beside the value. Processing time is the time the round started."""
+    """The context of one record, for sink functions and bucket assigners. Processing time is the start of the round."""
 
     __slots__ = ("_now_ms", "_timestamp")
 
@@ -41,7 +42,7 @@ class SinkContext:
         return self._now_ms
 
     def timestamp(self) -> int | None:
-        """The record's event time in milliseconds, None if it has none."""
+        """Return the record's event time in milliseconds. None: the record has no event time."""
         return self._timestamp
 
     def at(self, timestamp: int | None) -> SinkContext:
@@ -50,11 +51,12 @@ class SinkContext:
 
 
 class FunctionSink(Sink):
-    """``sink_function``: a callable of the value, or an object with ``invoke(value, context)`` (or
-    ``invoke(value)``) and, if it likes, ``open(runtime_context)``, ``flush()`` and ``close()``.
+    """Call a function for each record, in the task.
 
-    Opened and closed once per round and attempt, so what it buffers is out before the round is acknowledged. No
-    guarantee of its own: after a failure, or with two attempts of a task, records are sent again.
+    ``sink_function`` is a callable of the value, or an object with ``invoke(value, context)`` or ``invoke(value)``. The object may
+    have ``open(runtime_context)``, ``flush()`` and ``close()``. It is opened and closed once for each round and attempt, so its
+    buffers are flushed before the round is acknowledged. The sink gives no guarantee: after a failure, or with two attempts of a
+    task, records are sent again.
     """
 
     guarantee = SinkGuarantee.NONE
@@ -62,9 +64,10 @@ class FunctionSink(Sink):
     def __init__(self, sink_function: Any) -> None:
         if not callable(getattr(sink_function, "invoke", sink_function)):
             raise ArgumentTypeError(
-                "a sink function is callable or has invoke(value, context)",
+                "add_sink takes a function, or an object with invoke(value, context)",
                 where="add_sink",
                 found=type(sink_function).__name__,
+                cure="pass a function of the value, or an object with invoke(value, context)",
             )
         self.function = sink_function
 
@@ -92,7 +95,7 @@ class _FunctionWriter(SinkWriter):
     def prepare_commit(self, end_of_input: bool) -> Prepared:
         if hasattr(self._function, "flush"):
             self._function.flush()
-        self.close()  # here and not later: an error while it writes out its buffer must fail the round
+        self.close()  # not later: an error while the function flushes its buffer must fail the round
         return Prepared()
 
     def close(self) -> None:
@@ -110,3 +113,61 @@ def _two_arguments(invoke: Any) -> Callable[[Any, SinkContext], Any]:
     except ValueError:  # a builtin without a signature
         return lambda value, context: invoke(value)
     return invoke  # type: ignore[no-any-return]
+
+
+Version = tuple[int, int]
+
+
+class UpsertSink(Sink):
+    """A base class for sinks into idempotent targets. Extend it, and pass an instance to ``sink_to``.
+
+    The last record of a key counts, however often it is written. After a failure records are written again: readers may see older
+    values for a moment, and the final values are right.
+
+    The records of a key must arrive in order, so one subtask must process them: call ``key_by`` with the key before the sink.
+    """
+
+    publication = Publication.ROUND
+    guarantee = SinkGuarantee.IDEMPOTENT
+
+    @abstractmethod
+    def key_of(self, value: Any) -> Any:
+        """Return the key under which the target replaces records. The key must be hashable."""
+
+    @abstractmethod
+    def upsert(self, entries: dict[Any, Any], version: Version) -> None:
+        """Replace the records of these keys in the target, and return when they are durable. Called in a task, with some thousand.
+
+        ``version`` is the attempt of the job and the round; it only grows. A task that was taken for dead may call this late, with
+        an older version. A target that can compare versions should refuse the older one.
+        """
+
+    def open(self) -> None:
+        """Called in a task before the first ``upsert`` of a round."""
+
+    def close(self) -> None:
+        """Called in a task after the last ``upsert`` of a round."""
+
+    def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
+        return _UpsertWriter(self, (context.lease, context.round))
+
+
+class _UpsertWriter(SinkWriter):
+    def __init__(self, sink: UpsertSink, version: Version) -> None:
+        self._sink, self._version = sink, version
+        self._is_open = False
+
+    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+        if not self._is_open:
+            self._sink.open()
+            self._is_open = True
+        self._sink.upsert({self._sink.key_of(value): value for value in values}, self._version)
+
+    def prepare_commit(self, end_of_input: bool) -> Prepared:
+        self.close()  # not later: an error in ``close`` must fail the round
+        return Prepared()
+
+    def close(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._sink.close()

@@ -1,4 +1,13 @@
-"""Two-phase commit for users: a function with begin, invoke, pre-commit, commit, abort, and the sink that drives it."""
+"""Two-phase commit for users: a function with begin, invoke, pre-commit, commit and abort, and the sink that calls it.
+
+**Intents.** Each open transaction has a small file with its handle in the staging directory of the sink, the intent. Round, subtask
+and attempt name it, so no two attempts share one. It exists from right after the begin until the transaction is committed or
+aborted.
+
+In at-least-once mode no checkpoint names the transactions to commit. There a second file, written right before the commit, holds
+that decision. An attempt that finds both files commits again, because a committed transaction must not be aborted. The decision is
+deleted after the intent, so a decision without an intent has no meaning.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +22,10 @@ import cloudpickle
 from tidegate.base import faults
 from tidegate.base.arguments import expect_int, wrong
 from tidegate.base.errors import CommitError, ProgramError, RetryableCommitError, TidegateError
+from tidegate.base.files import Files
 from tidegate.base.pickling import load_stored
 from tidegate.connectors.functions.function_sink import SinkContext
-from tidegate.connectors.functions.intents import Intents
+from tidegate.connectors.staged_file import delete_staged, file_at, name_of_attempt
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
@@ -29,22 +39,28 @@ from tidegate.operators.contracts.sink import (
 
 log = logging.getLogger(__name__)
 
+_INTENTS = "intents"
+_UNPUBLISHED, _DECIDED = ".tmp", ".decided"
+
 
 class TwoPhaseCommitSinkFunction(ABC):
-    """One transaction for each round and subtask that has records; an attempt that is repeated has a transaction
-    of its own.
+    """Write to an outside system with one transaction for each round and subtask that has records.
 
-    A transaction handle pickles and is all another process needs to commit or abort. ``begin_transaction``,
-    ``invoke`` and ``pre_commit`` run in tasks; the others run on the driver, maybe in a process that knows nothing
-    of the transaction but its handle (``abort`` also runs in the task when the attempt fails). After a restart,
-    transactions of completed checkpoints get ``recover_and_commit`` (in at-least-once mode also those whose commit had begun),
-    all others of this job and sink ``recover_and_abort``. A crash between ``begin_transaction`` and its return leaves no
-    trace: what must not stay behind should be made in ``invoke`` or carry a time-out.
+    A repeated attempt has a transaction of its own. A transaction handle must pickle, and contain everything that another process
+    needs to commit or abort.
+
+    ``begin_transaction``, ``invoke`` and ``pre_commit`` run in tasks. The other methods run on the driver, maybe in a process that
+    has only the handle. ``abort`` also runs in the task when the attempt fails. After a restart, transactions of completed
+    checkpoints get ``recover_and_commit``; in at-least-once mode also those whose commit had begun. All other transactions of this
+    job and sink get ``recover_and_abort``.
+
+    A crash inside ``begin_transaction`` leaves no trace of the transaction. So create in ``invoke`` what must not be left over, or
+    give it a time-out.
     """
 
     @abstractmethod
     def begin_transaction(self) -> Any:
-        """Open a transaction no other attempt uses, invisible to readers; return its handle."""
+        """Open a transaction that no other attempt uses and no reader sees. Return its handle."""
 
     @abstractmethod
     def invoke(self, transaction: Any, value: Any, context: SinkContext) -> None:
@@ -52,21 +68,22 @@ class TwoPhaseCommitSinkFunction(ABC):
 
     @abstractmethod
     def pre_commit(self, transaction: Any) -> None:
-        """Step 5: flush. Afterwards a commit must be able to succeed, whatever crashes."""
+        """Step 5: flush. After this a commit must be able to succeed, whatever crashes."""
 
     @abstractmethod
     def commit(self, transaction: Any) -> None:
-        """Step 8. Called again after a crash or an error, also if it had succeeded: must then do nothing. Raise
-        ``CommitError`` if no retry can help (the transaction is gone): the job fails and names it. Any other error
-        is retried.
+        """Step 8: commit. Called again after a crash or an error, also after a success: a repeated call must do nothing.
+
+        Raise ``CommitError`` if no retry can help, for example because the transaction is lost. The job then fails and names the
+        transaction. After any other error the commit is retried.
         """
 
     @abstractmethod
     def abort(self, transaction: Any) -> None:
-        """Give the transaction up. May be called more than once."""
+        """Abort the transaction. May be called more than once."""
 
     def recover_and_commit(self, transaction: Any) -> None:
-        """Commit after a restart: the transaction may have been committed already."""
+        """Commit after a restart. The transaction may be committed already."""
         self.commit(transaction)
 
     def recover_and_abort(self, transaction: Any) -> None:
@@ -80,29 +97,32 @@ class TwoPhaseCommitSinkFunction(ABC):
     ignores_failures_after_timeout = False
 
     def set_transaction_timeout(self, transaction_timeout: int) -> TwoPhaseCommitSinkFunction:
-        """After so many milliseconds the outside system drops a transaction. The two below use it."""
+        """Say after how many milliseconds the outside system drops a transaction. The two methods below use it."""
         self.transaction_timeout_ms = expect_int("set_transaction_timeout", transaction_timeout, "900_000")
         return self
 
     def enable_transaction_timeout_warnings(self, warning_ratio: float) -> TwoPhaseCommitSinkFunction:
-        """Warn about a commit that comes when this part of the time-out, from 0 to 1, has passed."""
+        """Warn about a commit when this part of the time-out, from 0 to 1, has passed."""
         if isinstance(warning_ratio, bool) or not isinstance(warning_ratio, float | int) or not 0 <= warning_ratio <= 1:
             raise wrong("enable_transaction_timeout_warnings", "a number from 0 to 1", warning_ratio, "0.8")
         self.timeout_warning_ratio = float(warning_ratio)
         return self
 
     def ignore_failures_after_transaction_timeout(self) -> TwoPhaseCommitSinkFunction:
-        """After a restart: a transaction older than its time-out that cannot be committed is given up, with an error in the
-        log. **Its records are lost**; without this the job fails, and would fail again with every start."""
+        """Give up a transaction that is older than its time-out and cannot be committed after a restart, and log an error.
+
+        **Its records are lost.** Without this setting the job fails, and fails again with every start.
+        """
         self.ignores_failures_after_timeout = True
         return self
 
 
 class TwoPhaseCommitSink(Sink):
-    """Runs a ``TwoPhaseCommitSinkFunction``."""
+    """Call a ``TwoPhaseCommitSinkFunction`` as the protocol of sinks asks."""
 
     publication = Publication.CHECKPOINT
     guarantee = SinkGuarantee.TWO_PHASE_COMMIT
+    function: TwoPhaseCommitSinkFunction
 
     def __init__(self, function: TwoPhaseCommitSinkFunction) -> None:
         self.function = function
@@ -115,7 +135,7 @@ class TwoPhaseCommitSink(Sink):
 
 
 class _TransactionWriter(SinkWriter):
-    """The transaction is begun with the first record: subtasks without input cost nothing outside."""
+    """Begin the transaction with the first record. A subtask without input does not touch the outside system."""
 
     def __init__(self, function: TwoPhaseCommitSinkFunction, context: WriterContext) -> None:
         self._function, self._context = function, context
@@ -137,26 +157,28 @@ class _TransactionWriter(SinkWriter):
         self._transaction = self._function.begin_transaction()
         self._begun = True
         faults.point("K1.two-phase.begun", attempt=self._context.attempt)
-        self._intent = Intents(self._context.staging).note(self._context, _pickled(self._transaction))
+        files, name = Files(self._context.staging), f"{_INTENTS}/{name_of_attempt(self._context)}"
+        files.publish(name, _pickled(self._transaction))
+        self._intent = files.location(name)
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
         if not self._begun:
             return Prepared()
         faults.point("K1.two-phase.pre-commit", attempt=self._context.attempt)
         self._function.pre_commit(self._transaction)
-        # Pickled again: pre-commit may have added to the handle what the commit needs.
-        made = {"intent": self._intent, "transaction": _pickled(self._transaction), "begun_ms": self._context.now_ms}
-        return Prepared([made])
+        # Pickled again: pre_commit may have added data to the handle that the commit needs.
+        transaction = _pickled(self._transaction)
+        return Prepared([{"intent": self._intent, "transaction": transaction, "begun_ms": self._context.now_ms}])
 
     def abort(self) -> None:
         if self._begun:
             self._function.abort(self._transaction)
         if self._intent is not None:
-            Intents.close(self._intent)
+            delete_staged(self._intent)
 
 
 class _TransactionCommitter(Committer):
-    """``now_ms``: the clock that a transaction's age is taken by."""
+    """Commit and abort transactions. ``now_ms`` is the clock for the age of a transaction."""
 
     def __init__(
         self,
@@ -164,23 +186,25 @@ class _TransactionCommitter(Committer):
         context: CommitterContext,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._function, self._intents, self._now_ms = function, Intents(context.staging), now_ms
-        self._check_lease, self._publishes = context.check_lease, context.publishes
+        self._function, self._context, self._now_ms = function, context, now_ms
         self._done: set[str] = set()
 
     def commit(self, committables: list[Any]) -> None:
-        if self._publishes:
+        if self._context.publishes:
             self._decide(committables)
         self._commit(committables, self._function.commit)
 
     def _decide(self, committables: list[Any]) -> None:
-        """Write down, look at the lease, act. An attempt that has listed intents before this was written down holds a newer
-        lease, and shows here; one that lists later finds it and commits too."""
+        """Write the decision down, check the lease, then act.
+
+        An attempt that listed intents before the decision was written holds a newer lease, so the check here fails. An attempt that
+        lists them later finds the decision, and commits too.
+        """
         for committable in committables:
             if committable["intent"] not in self._done:
-                _ask(lambda intent, of=committable: Intents.decide(intent, of["transaction"]), committable["intent"])
+                _retryable(lambda intent, of=committable: _decide(intent, of["transaction"]), committable["intent"])
         faults.point("K3.two-phase.decided", count=len(committables))
-        self._check_lease()
+        self._context.check_lease()
 
     def recover(self, committables: list[Any]) -> None:
         self._commit(committables, self._function.recover_and_commit, recovering=True)
@@ -189,29 +213,28 @@ class _TransactionCommitter(Committer):
         for committable in committables:
             intent = committable["intent"]
             if intent in self._done:
-                continue  # done before an error of a later one: this call is its retry
+                continue  # done before a later transaction failed: this call is the retry
             transaction = load_stored(committable["transaction"])
             faults.point("K3.two-phase.before-commit", intent=intent)
             is_late = self._is_late(committable, transaction)
             try:
-                _ask(commit, transaction)
+                _retryable(commit, transaction)
             except (CommitError, RetryableCommitError) as error:
                 if not (recovering and is_late and self._function.ignores_failures_after_timeout):
                     raise
                 log.error(
-                    "transaction %.200r is older than its time-out and is given up, its records are lost: %s",
+                    "transaction %.200r is older than its time-out and is given up; its records are lost: %s",
                     transaction,
                     error,
                 )
             faults.point("K3.two-phase.committed", intent=intent)
-            # Not best effort: with its intent left behind, a committed transaction would be aborted after the next
-            # restore.
-            _ask(Intents.close_decided if self._publishes else Intents.close, intent)
+            # Not best effort: a committed transaction whose intent stays would be aborted after the next restore.
+            _retryable(_close_decided if self._context.publishes else delete_staged, intent)
             self._done.add(intent)
         self._done.clear()
 
     def _is_late(self, committable: Any, transaction: Any) -> bool:
-        """Whether the outside system may have dropped it. Checkpoints of before did not say when it was begun."""
+        """Return whether the outside system may have dropped the transaction. Old checkpoints lack the time of its begin."""
         timeout, ratio, begun = (
             self._function.transaction_timeout_ms,
             self._function.timeout_warning_ratio,
@@ -221,45 +244,66 @@ class _TransactionCommitter(Committer):
             return False
         age = self._now_ms() - begun
         if ratio is not None and age > ratio * timeout:
-            log.warning("transaction %.200r has been open for %d ms, its time-out is %d ms", transaction, age, timeout)
+            log.warning("transaction %.200r has been open for %d ms; its time-out is %d ms", transaction, age, timeout)
         return bool(age > timeout)
 
     def abort(self, committables: list[Any]) -> None:
         for committable in committables:
             self._function.abort(load_stored(committable["transaction"]))
-            Intents.close(committable["intent"])
+            delete_staged(committable["intent"])
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
         wanted = {committable["intent"] for committable in committables}
-        left, listed = self._intents.unpublished(), self._intents.open()
-        faults.point("K2.two-phase.listed", intents=len(listed))
-        self._check_lease()
-        self._intents.remove(left)
-        for intent in listed:
+        files = Files(self._context.staging)
+        names = files.list(_INTENTS)
+        intents = {name: files.location(name) for name in names if not name.endswith((_UNPUBLISHED, _DECIDED))}
+        faults.point("K2.two-phase.listed", intents=len(intents))
+        self._context.check_lease()
+        for name in names:  # what a crash left: files that never became intents, and decisions without an intent
+            if name not in intents and name.removesuffix(_DECIDED) not in intents:
+                files.delete(name)
+        for intent in intents.values():
             if intent in wanted:
                 continue
-            decided, handle = Intents.decided(intent), Intents.handle(intent)
+            decided, handle = _stored(intent + _DECIDED), _stored(intent)
             if decided is not None:
-                _ask(self._function.recover_and_commit, load_stored(decided))
-                Intents.close_decided(intent)
+                _retryable(self._function.recover_and_commit, load_stored(decided))
+                _close_decided(intent)
             elif handle is not None:
                 faults.point("K2.two-phase.before-abort", intent=intent)
                 self._function.recover_and_abort(load_stored(handle))
                 faults.point("K2.two-phase.aborted", intent=intent)
-                Intents.close(intent)
+                delete_staged(intent)
 
 
-def _ask(commit: Any, transaction: Any) -> None:
+def _decide(intent: str, handle: bytes) -> None:
+    """Store the decision to commit with this handle. May be called again."""
+    files, name = file_at(intent + _DECIDED)
+    files.replace(name, handle)
+
+
+def _stored(address: str) -> bytes | None:
+    """Read the handle of an intent or a decision. None: it does not exist, or was deleted in the meantime."""
+    files, name = file_at(address)
+    return files.read_if_exists(name)
+
+
+def _close_decided(intent: str) -> None:
+    delete_staged(intent)
+    delete_staged(intent + _DECIDED)
+
+
+def _retryable(commit: Any, transaction: Any) -> None:
     try:
         commit(transaction)
     except (CommitError, RetryableCommitError):
         raise
     except Exception as error:
         raise RetryableCommitError(
-            "a prepared transaction must be committed",
+            "The commit of a prepared transaction failed",
             where=f"transaction {transaction!r:.200}",
             found=f"{type(error).__name__}: {error}",
-            cure="see what the outside system says; the commit is tried again",
+            cure="check the outside system; the job retries the commit",
         ) from error
 
 
@@ -270,7 +314,7 @@ def _pickled(transaction: Any) -> bytes:
         raise
     except Exception as error:
         raise ProgramError(
-            "a transaction handle must pickle: another process commits or aborts with it",
+            "A transaction handle cannot be pickled, and another process needs it to commit or abort",
             where="TwoPhaseCommitSinkFunction.begin_transaction",
             found=f"{type(transaction).__name__}: {error}",
             cure="return an id or a name, and keep connections and locks out of the handle",

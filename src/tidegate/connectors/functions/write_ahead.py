@@ -1,15 +1,14 @@
-"""Write-ahead sinks for users: records are kept with the checkpoint, and sent in one go when it is complete.
+"""Write-ahead sinks for users: records are staged with the checkpoint, and sent together when the checkpoint is complete.
 
-For outside systems without transactions. What was sent is confirmed durably by a ``CheckpointCommitter``, so that a repeated commit
-sends nothing again. **Between sending and confirming lies a gap** (K6): a crash there sends the records of that subtask and round
-again. An outside system where that does no harm (upserts), or which stores the confirmation with the records, has none.
+They serve outside systems without transactions. A ``CheckpointCommitter`` confirms sent records durably, so a repeated commit sends
+nothing again. **A crash between sending and confirming** (K6) sends the records of that subtask and round again. This does no harm
+to an outside system that takes upserts, or that stores the confirmation together with the records.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -19,9 +18,18 @@ import cloudpickle
 
 from tidegate.base import faults
 from tidegate.base.errors import CommitError, CorruptFileError, OutputLostError, RetryableCommitError
-from tidegate.base.files import FileHandle, Files, FileWriter
+from tidegate.base.files import Files
 from tidegate.base.pickling import load_stored
 from tidegate.connectors.directory_mark import mark_for
+from tidegate.connectors.staged_file import (
+    ROUND_BITS,
+    StagedFile,
+    delete_lingering,
+    delete_staged,
+    frames_of,
+    number_of_round,
+    read_staged,
+)
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
@@ -36,38 +44,42 @@ from tidegate.operators.contracts.sink import (
 log = logging.getLogger(__name__)
 
 _DIRECTORY = "write-ahead"
-_ROUND_BITS = 32
 _TABLE = "tidegate_confirmations"
 
 
 class CheckpointCommitter(ABC):
-    """Remembers durably what was sent. Ids grow while an attempt of the job runs; a new attempt begins with greater ones (the
-    upper half of an id is the attempt). Lives on the driver, and pickles with its sink."""
+    """Remember durably which records were sent. Lives on the driver, and pickles with its sink.
+
+    Ids grow while an attempt of the job runs. A new attempt begins with greater ids, since the upper half of an id is the attempt.
+    """
 
     def open(self, context: CommitterContext) -> None:
-        """Before the other calls, with the job's id, the sink's and a directory on checkpoint storage. The job's id has a mark of
-        that directory in front: a job of the same id whose directory was deleted begins with the same ids, and is another one."""
+        """Called before the other methods, with the ids of job and sink and a directory on checkpoint storage.
+
+        The job's id begins with a mark of that directory. A job with the same id and a new directory starts with the same numbers,
+        and must not be taken for the former job.
+        """
 
     @abstractmethod
     def commit_checkpoint(self, subtask_index: int, checkpoint_id: int) -> None:
-        """All of this subtask up to this id, of the same attempt, was sent. When this returns it is durable."""
+        """Confirm that all records of this subtask and attempt up to this id were sent. Return when this is durable."""
 
     @abstractmethod
     def is_checkpoint_committed(self, subtask_index: int, checkpoint_id: int) -> bool:
-        """Whether it was confirmed: this id, or a later one of the same attempt and subtask."""
+        """Return whether this id, or a later one of the same attempt and subtask, was confirmed."""
 
     def close(self) -> None:
-        """Behind the last call."""
+        """Called after the last call."""
 
 
 class FileCheckpointCommitter(CheckpointCommitter):
-    """Confirmations in files beside the job's checkpoints: one for each subtask and attempt."""
+    """Keep confirmations in files beside the job's checkpoints, one for each subtask and attempt."""
 
     def open(self, context: CommitterContext) -> None:
         self._files = Files(context.staging)
 
     def _name(self, subtask_index: int, checkpoint_id: int) -> str:
-        return f"confirmed/{checkpoint_id >> _ROUND_BITS}-{subtask_index}"
+        return f"confirmed/{checkpoint_id >> ROUND_BITS}-{subtask_index}"
 
     def commit_checkpoint(self, subtask_index: int, checkpoint_id: int) -> None:
         self._files.replace(self._name(subtask_index, checkpoint_id), json.dumps({"last": checkpoint_id}).encode())
@@ -78,8 +90,11 @@ class FileCheckpointCommitter(CheckpointCommitter):
 
 
 class DatabaseCheckpointCommitter(CheckpointCommitter):
-    """Confirmations in a table ``tidegate_confirmations``. ``connect``: gives a connection of a database module (sqlite3, psycopg,
-    pymysql ...). ``mark``: how a statement marks a value there, ``?`` or ``%s``."""
+    """Keep confirmations in a table ``tidegate_confirmations``.
+
+    ``connect`` returns a connection of a database module (sqlite3, psycopg, pymysql ...). ``mark`` is the mark of a value in its
+    statements, ``?`` or ``%s``.
+    """
 
     def __init__(self, connect: Callable[[], Any], mark: str = "%s") -> None:
         self._connect, self._mark = connect, mark
@@ -87,26 +102,28 @@ class DatabaseCheckpointCommitter(CheckpointCommitter):
     def open(self, context: CommitterContext) -> None:
         self._sink = f"{context.sink_id} {context.job_id}"[:200]
         columns = "sink varchar(200), subtask integer, attempt bigint, last bigint NOT NULL"
-        self._ask(f"CREATE TABLE IF NOT EXISTS {_TABLE} ({columns}, PRIMARY KEY (sink, subtask, attempt))", ())
+        self._execute(f"CREATE TABLE IF NOT EXISTS {_TABLE} ({columns}, PRIMARY KEY (sink, subtask, attempt))", ())
 
     def commit_checkpoint(self, subtask_index: int, checkpoint_id: int) -> None:
-        key = (self._sink, subtask_index, checkpoint_id >> _ROUND_BITS)
+        key = (self._sink, subtask_index, checkpoint_id >> ROUND_BITS)
         if self._last(key) is None:
-            self._ask(f"INSERT INTO {_TABLE} (sink, subtask, attempt, last) VALUES (?, ?, ?, ?)", (*key, checkpoint_id))
+            self._execute(
+                f"INSERT INTO {_TABLE} (sink, subtask, attempt, last) VALUES (?, ?, ?, ?)", (*key, checkpoint_id)
+            )
         else:
-            self._ask(
+            self._execute(
                 f"UPDATE {_TABLE} SET last = ? WHERE sink = ? AND subtask = ? AND attempt = ?", (checkpoint_id, *key)
             )
 
     def is_checkpoint_committed(self, subtask_index: int, checkpoint_id: int) -> bool:
-        last = self._last((self._sink, subtask_index, checkpoint_id >> _ROUND_BITS))
+        last = self._last((self._sink, subtask_index, checkpoint_id >> ROUND_BITS))
         return last is not None and last >= checkpoint_id
 
     def _last(self, key: tuple[Any, ...]) -> int | None:
-        found = self._ask(f"SELECT last FROM {_TABLE} WHERE sink = ? AND subtask = ? AND attempt = ?", key)
+        found = self._execute(f"SELECT last FROM {_TABLE} WHERE sink = ? AND subtask = ? AND attempt = ?", key)
         return int(found[0][0]) if found else None
 
-    def _ask(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
+    def _execute(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
         connection = self._connect()
         try:
             cursor = connection.cursor()
@@ -119,7 +136,7 @@ class DatabaseCheckpointCommitter(CheckpointCommitter):
 
 
 class GenericWriteAheadSink(Sink):
-    """Extend it, and hand it to ``sink_to``. ``committer``: where confirmations are kept."""
+    """A base class for write-ahead sinks. Extend it, and pass an instance to ``sink_to``. ``committer`` keeps confirmations."""
 
     publication = Publication.CHECKPOINT
     guarantee = SinkGuarantee.WRITE_AHEAD
@@ -129,125 +146,107 @@ class GenericWriteAheadSink(Sink):
 
     @abstractmethod
     def send_values(self, values: list[Any], checkpoint_id: int, timestamp: int) -> bool:
-        """On the driver, when the checkpoint is complete: send the records of one subtask and round, in their order. False: they
-        could not be sent, try again later; an error is tried again too, but for ``CommitError``. ``timestamp``: when the round
-        began, in milliseconds."""
+        """Send the records of one subtask and round, in their order. Called on the driver when the checkpoint is complete.
+
+        Return False if the records could not be sent: the call is retried later. It is also retried after any error except
+        ``CommitError``. ``timestamp`` is the start of the round in milliseconds.
+        """
 
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
-        return _KeepingWriter(context)
+        return _WriteAheadWriter(context)
 
     def create_committer(self, context: CommitterContext) -> Committer:
         self.committer.open(replace(context, job_id=f"{mark_for(context)} {context.job_id}"))
         return _SendingCommitter(self, context)
 
 
-class _KeepingWriter(SinkWriter):
-    """A file for each attempt that has records."""
+class _WriteAheadWriter(SinkWriter):
+    """Stage the records of an attempt in a file."""
 
     def __init__(self, context: WriterContext) -> None:
-        attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", context.attempt)
-        self._context, self._files = context, Files(context.staging, strong=True)  # it is unpickled
-        self._name = f"{_DIRECTORY}/{context.round:010d}-{context.subtask}-{attempt}"
-        self._stream: FileWriter | None = None
+        self._context = context
+        self._file = StagedFile(context, _DIRECTORY, aside=True, strong=True)  # strong: the content is unpickled
 
     def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
         if values:
-            if self._stream is None:
-                self._stream = self._files.create_stream(self._name)
-            data = cloudpickle.dumps(values)
-            self._stream.write(len(data).to_bytes(8, "big") + data)
+            self._file.write_frame(cloudpickle.dumps(values))
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
-        if self._stream is None:
+        if not self._file.has_content:
             return Prepared()
-        stream, self._stream = self._stream, None
-        handle, context = stream.close(), self._context
+        (address, size, content_hash), context = self._file.finish(), self._context
         faults.point("K2.write-ahead.kept", attempt=context.attempt)
-        kept = {"address": self._files.location(self._name), "size": handle.size, "hash": handle.hash}
-        number = (context.lease << _ROUND_BITS) + context.round
-        return Prepared([{**kept, "id": number, "subtask": context.subtask, "timestamp": context.now_ms}])
+        staged = {"address": address, "size": size, "hash": content_hash, "id": number_of_round(context)}
+        return Prepared([{**staged, "subtask": context.subtask, "timestamp": context.now_ms}])
 
     def abort(self) -> None:
-        if self._stream is not None:
-            self._stream.discard()
-            self._stream = None
+        self._file.drop()
 
     def close(self) -> None:
-        self.abort()
+        self._file.close()
 
 
 class _SendingCommitter(Committer):
-    """In this order: asked whether it was confirmed, sent, confirmed, deleted. A crash between the second and the third sends
-    again; between the others it does no harm."""
+    """Ask whether records were confirmed, send them, confirm them, delete their file.
+
+    A crash between sending and confirming sends the records again. A crash between the other steps does no harm.
+    """
 
     def __init__(self, sink: GenericWriteAheadSink, context: CommitterContext) -> None:
         self._sink, self._confirmations = sink, sink.committer
-        self._files, self._check_lease = Files(context.staging), context.check_lease
+        self._context = context
 
     def commit(self, committables: list[Any]) -> None:
-        for kept in committables:
+        for staged in committables:
             try:
-                self._commit(kept)
+                self._commit(staged)
             except (CommitError, RetryableCommitError):
                 raise
             except Exception as error:
-                raise _not_sent(kept, f"{type(error).__name__}: {error}") from error
+                raise _not_sent(staged, f"{type(error).__name__}: {error}") from error
 
-    def _commit(self, kept: dict[str, Any]) -> None:
-        if not self._confirmations.is_checkpoint_committed(kept["subtask"], kept["id"]):
-            values = list(_values(kept))
-            faults.point("K6.write-ahead.before-send", address=kept["address"])
-            if not self._sink.send_values(values, kept["id"], kept["timestamp"]):
-                raise _not_sent(kept, "send_values returned False")
-            faults.point("K6.write-ahead.sent", address=kept["address"])
-            self._confirmations.commit_checkpoint(kept["subtask"], kept["id"])
-            faults.point("K6.write-ahead.confirmed", address=kept["address"])
-        _delete(kept["address"])
+    def _commit(self, staged: dict[str, Any]) -> None:
+        if not self._confirmations.is_checkpoint_committed(staged["subtask"], staged["id"]):
+            values = list(_values(staged))
+            faults.point("K6.write-ahead.before-send", address=staged["address"])
+            if not self._sink.send_values(values, staged["id"], staged["timestamp"]):
+                raise _not_sent(staged, "send_values returned False")
+            faults.point("K6.write-ahead.sent", address=staged["address"])
+            self._confirmations.commit_checkpoint(staged["subtask"], staged["id"])
+            faults.point("K6.write-ahead.confirmed", address=staged["address"])
+        delete_staged(staged["address"])
 
     def abort(self, committables: list[Any]) -> None:
-        for kept in committables:
-            _delete(kept["address"])
+        for staged in committables:
+            delete_staged(staged["address"])
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
-        wanted = {kept["address"] for kept in committables}
-        listed = list(self._files.list(_DIRECTORY))
-        faults.point("K2.write-ahead.listed", files=len(listed))
-        self._check_lease()
-        for name in listed:
-            if self._files.location(name) not in wanted:
-                self._files.delete(name)
+        wanted = {staged["address"] for staged in committables}
+        listed = Files(self._context.staging).list(_DIRECTORY)
+        delete_lingering(self._context, listed, wanted, "K2.write-ahead.listed")
 
     def close(self) -> None:
         self._confirmations.close()
 
 
-def _values(kept: dict[str, Any]) -> Iterable[Any]:
-    directory, _, name = kept["address"].rpartition("/")
+def _values(staged: dict[str, Any]) -> Iterable[Any]:
     try:
-        data = Files(directory).read(FileHandle(name, kept["size"], kept["hash"]))
+        data = read_staged(staged["address"], staged["size"], staged["hash"])
     except CorruptFileError as error:
         raise OutputLostError(
-            "The records of a write-ahead sink that a completed checkpoint holds are damaged or gone",
-            where=kept["address"],
+            "The staged records of a completed checkpoint are damaged or missing, and cannot be sent",
+            where=staged["address"],
             found=error.found,
-            cure="bring the file back, and start the job again; the records are nowhere else",
+            cure="restore the file from a backup and start the job again; the records are stored nowhere else",
         ) from error
-    at = 0
-    while at < len(data):
-        length = int.from_bytes(data[at : at + 8], "big")
-        yield from load_stored(data[at + 8 : at + 8 + length])
-        at += 8 + length
+    for frame in frames_of(data):
+        yield from load_stored(frame)
 
 
-def _delete(address: str) -> None:
-    directory, _, name = address.rpartition("/")
-    Files(directory).delete(name)
-
-
-def _not_sent(kept: dict[str, Any], found: str) -> RetryableCommitError:
+def _not_sent(staged: dict[str, Any], found: str) -> RetryableCommitError:
     return RetryableCommitError(
-        "the records of a completed checkpoint must be sent",
-        where=f"write-ahead sink, {kept['address']}",
+        "A write-ahead sink failed to send the records of a completed checkpoint",
+        where=f"write-ahead sink, {staged['address']}",
         found=found,
-        cure="see what the outside system says; it is tried again",
+        cure="check the outside system; the job retries the commit",
     )

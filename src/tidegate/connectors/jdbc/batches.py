@@ -1,4 +1,4 @@
-"""A connection that executes one statement for many rows, each batch in a transaction of its own."""
+"""A connection that executes one statement for many rows, with a transaction for each batch."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Rows = Sequence[tuple[Any, ...]]
 
 
 class Batches(ABC):
-    """Of one database's driver. It is made only if the database knows the tables and columns of the statement. Errors are typed;
-    one that a row is to blame for names the row."""
+    """A connection of one driver. The constructor fails unless the database knows the tables and columns of the statement.
+    Errors are typed; an error that a row causes names the row."""
 
     errors: ClassVar[tuple[type[Exception], ...]]
-    """What the driver raises."""
+    """Those of the driver."""
 
     def write(self, rows: Rows) -> None:
-        """Execute the statement for every row, in order, and commit. On an error nothing is committed, unless the connection broke
-        during the commit: then nobody knows."""
+        """Execute the statement for every row, in order, and commit. After an error nothing is committed, unless the connection
+        broke during the commit: then the outcome is unknown."""
         try:
             self._execute("BEGIN")
             self._send(rows)
@@ -31,7 +31,7 @@ class Batches(ABC):
             raise self._named(rows, self._typed(error, "")) from None
 
     def _named(self, rows: Rows, problem: TidegateError) -> TidegateError:
-        """A batch does not tell which row was refused: the rows are sent one by one, and rolled back."""
+        """The error of a batch does not name the refused row: send the rows one by one, and roll them back."""
         try:
             self._execute("ROLLBACK")
             if isinstance(problem, RowError):

@@ -1,4 +1,4 @@
-"""MariaDB and MySQL behind a JDBC URL."""
+"""MariaDB and MySQL by a JDBC URL."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from tidegate.connectors.jdbc.statement import Statement
 from tidegate.connectors.mysql.database import MySqlDatabase
 from tidegate.connectors.mysql.failures import code_of, translated
 
-_LOCK_TIMEOUT_MS = _PATIENCE_MS = 10_000
 _NOT_PREPARED = 1295
-"""The server cannot prepare such a statement, which says nothing about it."""
-_LOST = 2013
+"""The server cannot prepare a statement of this kind; the statement may still be valid."""
 _OFF = {"", "false", "disabled", "disable", "preferred"}
 
 
 def database_of(
     authority: str, database: str, parameters: Mapping[str, str], user: str | None, password: str | None
 ) -> tuple[MySqlDatabase, list[str]]:
-    """The database of a URL, and the parameters that have no counterpart."""
+    """The database of a URL, and the parameters without a counterpart."""
     try:
         parts = urlsplit(f"//{authority}")
         host, port = parts.hostname or "", parts.port or 3306
@@ -35,7 +33,7 @@ def database_of(
     who = user or parameters.get("user") or unquote(parts.username or "" if host else "")
     if not host or "," in authority or not database or not who:
         raise ConfigurationError(
-            "The JDBC URL of MariaDB and MySQL names one host and a database, and a user is given",
+            "A JDBC URL of MariaDB and MySQL names one host and a database, and needs a user",
             where="JdbcSink.sink",
             found=f"host {host!r}, database {database!r}, user {who!r}",
             cure='with_url("jdbc:mariadb://host:3306/database").with_user_name("writer")',
@@ -46,29 +44,31 @@ def database_of(
     ]
     if wanted and ca is None:
         raise ConfigurationError(
-            "An encrypted connection needs the certificate that the server's must be signed by",
+            "An encrypted connection needs the certificate that has signed the server's",
             where="JdbcSink.sink",
             found=f"{', '.join(wanted)} in the URL, and no serverSslCert",
-            cure="serverSslCert=/path/of/ca.pem in the URL",
+            cure="add serverSslCert=/path/of/ca.pem to the URL",
         )
     secret = password if password is not None else unquote(parts.password or "")
     ignored = sorted(
         set(parameters) - {"user", "password", "serverSslCert", "sslMode", "useSSL", "useSsl", "requireSSL"}
     )
-    return MySqlDatabase(host, port, who, database, secret, ca, "", _LOCK_TIMEOUT_MS, _PATIENCE_MS), ignored
+    return MySqlDatabase(host, port, who, database, secret, ca), ignored
 
 
 class MySqlBatches(Batches):
-    """Rows of a plain INSERT go in one statement, others one by one."""
+    """Send the rows of a plain INSERT in one statement, others one by one."""
 
     errors = (pymysql.Error, OSError)
 
-    def __init__(self, database: MySqlDatabase, statement: Statement, *, patient: bool) -> None:
+    def __init__(
+        self, database: MySqlDatabase, statement: Statement, types: Sequence[TypeInformation], *, patient: bool
+    ) -> None:
         self._where = database.where
         self._formatted = statement.formatted()
         plain = RE_INSERT_VALUES.match(self._formatted)
-        self._at_once = plain is not None and "%" not in (plain[3] or "")  # the driver puts no values behind the list
-        self._connection = database.connected(patient)
+        self._at_once = plain is not None and "%" not in (plain[3] or "")  # the driver puts no values after the list
+        self._connection = database.connected(patient=patient)
         self._check(statement)
 
     def _check(self, statement: Statement) -> None:
@@ -77,7 +77,7 @@ class MySqlBatches(Batches):
                 cursor.execute("PREPARE tidegate_check FROM %s", (statement.marked(),))
                 cursor.execute("DEALLOCATE PREPARE tidegate_check")
         except self.errors as error:
-            if code_of(_known(error)) != _NOT_PREPARED:
+            if code_of(error) != _NOT_PREPARED:
                 self.close()
                 raise self._typed(error, "") from None
 
@@ -94,18 +94,11 @@ class MySqlBatches(Batches):
                 cursor.execute(self._formatted, row)
 
     def _typed(self, error: Exception, row: str) -> TidegateError:
-        return translated(_known(error), self._where, "the statement", row)
+        return translated(error, self._where, "the statement", row)
 
     def close(self) -> None:
         with suppress(*self.errors):
             self._connection.close()
 
 
-def _known(error: Exception) -> pymysql.Error:
-    return error if isinstance(error, pymysql.Error) else pymysql.OperationalError(_LOST, str(error))
-
-
-def connect(
-    database: MySqlDatabase, statement: Statement, types: Sequence[TypeInformation], *, patient: bool
-) -> Batches:
-    return MySqlBatches(database, statement, patient=patient)
+connect = MySqlBatches

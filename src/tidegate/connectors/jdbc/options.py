@@ -1,4 +1,4 @@
-"""The options of a JDBC sink: where the database is, and how rows are sent in batches."""
+"""The options of a JDBC sink: the address of the database, and the batches of rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BATCH_SIZE, _MAX_RETRIES = 5000, 3
 
 
 class JdbcConnectionOptions:
-    """Where the database is, and as whom to connect. Made by the builder. Its text never shows the password."""
+    """Address and user of the database. Made by the builder. The repr never shows the password."""
 
     def __init__(self, url: str, driver_name: str | None, user_name: str | None, password: str | None) -> None:
         self._url, self._driver_name, self._user_name, self._password = url, driver_name, user_name, password
@@ -20,7 +20,7 @@ class JdbcConnectionOptions:
         return self._url
 
     def get_driver_name(self) -> str | None:
-        """As given. No Java driver is loaded: the URL says which database it is."""
+        """The given name. No Java driver is loaded: the URL names the database."""
         return self._driver_name
 
     def get_user_name(self) -> str | None:
@@ -33,7 +33,7 @@ class JdbcConnectionOptions:
         return f"JdbcConnectionOptions({secrets.masked(self._url.partition('?')[0])!r}, user {self._user_name!r})"
 
     class JdbcConnectionOptionsBuilder:
-        """Needed: the URL. User and password may be in the URL instead."""
+        """The URL is required. User and password may be in the URL instead."""
 
         def __init__(self) -> None:
             self._url: str | None = None
@@ -47,7 +47,7 @@ class JdbcConnectionOptions:
             return self
 
         def with_driver_name(self, driver_name: str) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
-            """Taken and not used: the URL says which database it is."""
+            """Accepted and not used: the URL names the database."""
             self._driver_name = expect_text("with_driver_name", driver_name, '"org.postgresql.Driver"')
             return self
 
@@ -57,20 +57,27 @@ class JdbcConnectionOptions:
 
         def with_password(self, password: str) -> JdbcConnectionOptions.JdbcConnectionOptionsBuilder:
             if not isinstance(password, str):
-                raise ConfigurationError("A password is a text", where="with_password", found=type(password).__name__)
+                raise ConfigurationError(
+                    "A password is a text",
+                    where="with_password",
+                    found=type(password).__name__,
+                    cure="pass a str",
+                )
             self._password = password
             return self
 
         def build(self) -> JdbcConnectionOptions:
             if self._url is None:
                 raise ProgramError(
-                    "JDBC connection options are not complete", found="without with_url(...)", cure="call it"
+                    "JDBC connection options are not complete",
+                    found="without with_url(...)",
+                    cure='call with_url("jdbc:postgresql://host:5432/database")',
                 )
             return JdbcConnectionOptions(self._url, self._driver_name, self._user_name, self._password)
 
 
 class JdbcExecutionOptions:
-    """How rows are sent. Made by ``builder``; ``defaults`` are batches of 5,000 rows and 3 retries."""
+    """Sizes of batches and retries. Made by ``builder``; ``defaults`` are batches of 5,000 rows and 3 retries."""
 
     def __init__(self, batch_interval_ms: int, batch_size: int, max_retries: int) -> None:
         self._batch_interval_ms, self._batch_size, self._max_retries = batch_interval_ms, batch_size, max_retries
@@ -93,23 +100,23 @@ class JdbcExecutionOptions:
         return JdbcExecutionOptions.Builder()
 
     class Builder:
-        """All have defaults."""
+        """All options have defaults."""
 
         def __init__(self) -> None:
             self._batch_interval_ms, self._batch_size, self._max_retries = 0, _BATCH_SIZE, _MAX_RETRIES
 
         def with_batch_size(self, size: int) -> JdbcExecutionOptions.Builder:
-            """Send a batch when it has so many rows; 0: at the end of each round only."""
+            """Send a batch when it has this number of rows; 0: at the end of each round only."""
             self._batch_size = _not_negative("with_batch_size", size)
             return self
 
         def with_batch_interval_ms(self, interval_ms: int) -> JdbcExecutionOptions.Builder:
-            """Send rows that have waited so long; 0: they wait for a full batch, or for the end of the round."""
+            """Send rows that have waited this long; 0: rows wait for a full batch or for the end of the round."""
             self._batch_interval_ms = _not_negative("with_batch_interval_ms", interval_ms)
             return self
 
         def with_max_retries(self, max_retries: int) -> JdbcExecutionOptions.Builder:
-            """How often a batch is sent again that failed because of the server; then the round fails."""
+            """How often a batch is sent again after a failure of the server. Then the round fails."""
             self._max_retries = _not_negative("with_max_retries", max_retries)
             return self
 
@@ -119,5 +126,5 @@ class JdbcExecutionOptions:
 
 def _not_negative(where: str, number: int) -> int:
     if expect_int(where, number, "a whole number from 0") < 0:
-        raise ConfigurationError(f"{where} takes a whole number from 0", found=str(number))
+        raise ConfigurationError(f"{where} takes a whole number from 0", found=str(number), cure="pass 0 or more")
     return number

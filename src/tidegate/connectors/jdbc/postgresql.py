@@ -1,4 +1,4 @@
-"""PostgreSQL behind a JDBC URL: the parameters of its Java driver for libpq, and batches by psycopg's pipelines."""
+"""PostgreSQL by a JDBC URL: the parameters of the Java driver for libpq, and batches by psycopg's pipelines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PARAMETERS = {
     "ApplicationName": "application_name",
     "connectTimeout": "connect_timeout",
 }
-"""Those of the Java driver that libpq has too."""
+"""Parameters of the Java driver that libpq has too."""
 _PREPARED = re.compile(r"\s*(insert|update|delete|merge|with|select)\b", re.IGNORECASE)
 """Statements that PREPARE takes."""
 _TYPES = {
@@ -43,14 +43,13 @@ _TYPES = {
     **dict.fromkeys(("SQL_TIMESTAMP", "LOCAL_DATE_TIME"), "timestamp"),
     "INSTANT": "timestamptz",
 }
-"""What a field of a type is in PostgreSQL."""
-_LOCK_TIMEOUT_MS = _PATIENCE_MS = 10_000
+"""The type in PostgreSQL for each type of a field."""
 
 
 def database_of(
     authority: str, database: str, parameters: Mapping[str, str], user: str | None, password: str | None
 ) -> tuple[PostgreSqlDatabase, list[str]]:
-    """The database of a URL, and the parameters that have no counterpart. ``authority``: hosts with ports."""
+    """The database of a URL, and the parameters without a counterpart. ``authority``: hosts with ports."""
     hosts = [host.rpartition(":") if re.search(r":\d+$", host) else (host, "", "") for host in authority.split(",")]
     settings = {"host": ",".join(host.strip("[]") or "localhost" for host, _, _ in hosts)}
     settings["port"] = ",".join(port or "5432" for _, _, port in hosts)
@@ -65,7 +64,7 @@ def database_of(
     if database or "user" in settings:
         settings["dbname"] = database or settings["user"]
     ignored = sorted(set(parameters) - {*_PARAMETERS, "password", "ssl", "currentSchema"})
-    return PostgreSqlDatabase(tuple(sorted(settings.items())), password, "", _LOCK_TIMEOUT_MS, _PATIENCE_MS), ignored
+    return PostgreSqlDatabase(tuple(sorted(settings.items())), password), ignored
 
 
 class PostgreSqlBatches(Batches):
@@ -75,16 +74,17 @@ class PostgreSqlBatches(Batches):
         self, database: PostgreSqlDatabase, statement: Statement, types: Sequence[TypeInformation], *, patient: bool
     ) -> None:
         self._where = database.where
-        self._connection = database.connected("", patient)
+        self._connection = database.connected(patient=patient)
         try:
-            self._formatted: Any = statement.formatted(_casts(types) if self._needs_types(statement) else ())
+            casts = [_cast(info) for info in types] if self._needs_types(statement) else []
+            self._formatted: Any = statement.formatted(casts)
         except psycopg.Error as error:
             self.close()
             raise self._typed(error, "") from None
 
     def _needs_types(self, statement: Statement) -> bool:
-        """Whether the server cannot tell the type of a value from where it stands. Elsewhere values are sent without one: a text
-        then fits a column of JSON or of times as well."""
+        """Whether the server cannot derive the type of a value from its position. Otherwise values are sent without a type: a
+        text then also fits a column of JSON or of times."""
         if _PREPARED.match(statement.texts[0]):
             try:
                 self._execute(f"PREPARE tidegate_check AS {statement.numbered()}")
@@ -108,14 +108,7 @@ class PostgreSqlBatches(Batches):
         self._connection.close()
 
 
-def connect(
-    database: PostgreSqlDatabase, statement: Statement, types: Sequence[TypeInformation], *, patient: bool
-) -> Batches:
-    return PostgreSqlBatches(database, statement, types, patient=patient)
-
-
-def _casts(types: Sequence[TypeInformation]) -> list[str]:
-    return [_cast(info) for info in types]
+connect = PostgreSqlBatches
 
 
 def _cast(info: TypeInformation) -> str:

@@ -1,10 +1,11 @@
-"""PyFlink's JdbcSink: a statement that is executed for every record, at least once."""
+"""PyFlink's JdbcSink: execute a statement for every record, at least once."""
 
 from __future__ import annotations
 
 import logging
 import re
 import time
+from types import ModuleType
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -29,7 +30,6 @@ from tidegate.common.typeinfo import (
 from tidegate.common.types import Row
 from tidegate.connectors.functions.former import AddedSink
 from tidegate.connectors.jdbc.batches import Batches
-from tidegate.connectors.jdbc.drivers import driver
 from tidegate.connectors.jdbc.options import JdbcConnectionOptions, JdbcExecutionOptions
 from tidegate.connectors.jdbc.statement import Statement
 from tidegate.connectors.sql.database import Database
@@ -42,12 +42,12 @@ _URL = re.compile(r"jdbc:(postgresql|mysql|mariadb):(?://([^/?]*)/?)?/?([^?]*)(?
 _SCALARS = (BasicTypeInfo, DateTypeInfo, TimeTypeInfo, TimestampTypeInfo, LocalTimeTypeInfo)
 _ARRAYS = (PrimitiveArrayTypeInfo, BasicArrayTypeInfo, ObjectArrayTypeInfo)
 _PAUSE_S = 1.0
-"""Before the second retry; each further pause is longer by this."""
+"""The pause before the second retry; each further pause is longer by this."""
 
 
 class JdbcSink(AddedSink):
-    """See ``sink``. Rows are in the database before the checkpoint that covers them is complete. After a failure they are
-    written again: a statement that changes nothing when it is executed again (an upsert) makes the table right."""
+    """Made by ``sink``. Rows are in the database before the checkpoint that covers them is complete. After a failure rows are
+    written again: with a statement that may be repeated (an upsert) the table is right all the same."""
 
     publication = Publication.ROUND
     guarantee = SinkGuarantee.NONE
@@ -71,8 +71,8 @@ class JdbcSink(AddedSink):
         jdbc_connection_options: JdbcConnectionOptions,
         jdbc_execution_options: JdbcExecutionOptions | None = None,
     ) -> JdbcSink:
-        """Execute a statement for each record, for ``add_sink``. ``sql``: with a ``?`` for each field of ``type_info``, in its
-        order."""
+        """Make a sink for ``add_sink`` that executes a statement for each record. ``sql`` has a ``?`` for each field of
+        ``type_info``, in the same order."""
         if not isinstance(jdbc_connection_options, JdbcConnectionOptions):
             cure = "JdbcConnectionOptions.JdbcConnectionOptionsBuilder()...build()"
             raise wrong("JdbcSink.sink", "JdbcConnectionOptions", jdbc_connection_options, cure)
@@ -89,7 +89,7 @@ class JdbcSink(AddedSink):
         types = type_info.get_field_types()
         if statement.placeholders != len(types):
             raise ProgramError(
-                "The statement of a JDBC sink has a placeholder for each field of its type",
+                "The statement of a JDBC sink needs one placeholder for each field of its type",
                 where="JdbcSink.sink",
                 found=f"{statement.placeholders} placeholders and {len(types)} fields in {type_info}",
                 cure="write a ? for each field; PostgreSQL's operator ? is written ??",
@@ -99,20 +99,20 @@ class JdbcSink(AddedSink):
                 is_bytes(info) or (kind == "postgresql" and isinstance(info, _ARRAYS))
             ):
                 raise ProgramError(
-                    "A field of a JDBC sink has a type that the database has",
+                    "The database has no type for a field of the JDBC sink",
                     where=f"JdbcSink.sink, field {number}",
                     found=str(info),
-                    cure="map it to a text, a number, a time or bytes first, for example with json.dumps",
+                    cure="map the field to a text, a number, a time or bytes, for example with json.dumps",
                 )
         return JdbcSink(kind, database, statement, types, execution)
 
     def validate(self) -> None:
-        """The database lets the user in, and knows the tables and columns of the statement."""
+        """Check that the database accepts the user, and knows the tables and columns of the statement."""
         self.connect(patient=False).close()
 
     def connect(self, *, patient: bool = True) -> Batches:
-        """``patient``: a server that is away is waited for, for a while."""
-        made: Batches = driver(self.kind).connect(self.database, self.statement, self.types, patient=patient)
+        """``patient``: wait a while for a server that is down."""
+        made: Batches = _driver(self.kind).connect(self.database, self.statement, self.types, patient=patient)
         return made
 
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
@@ -136,14 +136,34 @@ def _database(options: JdbcConnectionOptions) -> tuple[str, Database]:
     if password is None:
         password = parameters.get("password")
     secrets.hide([password or "", parameters.get("password", "")])
-    database, ignored = driver(kind).database_of(authority, name, parameters, options.get_user_name(), password)
+    database, ignored = _driver(kind).database_of(authority, name, parameters, options.get_user_name(), password)
     if ignored:
         log.warning("JdbcSink: parameters of the URL without a counterpart are ignored: %s", ", ".join(ignored))
     return kind, database
 
 
+def _driver(kind: str) -> ModuleType:
+    """The module with ``database_of`` and ``connect`` for a database. Its Python driver is an extra, so it is imported late."""
+    try:
+        if kind == "postgresql":
+            from tidegate.connectors.jdbc import postgresql
+
+            return postgresql
+        from tidegate.connectors.jdbc import mysql
+
+        return mysql
+    except ModuleNotFoundError as missing:
+        extra = "postgresql" if kind == "postgresql" else "mysql"
+        raise ConfigurationError(
+            "The Python driver for the database of the JDBC sink is missing",
+            where=f"jdbc:{kind}:...",
+            found=str(missing),
+            cure=f"pip install 'tidegate[{extra}]'",
+        ) from None
+
+
 class _JdbcWriter(SinkWriter):
-    """Rows of a round, in batches. The last batch is written before the round is acknowledged."""
+    """Write the rows of a round in batches. The last batch is written before the round is acknowledged."""
 
     def __init__(self, sink: JdbcSink) -> None:
         self._sink = sink
@@ -171,7 +191,7 @@ class _JdbcWriter(SinkWriter):
         fields = value._values if isinstance(value, Row) else value
         if not isinstance(fields, tuple | list) or len(fields) != len(self._sink.types):
             raise RowError(
-                f"A record of the JDBC sink has {len(self._sink.types)} fields, as its type",
+                f"A record of the JDBC sink needs {len(self._sink.types)} fields, as its type has",
                 found=reprlib_repr(value),
                 cure="map the records to rows or tuples with the fields of the type",
             )
@@ -187,8 +207,8 @@ class _JdbcWriter(SinkWriter):
             self._rows = []
 
     def _write(self, rows: list[tuple[Any, ...]]) -> None:
-        """A batch that failed because of the server is sent again, on a new connection: also one whose commit broke, which may be
-        there already."""
+        """Retry a batch after a failure of the server, on a new connection. A batch whose commit broke is retried too, although
+        it may be in the table already."""
         retries = self._sink.execution.get_max_retries()
         for attempt in range(retries + 1):
             try:

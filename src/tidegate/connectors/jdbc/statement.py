@@ -1,4 +1,4 @@
-"""A statement with JDBC's placeholders, for Python's drivers: ``?`` becomes ``%s`` where it stands for a value."""
+"""A statement with JDBC's placeholders, for Python's drivers: ``?`` becomes ``%s`` where it is a placeholder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NESTED = re.compile(r"/\*|\*/")
 
 @dataclass(frozen=True)
 class Statement:
-    """``texts``: what stands before, between and after the placeholders."""
+    """``texts``: the parts before, between and after the placeholders."""
 
     texts: tuple[str, ...]
 
@@ -39,24 +39,24 @@ class Statement:
         return len(self.texts) - 1
 
     def formatted(self, casts: Sequence[str] = ()) -> str:
-        """As Python's drivers want it: ``%s`` for a value, ``%%`` for a percent sign. ``casts``: a type for each value."""
+        """For Python's drivers: ``%s`` for a value, ``%%`` for a percent sign. ``casts``: a type for each value."""
         first, *others = (text.replace("%", "%%") for text in self.texts)
         types = [f"::{each}" for each in casts] or [""] * len(others)
         return first + "".join(f"%s{each}{text}" for each, text in zip(types, others, strict=True))
 
     def numbered(self) -> str:
-        """As PostgreSQL itself wants it: ``$1``, ``$2``."""
+        """For PostgreSQL itself: ``$1``, ``$2``."""
         first, *others = self.texts
         return first + "".join(f"${number}{text}" for number, text in enumerate(others, 1))
 
     def marked(self) -> str:
-        """As MariaDB itself wants it: ``?``."""
+        """For MariaDB itself: ``?``."""
         return "?".join(self.texts)
 
     @staticmethod
     def parsed(sql: str, *, postgresql: bool) -> Statement:
-        """A question mark in a text, a quoted name or a comment is no placeholder. ``??`` is PostgreSQL's operator ``?``, as in
-        its JDBC driver."""
+        """Find the placeholders. A question mark in a text, a quoted name or a comment is none. ``??`` is PostgreSQL's operator
+        ``?``, as in its JDBC driver."""
         texts, begin, at = [""], 0, 0
         grammar = _POSTGRESQL if postgresql else _MYSQL
         while (found := grammar.search(sql, at)) is not None:
@@ -75,13 +75,13 @@ class Statement:
 
 
 def _end_of_comment(sql: str, at: int, *, nested: bool) -> int:
-    """PostgreSQL's comments hold comments."""
+    """Comments of PostgreSQL can be nested."""
     depth = 1
     while depth:
         found = _NESTED.search(sql, at)
         if found is None:
             raise ProgramError(
-                "A comment in the statement of a JDBC sink must end",
+                "A comment in the statement of a JDBC sink does not end",
                 where="JdbcSink.sink",
                 found=sql[:200],
                 cure="add */",

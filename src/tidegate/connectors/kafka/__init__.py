@@ -1,1 +1,1 @@
-"""Apache Kafka: source, sink, and a broker for development. Needs ``pip install 'tidegate[kafka]'``."""
+"""Apache Kafka: source, sink, and a broker for development. Requires ``pip install 'tidegate[kafka]'``."""

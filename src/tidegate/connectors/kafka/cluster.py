@@ -1,34 +1,32 @@
-"""Connections to a Kafka cluster: metadata, coordinators, offsets, and requests that are tried again until a deadline.
+"""Connections to a Kafka cluster: metadata, leaders, offsets, and requests that are retried until a deadline.
 
-One ``Cluster`` serves a whole process for one set of properties: a worker's readers and writers share its connections, which
-live as long as the worker. It is safe to be used by several threads.
+One ``Cluster`` serves a whole process for one set of properties: the readers and writers of a worker share its connections, which
+live as long as the worker. Several threads may use it.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import re
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from tidegate.base.errors import AccessError, ConfigurationError, ServiceError
-from tidegate.connectors.kafka.access import is_refused, why_untrusted
+from tidegate.connectors.kafka.libraries import (
+    Client,
+    FetchRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+    errors,
+)
 from tidegate.connectors.kafka.properties import ClientProperties
-
-try:
-    import kafka.errors as errors
-    from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
-    from kafka.protocol.metadata import CoordinatorType, MetadataRequest
-
-    from kafka import KafkaAdminClient
-except ImportError as missing:  # pragma: no cover - an installation without the extra
-    raise ConfigurationError(
-        "The Kafka connector needs its client", found=str(missing), cure="pip install 'tidegate[kafka]'"
-    ) from None
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -37,13 +35,15 @@ EARLIEST, LATEST = -2, -1
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 DEFAULT_TIMEOUT_MS = 30_000
 _BACKOFF_MS = 1_000
-"""As in Kafka's own client. This one's 30 s are as long as a request is tried: behind an outage it would fail once more."""
+"""As in Kafka's own client. The 30 s of kafka-python are as long as a request is retried: the first request after an outage
+would fail once more."""
 
+_TLS_PATIENCE_S = 3.0
 _CREATION_S = 10.0
 """How long a broker may take to create a topic."""
 
 _PASSING = (errors.RetriableError, errors.UnknownBrokerIdError, errors.BrokerNotAvailableError)
-"""What may be over in a moment: brokers restart, leaders and coordinators move."""
+"""Errors that may pass in a moment: brokers restart, leaders and coordinators move."""
 _REFUSED = (errors.SaslAuthenticationFailedError, errors.AuthorizationError)
 
 
@@ -53,7 +53,7 @@ class TopicPartition(NamedTuple):
 
     @staticmethod
     def of(name: str) -> TopicPartition:
-        """Of ``topic-7``."""
+        """Parse ``topic-7``."""
         topic, _, number = name.rpartition("-")
         return TopicPartition(topic, int(number))
 
@@ -61,7 +61,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-class Cluster:
+class Cluster(Client):
     """See the module. ``of`` gives the one of this process."""
 
     _of_this_process: ClassVar[dict[tuple[int, str], Cluster]] = {}
@@ -69,7 +69,7 @@ class Cluster:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> Cluster:
-        """The process's connections for these properties: made at the first call, never by a parent of a fork."""
+        """The connections of this process for these properties: made at the first call, never inherited by a fork."""
         arguments = ClientProperties(properties)
         key = (os.getpid(), repr(sorted(arguments.client().items())))
         with cls._lock:
@@ -79,58 +79,39 @@ class Cluster:
 
     def __init__(self, properties: ClientProperties) -> None:
         self.properties = properties
-        self._arguments = {"client_id": "tidegate", "reconnect_backoff_max_ms": _BACKOFF_MS, **properties.client()}
-        self.servers = str(self._arguments.get("bootstrap_servers", ""))
-        self.timeout_s = properties.number("request.timeout.ms", DEFAULT_TIMEOUT_MS) / 1000
-        self._admin: KafkaAdminClient | None = None
+        timeout_ms = properties.number("request.timeout.ms", DEFAULT_TIMEOUT_MS)
+        given = {"client_id": "tidegate", "reconnect_backoff_max_ms": _BACKOFF_MS, **properties.client()}
+        super().__init__(given, timeout_ms)
+        self.servers = str(given.get("bootstrap_servers", ""))
+        self.timeout_s = timeout_ms / 1000
         self._leaders: dict[TopicPartition, int] = {}
-        self._connecting = threading.Lock()
-        quiet_client_log()
         atexit.register(self.close)
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
-    @property
-    def admin(self) -> KafkaAdminClient:
-        with self._connecting:
-            if self._admin is None:
-                self._admin = self._connect()
-            return self._admin
-
-    def _connect(self) -> KafkaAdminClient:
+    def _connect(self) -> Any:
         if not self.servers:
             raise ConfigurationError(
                 "A Kafka client needs the address of a broker",
                 found="no bootstrap servers",
                 cure='set_bootstrap_servers("host:9092")',
             )
-        admin = KafkaAdminClient.__new__(KafkaAdminClient)
-        try:
-            admin.__init__(bootstrap_timeout_ms=int(self.timeout_s * 1000), **self._arguments)
-        except (errors.KafkaError, OSError, ValueError, AssertionError) as error:
-            raise self._not_connected(admin, error) from None  # its text and its causes may hold the password
-        return admin
+        return super()._connect()
 
-    def _not_connected(self, admin: KafkaAdminClient, error: Exception) -> ServiceError:
-        manager = getattr(admin, "_manager", None)
-        refused = False
-        if manager is not None:
-            refused = "sasl_mechanism" in self._arguments and is_refused(manager)
-            manager.close()
-            admin._net.stop()
+    def _not_connected(self, error: Exception, *, refused: bool) -> ServiceError:
         if refused:
             return self._wrong_password()
-        untrusted = why_untrusted(self._arguments)
+        untrusted = _why_untrusted(self._arguments)
         if untrusted is not None:
             return AccessError(
-                "The certificate of the Kafka broker must be one that is trusted",
+                "The certificate of the Kafka broker is not trusted",
                 where=f"bootstrap servers {self.servers}",
                 found=untrusted,
-                cure="name the file with the certificate that has signed it: 'ssl.ca.location'; the broker's name must be in it, "
-                "unless 'ssl.endpoint.identification.algorithm' is empty",
+                cure="set 'ssl.ca.location' to the file with the certificate that has signed it. The certificate must name the "
+                "broker's host, unless 'ssl.endpoint.identification.algorithm' is empty",
             )
         return ServiceError(
-            "A Kafka broker must answer",
+            "No Kafka broker answers",
             where=f"bootstrap servers {self.servers}",
             found=self.properties.masked(f"{type(error).__name__}: {error} within {self.timeout_s:.0f} s"),
             cure="check the address, that the broker runs, and that 'security.protocol' is the one of its listener",
@@ -140,58 +121,14 @@ class Cluster:
         user = self._arguments.get("sasl_plain_username")
         mechanism = self._arguments.get("sasl_mechanism")
         return AccessError(
-            "The Kafka broker does not take user and password",
+            "The Kafka broker refuses user and password",
             where=f"bootstrap servers {self.servers}",
             found=f"user {user!r} with {mechanism}",
             cure="check 'sasl.username', 'sasl.password' and 'sasl.mechanism'",
         )
 
-    def send(self, request: Any, node: int | None = None) -> Any:
-        """The answer of a node, or of any. Raises what went wrong on the way; error codes are the caller's."""
-        manager = self.admin._manager
-
-        async def answer() -> Any:
-            return await manager.send(request, node_id=node)
-
-        return manager.run(answer)
-
-    def send_all(self, requests: Iterable[tuple[Any, int | None]]) -> list[Any]:
-        """Answers, or the errors instead of them; all requests are under way at once."""
-        manager = self.admin._manager
-        waiting = [(request, node) for request, node in requests]
-
-        async def answers() -> list[Any]:
-            futures = [manager.send(request, node_id=node) for request, node in waiting]
-            found: list[Any] = []
-            for future in futures:
-                try:
-                    found.append(await future)
-                except Exception as error:
-                    found.append(error)
-            return found
-
-        result: list[Any] = manager.run(answers)
-        return result
-
-    def begin(self, request: Any, node: int) -> Any:
-        """Send without waiting; ``outcome`` of what it returns gives the answer."""
-        manager = self.admin._manager
-
-        async def answer() -> Any:
-            return await manager.send(request, node_id=node)
-
-        return manager.call_soon(answer)
-
-    def outcome(self, future: Any) -> Any:
-        """The answer to what was begun."""
-
-        async def answer() -> Any:
-            return await future
-
-        return self.admin._manager.run(answer)
-
     def retried(self, what: str, attempt: Callable[[], T], timeout_s: float | None = None) -> T:
-        """What the attempt gives, once the cluster lets it."""
+        """Repeat the attempt while its errors may pass; ``what`` names it in errors."""
         deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         pause = 0.02
         while True:
@@ -212,27 +149,24 @@ class Cluster:
             return self._wrong_password()
         if isinstance(error, _REFUSED):
             return AccessError(
-                "The Kafka user needs the rights for what the job does",
+                "The Kafka user lacks a right that the job needs",
                 where=f"{what}, bootstrap servers {self.servers}",
                 found=f"user {self._arguments.get('sasl_plain_username') or 'ANONYMOUS'}: {text}",
-                cure="add the ACL (docs/kafka.md lists those that are needed), or another user",
+                cure="add the ACL (docs/kafka.md lists the required ones), or use another user",
             )
-        cure = "check that the brokers run; the job goes on from its last checkpoint"
-        return ServiceError("Kafka must answer a request", where=f"{what}, {self.servers}", found=text, cure=cure)
+        cure = "check that the brokers run; the job continues from its last checkpoint"
+        return ServiceError("A request to Kafka failed", where=f"{what}, {self.servers}", found=text, cure=cure)
 
     def forget_places(self) -> None:
-        """Leaders and coordinators are asked for again."""
+        """The next request asks for leaders and coordinators again."""
         self._leaders.clear()
-        if self._admin is not None:
-            cluster = self._admin._manager.cluster
-            cluster._coordinators.clear()
-            cluster.request_update()
+        self.forget_coordinators()
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
     def metadata(self, topics: Iterable[str] | None, *, create: bool = False) -> dict[str, list[TopicPartition]]:
-        """The partitions of topics, of all if None; topics that do not exist are missing. Learns the leaders. ``create``: the
-        brokers may create them."""
+        """The partitions of topics; None: of all topics. Topics that do not exist are left out. Learns the leaders. ``create``: the
+        brokers may create the topics."""
         wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
 
         def ask() -> dict[str, list[TopicPartition]]:
@@ -248,9 +182,9 @@ class Cluster:
         return self.retried("metadata of topics", ask)
 
     def created(self, topic: str) -> list[TopicPartition] | None:
-        """The partitions of a topic that the brokers create because a client asks for it; None: they do not."""
+        """The partitions of a topic that the brokers create because a client asks for it; None: the brokers do not create it."""
         deadline = time.monotonic() + _CREATION_S
-        while True:  # the answer to the first question comes before the topic
+        while True:  # the first answer comes before the topic exists
             found = self.metadata([topic], create=True)
             if topic in found or time.monotonic() > deadline:
                 return found.get(topic)
@@ -271,7 +205,7 @@ class Cluster:
         return {n: p for n, p in found.items() if re.fullmatch(pattern, n) and not n.startswith("__")}
 
     def leader(self, place: TopicPartition) -> int:
-        """The node to write to and to read from; asked for again after ``forget_places``."""
+        """The node to write to and to read from."""
         if place not in self._leaders:
             self.metadata([place.topic])
         if place not in self._leaders:
@@ -281,7 +215,7 @@ class Cluster:
     def offsets(
         self, partitions: Iterable[TopicPartition], moment: int, isolation: int = READ_UNCOMMITTED
     ) -> dict[TopicPartition, int]:
-        """Where partitions begin or end, or where their first record since a time is (-1: none)."""
+        """The first or last offset of partitions, or the offset of their first record since a time (-1: none)."""
         every = list(partitions)
 
         def ask() -> dict[TopicPartition, int]:
@@ -301,22 +235,6 @@ class Cluster:
             return found
 
         return self.retried("offsets of partitions", ask) if every else {}
-
-    # -- coordinators ------------------------------------------------------------------------------------------------
-
-    def coordinator(self, key: str, kind: CoordinatorType = CoordinatorType.TRANSACTION) -> int:
-        admin = self.admin
-
-        async def find() -> Any:
-            return await admin._find_coordinator_id(key, kind)
-
-        node: int = admin._manager.run(find)
-        return node
-
-    def close(self) -> None:
-        admin, self._admin = self._admin, None
-        if admin is not None:
-            admin.close()
 
 
 def raise_code(code: int, what: str) -> None:
@@ -348,7 +266,7 @@ def _list_offsets(topics: Mapping[str, list[int]], moment: int, isolation: int) 
 def fetch_request(
     place: TopicPartition, at: int, *, isolation: int, wait_ms: int, partition_bytes: int
 ) -> FetchRequest:
-    """A fetch of one partition; its answer is held back for ``wait_ms`` at the most while there is nothing."""
+    """A fetch of one partition. While there is nothing to read, the broker delays the answer for ``wait_ms`` at most."""
     Topic = FetchRequest.FetchTopic
     partition = Topic.FetchPartition(
         partition=place.partition,
@@ -362,7 +280,7 @@ def fetch_request(
         replica_id=-1,
         max_wait_ms=wait_ms,
         min_bytes=1,
-        max_bytes=1 << 30,  # the limit of a partition is the one that counts
+        max_bytes=1 << 30,  # the limit of the partition applies
         isolation_level=isolation,
         session_id=0,
         session_epoch=-1,
@@ -373,26 +291,22 @@ def fetch_request(
     )
 
 
-class _Limited(logging.Filter):
-    """A client without its broker says so many times a second: once in ten seconds is enough for each place."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._last: dict[tuple[str, int], float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        place, now = (record.pathname, record.lineno), time.monotonic()
-        if now - self._last.get(place, -60.0) < 10.0:
-            return False
-        self._last[place] = now
-        return True
-
-
-def quiet_client_log() -> None:
-    """The client's own log: warnings and above, each seldom. Debug lines of it hold whole requests, so they stay off."""
-    for name in ("kafka", "kafka.net.manager", "kafka.net.connection", "kafka.net.selector", "kafka.cluster"):
-        client = logging.getLogger(name)
-        if not any(isinstance(each, _Limited) for each in client.filters):
-            client.addFilter(_Limited())
-        if client.level == logging.NOTSET:
-            client.setLevel(logging.ERROR)
+def _why_untrusted(arguments: Mapping[str, Any]) -> str | None:
+    """Why TLS does not trust the certificate of the first broker that can be reached; None: it does, or there is no TLS."""
+    if "SSL" not in str(arguments.get("security_protocol", "")):
+        return None
+    context = ssl.create_default_context(cafile=arguments.get("ssl_cafile"))
+    context.check_hostname = bool(arguments.get("ssl_check_hostname", True))
+    for address in str(arguments.get("bootstrap_servers", "")).split(","):
+        host, _, port = address.strip().rpartition(":")
+        try:
+            with (
+                socket.create_connection((host, int(port)), _TLS_PATIENCE_S) as plain,
+                contextlib.closing(context.wrap_socket(plain, server_hostname=host)),
+            ):
+                return None
+        except ssl.SSLCertVerificationError as error:
+            return f"{address.strip()}: {error.verify_message}"
+        except (OSError, ValueError) as error:
+            log.debug("no TLS with %s: %s", address, type(error).__name__)
+    return None

@@ -1,19 +1,19 @@
-"""Step 8 for Kafka: ends transactions on the driver, and writes again what the broker has dropped.
+"""Step 8 for Kafka: end transactions on the driver, and rewrite those that the broker has aborted.
 
-How a transaction is committed, whatever has happened before:
+How a transaction is committed, whatever happened before:
 
-1. If it was written again earlier, the note of that says under which transaction: that one counts.
-2. EndTxn. If it is taken, done. It is also taken if it was committed before.
-3. If it is refused, that has several causes, and "committed before" is one of them: the log decides. Committed: done. Open: the
-   broker has not come that far, ask again.
-4. Aborted (its time was over during an outage, or somebody fenced it): a new transaction is opened and the kept batches are
-   written into it. **Its note is durable before its EndTxn.** A crash before the note leaves an open transaction that nobody
-   names, which ``abort_lingering`` or the broker's time-out ends; a crash behind it finds the note at step 1. With the order
-   turned round a crash in between would find the old transaction aborted and write everything a second time.
-   The note stays: an older checkpoint that names the same committable may be restored long after. **A note is never
-   overwritten**: of two drivers that write the same again, one of them taken for dead, the first to note it wins and the other
-   aborts its own. If that transaction is dropped in its turn, the next note bears its name: notes form a chain.
-5. If the log has lost the records (retention), nobody can tell: the job stops and says what is in doubt.
+1. If the transaction was rewritten earlier, a note names the transaction that replaced it: commit that one.
+2. Send EndTxn. If the broker accepts it, done. The broker also accepts it for a transaction that is already committed.
+3. A refusal has several causes, and "already committed" is one of them: the log decides. Committed: done. Open: the broker has not
+   written the end yet, ask again.
+4. Aborted (the transaction expired during an outage, or another producer fenced it): open a new transaction and write the copy of
+   the record batches into it. **Its note is durable before its EndTxn.** A crash before the note leaves an open transaction that no
+   checkpoint names; ``abort_lingering`` or the broker's timeout ends it. A crash after the note finds the note at step 1. In the
+   opposite order a crash in between would find the old transaction aborted and write all records a second time.
+   The note stays: an older checkpoint with the same committable may be restored much later. **A note is never overwritten**: two
+   drivers may rewrite the same transaction, if one of them was taken for dead. The first to write the note wins; the other aborts
+   its own transaction. If the broker aborts the new transaction too, the next note carries its name: notes form a list.
+5. If the log has lost the records (retention), the outcome is unknown: the job stops and names the transaction in doubt.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-
-import kafka.errors as errors
 
 from tidegate.base import faults
 from tidegate.base.errors import (
@@ -41,8 +39,8 @@ from tidegate.base.errors import (
 from tidegate.base.files import Files
 from tidegate.base.ids import new_token
 from tidegate.connectors.kafka.cluster import Cluster
-from tidegate.connectors.kafka.committable import KafkaCommittable
-from tidegate.connectors.kafka.kept_output import delete_kept, lingering_output, read_kept
+from tidegate.connectors.kafka.committable import KafkaCommittable, delete_copy, read_copy, stored_copies
+from tidegate.connectors.kafka.libraries import errors
 from tidegate.connectors.kafka.prefix_hold import PrefixHold
 from tidegate.connectors.kafka.transactions import (
     Ended,
@@ -66,8 +64,8 @@ _SWEEPS_S = (3, 7, 20, 60, 300)
 
 
 class KafkaCommitter(Committer):
-    """``base``: what the transactional ids of this job and sink start with. ``connect``: the cluster, once it is needed.
-    ``timeout_ms``: of the sink's transactions, which the broker is known to allow."""
+    """``base``: the prefix of all transactional ids of this job and sink. ``connect`` gives the cluster at its first use.
+    ``timeout_ms``: the timeout of the sink's transactions, which the broker is known to allow."""
 
     def __init__(
         self,
@@ -89,7 +87,7 @@ class KafkaCommitter(Committer):
     # -- step 8 ------------------------------------------------------------------------------------------------------
 
     def commit(self, committables: list[Any]) -> None:
-        """Transactions of one call in parallel: readers see them in the order of the log, which was written long ago."""
+        """Commit the transactions in parallel: readers see records in the order of the log, which is already written."""
         if self._hold is not None and self._hold.lost is not None:
             raise self._hold.lost
         every = [KafkaCommittable.from_plain(data) for data in committables]
@@ -112,7 +110,7 @@ class KafkaCommitter(Committer):
             return CommitError(error.rule, where=f"{made}; {error.where}", found=error.found, cure=error.cure)
         except (ServiceError, StorageError, errors.KafkaError, OSError) as error:
             return RetryableCommitError(
-                "a prepared transaction must be committed", where=str(made), found=f"{type(error).__name__}: {error}"
+                "A prepared transaction cannot be committed", where=str(made), found=f"{type(error).__name__}: {error}"
             )
         self._done.add(made.name)
         return None
@@ -122,17 +120,17 @@ class KafkaCommitter(Committer):
         current = self._current(made)
         faults.point("K3.kafka.before-commit", transaction=current.name)
         if not self._end(cluster, current):
-            current = self._write_again(cluster, made, current)
+            current = self._rewrite(cluster, made, current)
             if not self._end(cluster, current):
                 raise RetryableCommitError(
-                    "a rewritten transaction must be committed", where=str(current), found="aborted"
+                    "The broker has aborted a rewritten transaction", where=str(current), found="aborted"
                 )
         faults.point("K3.kafka.committed", transaction=current.name)
-        if made.kept is not None:
-            delete_kept(made.kept)
+        if made.copy is not None:
+            delete_copy(made.copy)
 
     def _end(self, cluster: Cluster, made: KafkaCommittable) -> bool:
-        """True: it is committed. False: the broker has dropped it."""
+        """True: the transaction is committed. False: the broker has aborted it."""
         try:
             end(cluster, made.producer, commit=True)
             return True
@@ -144,56 +142,58 @@ class KafkaCommitter(Committer):
             answer = ended(cluster, made.producer, made.firsts)
         if answer is Ended.OPEN:
             raise RetryableCommitError(
-                "a transaction must have ended", where=str(made), found="the log has no end of it"
+                "The Kafka transaction is still open",
+                where=str(made),
+                found="its log contains no commit or abort marker",
             )
         if answer is Ended.UNKNOWN:
             raise OutputLostError(
-                "Whether a Kafka transaction was committed can no longer be told: its records are gone from the log",
+                "The outcome of a Kafka transaction is unknown: its records are no longer in the log",
                 where=str(made),
                 found=f"EndTxn is refused ({refusal}), and retention or compaction has removed its first records",
-                cure="compare the topic with what the job should have written; then restore an older or a newer checkpoint",
+                cure="compare the topic with the expected output of the job; then restore an older or a newer checkpoint",
             )
         return answer is Ended.COMMITTED
 
-    # -- what the broker has dropped -----------------------------------------------------------------------------------
+    # -- transactions that the broker has aborted ----------------------------------------------------------------------
 
-    def _write_again(self, cluster: Cluster, made: KafkaCommittable, dropped: KafkaCommittable) -> KafkaCommittable:
-        if made.kept is None:
+    def _rewrite(self, cluster: Cluster, made: KafkaCommittable, aborted: KafkaCommittable) -> KafkaCommittable:
+        if made.copy is None:
             raise OutputLostError(
                 "The broker has aborted a transaction that a completed checkpoint holds",
-                where=str(dropped),
-                found="the outage was longer than 'transaction.timeout.ms', and the sink keeps no copy of its output",
-                cure="raise 'transaction.timeout.ms', or let the sink keep its output (set_keep_output(True), the default)",
+                where=str(aborted),
+                found="the outage was longer than 'transaction.timeout.ms', and the sink stores no copy of its output",
+                cure="raise 'transaction.timeout.ms', or let the sink store a copy (set_keep_output(True), the default)",
             )
-        log.warning("%s was aborted by the broker: its %d records are written again", dropped, made.records)
+        log.warning("%s was aborted by the broker: its %d records are written again", aborted, made.records)
         try:
-            again = self._copied(cluster, made.kept)
+            again = self._copied(cluster, made.copy)
         except CorruptFileError as error:
             raise OutputLostError(
                 "The broker has aborted a transaction that a completed checkpoint holds, and the copy of its records is lost",
-                where=str(dropped),
+                where=str(aborted),
                 found=f"{error.where}: {error.found}",
-                cure="bring the file back, and start the job again; the records are nowhere else",
+                cure="restore the file, and start the job again; the records are stored nowhere else",
             ) from error
-        files, name = _note(made.kept[0], dropped.name)
+        files, name = _note(made.copy[0], aborted.name)
         try:
             files.publish(name, json.dumps(again.plain()).encode())
         except FileExistsError:
-            log.warning("%s was written again by somebody else too: that counts", dropped)
-            with contextlib.suppress(NotOursError):  # aborted by the other
+            log.warning("another driver has rewritten %s too, and noted it first: its transaction counts", aborted)
+            with contextlib.suppress(NotOursError):  # the other driver aborted it
                 end(cluster, again.producer, commit=False)
             return self._current(made)
         faults.point("K4.kafka.noted", transaction=again.name)
         return again
 
-    def _copied(self, cluster: Cluster, kept: tuple[str, int, str]) -> KafkaCommittable:
-        """Kept output in a new transaction, open. If that fails, or somebody else has the job by now, it does not stay in the way
-        of readers until its time is over."""
-        timeout_ms = max(self._timeout_ms, _REWRITE_MS)  # all of it at once takes longer than a round did
+    def _copied(self, cluster: Cluster, copy: tuple[str, int, str]) -> KafkaCommittable:
+        """Write the copy into a new transaction and leave it open. If that fails, or another driver has taken over the job, abort
+        it: readers would wait until it expires."""
+        timeout_ms = max(self._timeout_ms, _REWRITE_MS)  # one rewrite may take longer than a round
         producer = init_producer(cluster, f"{self._base}-again-{new_token()}", timeout_ms)
         writer = TransactionWriter(cluster, producer)
         try:
-            for place, data in read_kept(kept):
+            for place, data in read_copy(copy):
                 writer.send([(place, data)])
             writer.flush()
             faults.point("K4.kafka.written-again", transaction=producer.transactional_id)
@@ -202,21 +202,21 @@ class KafkaCommitter(Committer):
             with contextlib.suppress(NotOursError, ServiceError):
                 end(cluster, producer, commit=False)
             raise
-        return KafkaCommittable.of(producer, writer.firsts, writer.records, None)
+        return KafkaCommittable(producer, dict(writer.firsts), writer.records)
 
     @staticmethod
     def _current(made: KafkaCommittable) -> KafkaCommittable:
-        """The transaction that counts: itself, or the last under which it was written again."""
+        """The transaction that counts: the given one, or the last that replaced it."""
         current = made
-        while made.kept is not None:
-            files, name = _note(made.kept[0], current.name)
+        while made.copy is not None:
+            files, name = _note(made.copy[0], current.name)
             content = files.read_if_exists(name)
             if content is None:
                 break
             current = KafkaCommittable.from_plain(json.loads(content))
         return current
 
-    # -- what nobody will commit ---------------------------------------------------------------------------------------
+    # -- transactions without a checkpoint -----------------------------------------------------------------------------
 
     def abort(self, committables: list[Any]) -> None:
         cluster = self._connect()
@@ -225,23 +225,23 @@ class KafkaCommitter(Committer):
             try:
                 end(cluster, made.producer, commit=False)
             except NotOursError:
-                log.debug("%s had ended before", made)
-            if made.kept is not None:
-                delete_kept(made.kept)
+                log.debug("%s has already ended", made)
+            if made.copy is not None:
+                delete_copy(made.copy)
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
-        """Found by name, whatever the parallelism was. An id that a committable names may have been used again since: only its
-        own producer id and epoch make an open transaction the one that waits for its commit."""
+        """Find open transactions by name, whatever the parallelism was. The id of a committable may have been used again since:
+        only the same producer id and epoch make an open transaction the one that waits for its commit."""
         cluster = self._connect()
         wanted = [KafkaCommittable.from_plain(data) for data in committables]
-        kept = {made.kept[0] for made in wanted if made.kept is not None}
-        files = [name for name in lingering_output(self._files) if self._files.location(name) not in kept]
+        in_use = {made.copy[0] for made in wanted if made.copy is not None}
+        files = [name for name in stored_copies(self._files) if self._files.location(name) not in in_use]
         listed = open_transactions(cluster, self._base)
         faults.point("K2.kafka.listed", transactions=len(listed))
         self._check_lease()
         for producer in listed - {made.producer for made in wanted}:
             faults.point("K2.kafka.before-abort", transaction=producer.transactional_id)
-            # Not EndTxn: a new epoch also stops a task that is still writing.
+            # InitProducerId instead of EndTxn: a new epoch also stops a task that is still writing.
             init_producer(cluster, producer.transactional_id, self._timeout_ms)
         for name in files:
             self._files.delete(name)
@@ -250,9 +250,10 @@ class KafkaCommitter(Committer):
             self._sweeper.start()
 
     def _sweep(self) -> None:
-        """Workers of a driver that was killed live on for a moment, and may begin a transaction after it was looked for. Nobody
-        will ever end it, and readers would wait for its time-out. Whatever carries a smaller lease is of an attempt before this
-        one, so it can be aborted at any time: what this attempt was to commit of those is committed before it begins."""
+        """Abort late transactions of earlier attempts. Workers of a killed driver live on for a moment, and may begin a transaction
+        after ``abort_lingering`` listed them. No driver would end it, and readers would wait until it expires. A transaction with
+        a smaller lease belongs to an earlier attempt, so it can be aborted at any time: those that this attempt has to commit are
+        committed before the sweep begins."""
         for pause in _SWEEPS_S:
             if self._closed.wait(pause):
                 return
@@ -264,7 +265,7 @@ class KafkaCommitter(Committer):
                         log.info("transaction %s of an earlier attempt is aborted", producer.transactional_id)
                         init_producer(cluster, producer.transactional_id, self._timeout_ms)
             except Exception as error:
-                log.warning("transactions of earlier attempts could not be looked for: %s", error)
+                log.warning("the search for transactions of earlier attempts failed: %s", error)
 
     def close(self) -> None:
         self._closed.set()
@@ -274,14 +275,14 @@ class KafkaCommitter(Committer):
             self._hold = None
 
 
-def _note(kept: str, name: str) -> tuple[Files, str]:
-    """Where the note of a transaction lies: near the kept output, so that another job that restores the checkpoint finds it."""
-    staging = kept.rpartition("/")[0].rpartition("/")[0]
+def _note(copy: str, name: str) -> tuple[Files, str]:
+    """The place of the note of a transaction: beside the copies, so that another job that restores the checkpoint finds it."""
+    staging = copy.rpartition("/")[0].rpartition("/")[0]
     return Files(staging), f"{_NOTES}/{name}"
 
 
 def open_transactions(cluster: Cluster, base: str) -> set[Producer]:
-    """What is open below a name."""
+    """Open transactions whose id starts with ``base`` and a hyphen."""
 
     def ask() -> set[Producer]:
         found = cluster.admin.list_transactions(state_filters=list(_OPEN_STATES))

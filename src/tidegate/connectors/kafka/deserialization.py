@@ -1,4 +1,4 @@
-"""From Kafka's records to values: of the value alone, or of all a record has."""
+"""Deserialize Kafka's records: their values alone, or all fields of a record."""
 
 from __future__ import annotations
 
@@ -14,28 +14,29 @@ from tidegate.operators.contracts.source import Batch
 
 
 class KafkaRecordDeserializationSchema(ABC):
-    """Turns a record of a topic into a value. Extend it to see key, headers, timestamp, partition and offset.
+    """Convert a record of a topic to a value. Extend this class to read key, headers, timestamp, partition and offset.
 
-    Pickled to the executors; ``open`` is called once for each copy. The event time of a value is the record's timestamp.
+    Instances are pickled to the executors; ``open`` is called once for each copy. The event time of a value is the timestamp of
+    its record.
     """
 
     def open(self) -> None:
-        """Before the first record."""
+        """Called before the first record."""
 
     def close(self) -> None:
-        """When the copy is thrown away."""
+        """Called when the copy is discarded."""
 
     @abstractmethod
     def deserialize(self, record: ConsumerRecord) -> Any:
-        """The value of the record; None: it has none, and is left out."""
+        """The value of the record; None: skip the record."""
 
     def get_produced_type(self) -> TypeInformation | None:
-        """The type of the values; None: not known."""
+        """The type of the values; None: unknown."""
         return None
 
     @staticmethod
     def value_only(deserialization_schema: DeserializationSchema) -> KafkaRecordDeserializationSchema:
-        """The record's value by a schema; key and headers are not looked at."""
+        """Deserialize the value of a record by a schema; key and headers are ignored."""
         return ValueOnly(deserialization_schema)
 
     def batch(self, place: TopicPartition, records: list[Any]) -> Batch:
@@ -52,7 +53,7 @@ class KafkaRecordDeserializationSchema(ABC):
 
 
 class ValueOnly(KafkaRecordDeserializationSchema):
-    """Whole batches by the schema's own way for many, where it has one. Records without a value (tombstones) are left out."""
+    """Deserialize whole batches at once, if the schema can. Records without a value (tombstones) are skipped."""
 
     def __init__(self, schema: DeserializationSchema) -> None:
         if not hasattr(schema, "deserialize"):
@@ -69,10 +70,10 @@ class ValueOnly(KafkaRecordDeserializationSchema):
         payloads = [record.value for record in records]
         times = [record.timestamp for record in records]
         if any(payload is None for payload in payloads):
-            kept = [n for n, payload in enumerate(payloads) if payload is not None]
-            payloads, times = [payloads[n] for n in kept], [times[n] for n in kept]
+            present = [n for n, payload in enumerate(payloads) if payload is not None]
+            payloads, times = [payloads[n] for n in present], [times[n] for n in present]
         values = for_many(self._schema, "deserialize")(payloads)
         if any(value is None for value in values):
-            kept = [n for n, value in enumerate(values) if value is not None]
-            values, times = [values[n] for n in kept], [times[n] for n in kept]
+            present = [n for n, value in enumerate(values) if value is not None]
+            values, times = [values[n] for n in present], [times[n] for n in present]
         return Batch(values, times)

@@ -1,4 +1,4 @@
-"""A Kafka broker of one node on this machine, for tests, demos and first tries. Loopback only; nothing for production."""
+"""A Kafka broker of one node on this machine, for tests, demos and first steps. Loopback only; not for production."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ Progress = Callable[[str], None]
 
 
 def home() -> Path:
-    """Where jars and brokers of development live: a directory below the user's cache."""
+    """The directory of jars and development brokers, below the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or this_user.own_place() / ".cache", "tidegate")
 
 
 def fetch_jars(say: Progress = lambda _: None) -> Path:
-    """The directory with the broker's jars; fetched from Maven Central the first time, by the Ivy inside of pyspark."""
+    """The directory with the broker's jars. The first call fetches them from Maven Central, with the Ivy of pyspark."""
     place = home() / f"kafka-{VERSION}"
     done, jars = place / "complete", place / "libs"
     place.mkdir(parents=True, exist_ok=True)
@@ -66,15 +66,15 @@ def fetch_jars(say: Progress = lambda _: None) -> Path:
             shutil.rmtree(jars, ignore_errors=True)
             (place / "ivy.xml").write_text(_IVY)
             pattern = f"{jars}/[artifact]-[revision].[ext]"
-            # bundle: some of the jars are published under that type only
+            # bundle: some jars are published with that type only
             ivy = ["-cache", str(place / "ivy"), "-ivy", str(place / "ivy.xml"), "-confs", "default"]
             command = [java(), "-jar", str(_ivy_jar()), *ivy, "-types", "jar", "bundle", "-retrieve", pattern]
             ended = subprocess.run(command, capture_output=True, text=True)
             if ended.returncode != 0 or not list(jars.glob("kafka_2.13-*.jar")):
                 raise ServiceError(
-                    "The jars of the Kafka broker come from Maven Central",
+                    "The jars of the Kafka broker cannot be fetched from Maven Central",
                     found=(ended.stdout + ended.stderr).strip()[-600:],
-                    cure="check the network and try again; what was fetched is kept",
+                    cure="check the network and try again; fetched jars are not fetched again",
                 )
             done.touch()
     return jars
@@ -97,13 +97,17 @@ def _ivy_jar() -> Path:
     for place in places:
         for jar in Path(place).glob("jars/ivy-2*.jar"):
             return jar
-    raise ConfigurationError("The Ivy of pyspark fetches the broker", found=f"no jars/ivy-2*.jar in {places}")
+    raise ConfigurationError(
+        "The Kafka broker is fetched with the Ivy of pyspark, which is missing",
+        found=f"no jars/ivy-2*.jar in {places}",
+        cure="pip install pyspark",
+    )
 
 
 class DevBroker:
-    """A broker with its data in a directory. The process outlives this one; another object for the directory finds it by its
-    pid file. ``properties``: of the broker, over ours. ``format_options``: of Kafka's storage tool, for the first start.
-    ``cluster_id``: of brokers that belong together."""
+    """A broker with its data in a directory. Its process outlives this one; another object for the same directory finds it by its
+    pid file. ``properties``: of the broker; they replace the defaults. ``format_options``: of Kafka's storage tool, for the
+    first start. ``cluster_id``: the same for all brokers of a cluster."""
 
     def __init__(
         self,
@@ -127,19 +131,19 @@ class DevBroker:
 
     @property
     def pid(self) -> int | None:
-        """Of the running broker; None if it does not run."""
+        """The process id of the running broker; None: the broker does not run."""
         try:
             pid = int(self._pid_file.read_text())
             command = Path(f"/proc/{pid}/cmdline")
             if command.parent.parent.joinpath("self").exists() and b"kafka.Kafka" not in command.read_bytes():
-                return None  # the number is somebody else's by now
+                return None  # another process has the number by now
             os.kill(pid, 0)
         except (OSError, ValueError):
             return None
         return pid
 
     def start(self, say: Progress = lambda _: None, *, patience_s: float = 240) -> None:
-        """Returns when the broker answers. Does nothing if it runs."""
+        """Start the broker and return when it answers. Does nothing if the broker runs."""
         if self.pid is not None:
             return
         jars = fetch_jars(say)
@@ -157,22 +161,22 @@ class DevBroker:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                start_new_session=True,  # Ctrl-C in the terminal is not for it
+                start_new_session=True,  # Ctrl-C in the terminal does not stop the broker
                 env={**os.environ, **self._environment},
             )
         self._pid_file.write_text(str(process.pid))
         self._wait_until_open(process, log, time.monotonic() + patience_s)
 
     def stop(self) -> None:
-        """In order; returns when it has ended."""
+        """Stop the broker in order. Returns when its process has ended."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """At once, as a crash of the machine would."""
+        """Kill the broker, like a crash of the machine."""
         self._end(signal.SIGKILL)
 
     def delete(self) -> None:
-        """Stop it, and forget all its topics."""
+        """Kill the broker, and delete all its topics."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -209,9 +213,10 @@ class DevBroker:
         ended = subprocess.run(self._command(jars, arguments), capture_output=True, text=True)
         if ended.returncode != 0:
             raise ServiceError(
-                "The storage of a Kafka broker must be formatted once",
+                "The storage of the Kafka broker cannot be formatted",
                 where=str(self.directory),
                 found=(ended.stdout + ended.stderr).strip()[-600:],
+                cure="delete the directory and try again",
             )
 
     def _wait_until_open(self, process: subprocess.Popen[bytes], log: Path, deadline: float) -> None:
@@ -227,13 +232,13 @@ class DevBroker:
             "The Kafka broker did not start",
             where=self.bootstrap_servers,
             found=f"its process {state}; the end of {log}: {_tail(log)}",
-            cure="another process may have the port: choose one with --port",
+            cure="choose another port with --port: another process may use this one",
         )
 
 
 def _is_alive(pid: int) -> bool:
     with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)  # if it is our own child
+        os.waitpid(pid, os.WNOHANG)  # reap our own child
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

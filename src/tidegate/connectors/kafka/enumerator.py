@@ -1,4 +1,4 @@
-"""Cuts the rounds of a Kafka source: which offsets of which partitions each subtask reads."""
+"""Plan the rounds of a Kafka source: which offsets of which partitions each subtask reads."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
-from kafka.protocol.metadata import CoordinatorType
-
 from tidegate.base.errors import ConfigurationError
 from tidegate.connectors.kafka.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from tidegate.connectors.kafka.libraries import ClientPartition, CoordinatorType, OffsetAndMetadata
 from tidegate.connectors.kafka.offsets import KafkaOffsetsInitializer
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.reader import offsets_gone
@@ -24,14 +23,14 @@ _background = ThreadPoolExecutor(1, "tidegate-kafka-offsets")
 
 @dataclass(frozen=True)
 class Subscription:
-    """One of the three is set."""
+    """Topics, a pattern or partitions: one of the three is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
     partitions: tuple[TopicPartition, ...] = ()
 
     def find(self, cluster: Cluster) -> list[TopicPartition]:
-        """The partitions that are there now; names that are missing are refused."""
+        """The partitions that exist now. Raises ConfigurationError for missing topics and partitions."""
         if self.pattern:
             return sorted(place for places in cluster.matching(self.pattern).values() for place in places)
         topics = self.topics or tuple(dict.fromkeys(place.topic for place in self.partitions))
@@ -40,19 +39,20 @@ class Subscription:
         missing += [f"partition {p}" for p in self.partitions if p.topic in found and p not in found[p.topic]]
         if missing:
             raise ConfigurationError(
-                "A Kafka source reads topics that exist",
+                "A topic or partition of the Kafka source does not exist",
                 where=f"bootstrap servers {cluster.servers}",
                 found=f"no {', no '.join(missing)}",
-                cure="create it, or check the name",
+                cure="create it, or correct the name",
             )
         return sorted(self.partitions or [place for places in found.values() for place in places])
 
 
 class KafkaEnumerator(SplitEnumerator):
-    """Partitions are dealt out over the subtasks by their order. Ends are asked for with every plan: one request a broker.
+    """Partitions are assigned to subtasks in their order. Every plan asks for the ends of the partitions: one request for each
+    broker.
 
-    ``stopping``: offsets that bound the source are fixed when it first starts, and are part of the position.
-    ``reset``: 'none', 'earliest' or 'latest', for offsets that are gone when the source starts from a checkpoint.
+    ``stopping``: the offsets that bound the source are fixed at the first start, and are part of the position. ``reset``: 'none',
+    'earliest' or 'latest', for offsets of the checkpoint that no longer exist.
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class KafkaEnumerator(SplitEnumerator):
         self._cluster, self._subscription = Cluster.of(properties), subscription
         self._group, self._isolation, self._parallelism = group, isolation, parallelism
         self._discovery_ms = 0 if stopping is not None else discovery_ms
-        self._next_discovery_ms: int | None = None if restored is None else 0  # what came while the job stood still
+        # A restored job looks at once for partitions that were created while the job was stopped.
+        self._next_discovery_ms: int | None = None if restored is None else 0
         self._committing: Future[None] | None = None
         self._held: frozenset[str] = frozenset()
         self._at: dict[TopicPartition, int] = {}
@@ -80,7 +81,7 @@ class KafkaEnumerator(SplitEnumerator):
         self._numbers: dict[TopicPartition, int] = {}
         self._known_ends: dict[TopicPartition, int] = {}
         self._announced: set[TopicPartition] = set()
-        """Partitions that the source's subtasks know of."""
+        """Partitions that the subtasks of the source know."""
         if restored is None:
             self._start(starting, stopping)
         else:
@@ -109,7 +110,7 @@ class KafkaEnumerator(SplitEnumerator):
         if reset == "none":
             raise offsets_gone(place, at, f"the partition holds offsets {begins} to {ends}")
         chosen = begins if reset == "earliest" else ends
-        log.warning("%s: offset %d is gone, reading goes on at %d (auto.offset.reset=%s)", place, at, chosen, reset)
+        log.warning("%s: offset %d is gone, reading continues at %d (auto.offset.reset=%s)", place, at, chosen, reset)
         return chosen
 
     def _number(self, places: list[TopicPartition]) -> None:
@@ -140,8 +141,8 @@ class KafkaEnumerator(SplitEnumerator):
         return SourcePlan(intervals, backlog=backlog and not finished, finished=finished)
 
     def _announce(self, given: set[str]) -> list[SplitInterval]:
-        """Empty intervals of partitions that the subtasks do not know yet: event time waits for their first record, or until they
-        are idle."""
+        """Empty intervals for partitions that the subtasks do not know yet: event time waits for their first record, or until the
+        partitions are idle."""
         new, self._announced = self._at.keys() - self._announced, set(self._at)
         return [
             SplitInterval(str(place), self._numbers[place] % self._parallelism, self._at[place], self._at[place])
@@ -151,16 +152,16 @@ class KafkaEnumerator(SplitEnumerator):
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Before the first partition is found: the subtask that gets it."""
+        """The subtask that will get the first partition, while no partition exists."""
         return frozenset() if self._at else frozenset({0})
 
     @property
     def behind(self) -> int:
-        """Offsets, of which some may be markers of transactions."""
+        """Counted in offsets; some of them may be transaction markers."""
         return sum(max(0, end - self._at[place]) for place, end in self._known_ends.items())
 
     def _ends(self) -> dict[TopicPartition, int]:
-        """How far each partition can be read now: only what is decided, for those who read committed records."""
+        """The end of the readable offsets of each partition. A reader of committed records stops before open transactions."""
         stop = self._stop
         open_ = [place for place, at in self._at.items() if stop is None or at < stop[place]]
         ends = self._cluster.offsets(open_, LATEST, self._isolation)
@@ -182,25 +183,25 @@ class KafkaEnumerator(SplitEnumerator):
             self._at |= self._cluster.offsets(new, EARLIEST)
 
     def snapshot(self) -> Any:
-        """Of every partition: its number, the next offset, and where it stops."""
+        """For every partition: its number, the next offset, and the offset at which it stops."""
         stop = self._stop
         rows = {str(p): [self._numbers[p], at, None if stop is None else stop[p]] for p, at in self._at.items()}
         return {"partitions": rows}
 
     def checkpoint_complete(self, position: Any) -> None:
-        """The group's offsets are for monitoring: nobody waits for them, and nobody starts from them by himself."""
+        """Commit the offsets to the group, for monitoring: the job neither waits for the commit nor restores from it."""
         if self._group and (self._committing is None or self._committing.done()):
             offsets = {TopicPartition.of(name): row[1] for name, row in position["partitions"].items()}
             self._committing = _background.submit(commit_offsets, self._cluster, self._group, offsets)
 
     def close(self) -> None:
-        """The last offsets get a moment: a job that has ended is looked at, too."""
+        """Wait a moment for the last commit: monitoring shows finished jobs too."""
         if self._committing is not None:
             wait([self._committing], timeout=_LAST_COMMIT_S)
 
 
 def _shares(waiting: dict[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
-    """What each partition gives to a round: the same for all; what some do not need is for the others."""
+    """The number of offsets of each partition in a round: equal shares; an unused rest of a share goes to the others."""
     shares: dict[TopicPartition, int] = {}
     left = limit
     for n, (place, size) in enumerate(sorted(waiting.items(), key=lambda item: item[1])):
@@ -211,10 +212,6 @@ def _shares(waiting: dict[TopicPartition, int], limit: int) -> dict[TopicPartiti
 
 def commit_offsets(cluster: Cluster, group: str, offsets: dict[TopicPartition, int]) -> None:
     """Best effort."""
-    from kafka.structs import OffsetAndMetadata
-
-    from kafka import TopicPartition as ClientPartition
-
     rows = {ClientPartition(*place): OffsetAndMetadata(at, "", -1) for place, at in offsets.items()}
 
     def ask() -> None:
@@ -225,5 +222,7 @@ def commit_offsets(cluster: Cluster, group: str, offsets: dict[TopicPartition, i
         cluster.retried(f"offsets of group {group}", ask, timeout_s=_LAST_COMMIT_S)
     except Exception as error:
         log.warning(
-            "group %s: offsets were not committed, for monitoring only: %s", group, cluster.properties.masked(error)
+            "group %s: the offsets (for monitoring only) were not committed: %s",
+            group,
+            cluster.properties.masked(error),
         )

@@ -1,4 +1,4 @@
-"""FlinkKafkaConsumer and FlinkKafkaProducer: the names under which former Flink versions had Kafka's source and sink."""
+"""FlinkKafkaConsumer and FlinkKafkaProducer: the Kafka source and sink of former Flink versions."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema
 
 _DISCOVERY = ("flink.partition-discovery.interval-millis", "partition.discovery.interval.ms")
-"""The former name of a property, and today's."""
+"""The former name of a property, and its name today."""
 _COMMITS = "commit.offsets.on.checkpoint"
 
 
 class FlinkKafkaConsumerBase(source.KafkaSource, AddedSource):
-    """A ``KafkaSource`` with the methods of former versions. They say where to start; a restored job starts where its snapshot
-    says."""
+    """A ``KafkaSource`` with the methods of former versions. They set the offsets of the first start; a restored job starts at
+    the offsets of its snapshot."""
 
     def set_commit_offsets_on_checkpoints(self, commit_on_checkpoints: bool) -> Self:
-        """Whether a complete checkpoint commits its offsets to the group. It does unless told otherwise."""
+        """Whether a complete checkpoint commits its offsets to the group. True by default."""
         self.properties[_COMMITS] = "true" if commit_on_checkpoints else "false"
         return self
 
@@ -40,15 +40,15 @@ class FlinkKafkaConsumerBase(source.KafkaSource, AddedSource):
         return self._from(KafkaOffsetsInitializer.latest())
 
     def set_start_from_timestamp(self, startup_offsets_timestamp: int) -> Self:
-        """Start at the first record whose timestamp is not less, in milliseconds; where there is none, at the end."""
+        """Start at the first record whose timestamp in milliseconds is not less; at the end of partitions without such a record."""
         return self._from(KafkaOffsetsInitializer.timestamp(startup_offsets_timestamp))
 
     def set_start_from_group_offsets(self) -> Self:
-        """Start where the group is (the default). A partition without an offset of the group follows ``auto.offset.reset``,
+        """Start at the committed offsets of the group (the default). For a partition without one ``auto.offset.reset`` decides,
         which is ``latest`` unless set."""
         reset = self.properties.choice("auto.offset.reset", ("none", "earliest", "latest"), "latest")
         strategy = KafkaOffsetResetStrategy[reset.upper()]
-        if self.group is None:  # there are no offsets to ask for
+        if self.group is None:  # there are no committed offsets
             return self._from(KafkaOffsetsInitializer.offsets({}, strategy))
         return self._from(KafkaOffsetsInitializer.committed_offsets(strategy))
 
@@ -57,7 +57,7 @@ class FlinkKafkaConsumerBase(source.KafkaSource, AddedSource):
         return self
 
     def disable_filter_restored_partitions_with_subscribed_topics(self) -> Self:
-        """Restored partitions are read on, whether their topics are still named or not: here always."""
+        """Has no effect: restored partitions are always read, even if the source no longer names their topics."""
         return self
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> Self:
@@ -88,7 +88,9 @@ class FlinkKafkaConsumer(FlinkKafkaConsumerBase):
         given.client()
         named: Sequence[str] = [topics] if isinstance(topics, str) else list(topics)
         if not named:
-            raise ProgramError("A Kafka source needs a topic", where="FlinkKafkaConsumer", found="none")
+            raise ProgramError(
+                "A Kafka source needs a topic", where="FlinkKafkaConsumer", found="none", cure="name at least one topic"
+            )
         super().__init__(
             given,
             Subscription(topics=tuple(named)),
@@ -101,7 +103,7 @@ class FlinkKafkaConsumer(FlinkKafkaConsumerBase):
 
 
 class Semantic(Enum):
-    """What FlinkKafkaProducer guarantees: as ``DeliveryGuarantee`` of the same name."""
+    """The guarantee of FlinkKafkaProducer: that of the ``DeliveryGuarantee`` with the same name."""
 
     EXACTLY_ONCE = 0
     AT_LEAST_ONCE = 1
@@ -114,7 +116,7 @@ class FlinkKafkaProducerBase(sink.KafkaSink, AddedSink):
     stamps = False
 
     def set_log_failures_only(self, log_failures_only: bool) -> Self:
-        """Whether records that the brokers do not take are only reported in the log, and lost. Then nothing is guaranteed."""
+        """Whether records that the brokers refuse are only reported in the log, and lost. Then nothing is guaranteed."""
         if log_failures_only and self.delivery is DeliveryGuarantee.EXACTLY_ONCE:
             raise ProgramError(
                 "A producer that loses records cannot be exactly-once",
@@ -127,14 +129,14 @@ class FlinkKafkaProducerBase(sink.KafkaSink, AddedSink):
         return self
 
     def set_flush_on_checkpoint(self, flush_on_checkpoint: bool) -> Self:
-        """Whether a checkpoint waits until the brokers have the records: at-least-once if so, else no guarantee. Exactly-once
+        """Whether a checkpoint waits until the brokers have the records: True is at-least-once, False no guarantee. Exactly-once
         always waits."""
         if self.delivery is not DeliveryGuarantee.EXACTLY_ONCE:
             self._deliver(DeliveryGuarantee.AT_LEAST_ONCE if flush_on_checkpoint else DeliveryGuarantee.NONE)
         return self
 
     def set_write_timestamp_to_kafka(self, write_timestamp_to_kafka: bool) -> Self:
-        """Whether records carry their event time in Kafka. Without it they carry the time at which they are written."""
+        """Whether records carry their event time in Kafka. Otherwise they carry the time at which they are written."""
         self.stamps = bool(write_timestamp_to_kafka)
         return self
 
@@ -142,8 +144,8 @@ class FlinkKafkaProducerBase(sink.KafkaSink, AddedSink):
 class FlinkKafkaProducer(FlinkKafkaProducerBase):
     """A ``KafkaSink``, for ``add_sink``. Deprecated since Flink 1.16: use ``KafkaSink.builder()``.
 
-    ``kafka_producer_pool_size`` has no meaning here: a subtask uses as many transactional ids as it needs. These start with
-    ``transactional.id.prefix`` of the properties, else with the job's id.
+    ``kafka_producer_pool_size`` has no effect: a subtask uses as many transactional ids as it needs. The ids start with
+    ``transactional.id.prefix`` of the properties, or else with the job id.
     """
 
     def __init__(
@@ -166,8 +168,8 @@ class FlinkKafkaProducer(FlinkKafkaProducerBase):
         super().__init__(given, serializer, DeliveryGuarantee[semantic.name], prefix, keep_output=True)
 
     def ignore_failures_after_transaction_timeout(self) -> Self:
-        """A transaction that the broker has aborted after its timeout is written again from the checkpoint, so no failure is left
-        to ignore and no record is lost."""
+        """Has no effect: a transaction that the broker aborted after its timeout is written again from the checkpoint, so no record
+        is lost."""
         return self
 
 

@@ -1,4 +1,4 @@
-"""The transactions of a job's sinks against its checkpoints, from outside of the job: what is open, and who will end it."""
+"""The transactions of a job's sinks and the checkpoints that hold them, seen from outside the job; commit and abort them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import kafka.errors as errors
 import msgspec
 
 from tidegate.base.clock import Clock
@@ -31,6 +30,7 @@ from tidegate.connectors.kafka import sink_record
 from tidegate.connectors.kafka.cluster import Cluster
 from tidegate.connectors.kafka.committable import KafkaCommittable
 from tidegate.connectors.kafka.committer import KafkaCommitter, open_transactions
+from tidegate.connectors.kafka.libraries import errors
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.sink_record import SinkRecord, legal_name
 from tidegate.connectors.kafka.transactions import Producer, ended, init_producer
@@ -38,14 +38,16 @@ from tidegate.operators.contracts.sink import CommitterContext
 
 Committables = dict[str, dict[int, list[Any]]]
 """By sink and checkpoint."""
+_Held = dict[Producer, tuple[KafkaCommittable, list[int]]]
+"""With the numbers of the checkpoints."""
 _ABORTING_MS = 60_000
-"""Of the empty transaction that takes the place of an aborted one; nothing is written into it."""
+"""The timeout of the empty transaction that replaces an aborted one; nothing is written into it."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """``state``: 'open', or how the log says that it has ended. ``checkpoints``: those that hold it. ``age_ms`` None: it has
-    ended. ``records`` None: no checkpoint tells."""
+    """A transaction. ``state``: 'open', or its outcome in the log. ``checkpoints``: those that hold the transaction. ``age_ms``
+    None: it has ended. ``records`` None: unknown, because no checkpoint holds it."""
 
     sink: str
     transactional_id: str
@@ -62,12 +64,13 @@ class Seen:
 
 
 class JobTransactions:
-    """Of the job with this directory. ``properties``: of the client, over the addresses that the sinks have written down."""
+    """The transactions of the job with this directory. ``properties``: of the client; they replace the addresses that the sinks
+    have recorded."""
 
     def __init__(self, directory: str, properties: Mapping[str, str], clock: Clock) -> None:
         self._files, self._given, self._clock = Files(directory), dict(properties), clock
         self.ended_with: AttemptStatus | None = None
-        """How the job ended, if its sinks have ended all their transactions and deleted the record of them."""
+        """The final status of a job whose sinks have ended all transactions and deleted their records."""
         self._sinks = self._read_sinks()
         self._committables = self._read_committables()
 
@@ -81,16 +84,17 @@ class JobTransactions:
             there = self._files.list_names()
             gone = "no such directory: a directory that was made for one run is deleted when the job ends"
             raise RestoreError(
-                "A job with a Kafka sink that writes exactly once has a record of it in its directory",
+                "The directory contains no record of a Kafka sink that writes exactly once",
                 where=self._files.root,
                 found=f"no {TASK_OWNED}/*/{sink_record.NAME}" if there else gone,
-                cure="give the job's own directory, below execution.checkpointing.dir; or name the transactions without it: "
+                cure="pass the job's own directory, below execution.checkpointing.dir; or name the transactions without it: "
                 "--prefix PREFIX --bootstrap-servers HOST:PORT",
             )
         return sinks
 
     def _end(self) -> AttemptStatus | None:
-        """Of a job that keeps no checkpoint: the records of its sinks are deleted after what they had open was aborted."""
+        """The final status of a job that retains no checkpoint. Such a job aborts open transactions, then deletes the records of
+        its sinks."""
         token = newest_token(self._files)
         live = read_undamaged(self._files, live_path(token), LiveRecord) if token else None
         return live.status if live is not None and live.discarded else None
@@ -104,7 +108,7 @@ class JobTransactions:
             try:
                 metadata = read_metadata(self._files, metadata_path(int(match[1])))
             except CorruptFileError:
-                continue  # it is not complete, or just being deleted
+                continue  # not complete, or being deleted
             for operator in metadata.operators:
                 if operator.uid_hash in found:
                     items = [msgspec.msgpack.decode(item) for item in operator.committables]
@@ -114,65 +118,36 @@ class JobTransactions:
     def cluster(self, sink: str) -> Cluster:
         return Cluster.of(ClientProperties({"bootstrap.servers": self._sinks[sink].servers, **self._given}))
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- list --------------------------------------------------------------------------------------------------------
 
     def look(self) -> list[Seen]:
-        """What is open, and what checkpoints hold, be it ended or not."""
+        """Open transactions, and those that checkpoints hold, ended or not."""
         return [seen for sink in self._sinks for seen in self._of_sink(sink)]
 
     def _of_sink(self, sink: str) -> list[Seen]:
-        cluster, held = self.cluster(sink), self._held(sink)
-        open_ = open_transactions(cluster, self._sinks[sink].base)
-        every = {**dict.fromkeys(open_), **held}
-        order = sorted(every, key=lambda producer: (producer.transactional_id, producer.epoch))
-        return [self._seen(cluster, sink, producer, held.get(producer), producer in open_) for producer in order]
-
-    def _held(self, sink: str) -> dict[Producer, tuple[KafkaCommittable, list[int]]]:
-        held: dict[Producer, tuple[KafkaCommittable, list[int]]] = {}
+        held: _Held = {}
         for number, items in sorted(self._committables[sink].items()):
             for made in map(KafkaCommittable.from_plain, items):
                 held.setdefault(made.producer, (made, []))[1].append(number)
-        return held
+        return _seen(self.cluster(sink), self._sinks[sink].base, held, self._clock, sink)
 
-    def _seen(
-        self,
-        cluster: Cluster,
-        sink: str,
-        producer: Producer,
-        held: tuple[KafkaCommittable, list[int]] | None,
-        is_open: bool,
-    ) -> Seen:
-        state, age, timeout = "open", None, None
-        if is_open:
-            age, timeout = _times(cluster, producer, self._clock.now_ms())
-        elif held is not None:
-            state = ended(cluster, producer, held[0].firsts).value
-        return Seen(
-            sink=sink,
-            transactional_id=producer.transactional_id,
-            producer_id=producer.producer_id,
-            epoch=producer.epoch,
-            state=state,
-            age_ms=age,
-            timeout_ms=timeout,
-            checkpoints=() if held is None else tuple(held[1]),
-            records=None if held is None else held[0].records,
-        )
-
-    # -- acting ------------------------------------------------------------------------------------------------------
+    # -- commit and abort --------------------------------------------------------------------------------------------
 
     def claim(self) -> Lease:
-        """The job's lease: LeaseError if its driver lives. Without it two would end the same transactions. Release it."""
+        """Acquire the lease of the job; the caller releases it. Raises LeaseError if the driver of the job lives: both would end
+        the same transactions."""
         claim = read_undamaged(self._files, claim_path(newest_token(self._files)), Claim)
         job_id = claim.job_id if claim is not None else self._files.root.rpartition("/")[2]
         return acquire(self._files, self._clock, job_id=job_id)
 
     def commit(self, lease: Lease | None) -> None:
-        """What the latest complete checkpoint holds, as a restart of the job would."""
+        """Commit the transactions of the latest complete checkpoint, as a restart of the job would."""
         latest = read_lineage(self._files).latest
         if latest is None:
             raise RestoreError(
-                "What a complete checkpoint holds can be committed", where=self._files.root, found="no such checkpoint"
+                "There is no complete checkpoint, so there is nothing to commit",
+                where=self._files.root,
+                found="no such checkpoint",
             )
         for operator in locate_own(self._files, latest).metadata.operators:
             if operator.uid_hash in self._sinks and operator.committables:
@@ -180,10 +155,10 @@ class JobTransactions:
                 self._committer(operator.uid_hash, lease).recover(committables)
 
     def abort(self, lease: Lease | None) -> None:
-        """What is open and in no checkpoint."""
+        """Abort open transactions that no checkpoint holds."""
         for sink, by_checkpoint in self._committables.items():
-            kept = [item for items in by_checkpoint.values() for item in items]
-            self._committer(sink, lease).abort_lingering(kept, [])
+            held = [item for items in by_checkpoint.values() for item in items]
+            self._committer(sink, lease).abort_lingering(held, [])
 
     def _committer(self, sink: str, lease: Lease | None) -> KafkaCommitter:
         staging = self._files.location(f"{TASK_OWNED}/{sink}")
@@ -195,41 +170,49 @@ class JobTransactions:
 
 
 class PrefixTransactions:
-    """What is open below a transactional id prefix, of a job whose directory is gone. ``job``: of this job only."""
+    """Open transactions with a transactional id prefix, of a job whose directory is gone. ``job``: of this job only."""
 
     def __init__(self, properties: Mapping[str, str], prefix: str, job: str | None, clock: Clock) -> None:
         self._cluster, self._clock = Cluster.of(ClientProperties(properties)), clock
         self._base = prefix if job is None else f"{prefix}-{legal_name(job)}"
 
     def look(self) -> list[Seen]:
-        order = sorted(self._open(), key=lambda producer: (producer.transactional_id, producer.epoch))
-        return [self._seen(producer) for producer in order]
-
-    def _open(self) -> set[Producer]:
-        return open_transactions(self._cluster, self._base)
-
-    def _seen(self, producer: Producer) -> Seen:
-        age, timeout = _times(self._cluster, producer, self._clock.now_ms())
-        return Seen(
-            sink="",
-            transactional_id=producer.transactional_id,
-            producer_id=producer.producer_id,
-            epoch=producer.epoch,
-            state="open",
-            age_ms=age,
-            timeout_ms=timeout,
-            checkpoints=(),
-            records=None,
-        )
+        return _seen(self._cluster, self._base, {}, self._clock)
 
     def abort(self) -> None:
-        """Whoever writes under these ids is fenced: a job that lives fails."""
-        for producer in self._open():
+        """Abort them. Their writers are fenced: a job that still runs fails."""
+        for producer in open_transactions(self._cluster, self._base):
             init_producer(self._cluster, producer.transactional_id, _ABORTING_MS)
 
 
+def _seen(cluster: Cluster, base: str, held: _Held, clock: Clock, sink: str = "") -> list[Seen]:
+    """Open transactions with a base, and those that checkpoints hold."""
+    open_, found = open_transactions(cluster, base), []
+    for producer in sorted({*open_, *held}, key=lambda each: (each.transactional_id, each.epoch)):
+        made, checkpoints = held.get(producer, (None, []))
+        state, age, timeout = "open", None, None
+        if producer in open_:
+            age, timeout = _times(cluster, producer, clock.now_ms())
+        elif made is not None:
+            state = ended(cluster, producer, made.firsts).value
+        found.append(
+            Seen(
+                sink=sink,
+                transactional_id=producer.transactional_id,
+                producer_id=producer.producer_id,
+                epoch=producer.epoch,
+                state=state,
+                age_ms=age,
+                timeout_ms=timeout,
+                checkpoints=tuple(checkpoints),
+                records=None if made is None else made.records,
+            )
+        )
+    return found
+
+
 def _times(cluster: Cluster, producer: Producer, now_ms: int) -> tuple[int | None, int | None]:
-    """How long it has been open, and how long it may be."""
+    """The age of an open transaction, and its timeout."""
     name = producer.transactional_id
     try:
         found = cluster.admin.describe_transactions([name])[name]

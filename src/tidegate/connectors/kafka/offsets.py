@@ -1,4 +1,4 @@
-"""Where a Kafka source begins and ends to read: PyFlink's offset initializers."""
+"""The first and last offsets of a Kafka source: PyFlink's offset initializers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kafka.protocol.metadata import CoordinatorType
-
 from tidegate.base.arguments import expect_int, wrong
 from tidegate.base.errors import ConfigurationError
 from tidegate.connectors.kafka.cluster import EARLIEST, LATEST, Cluster, TopicPartition
+from tidegate.connectors.kafka.libraries import CoordinatorType
 
 log = logging.getLogger(__name__)
 
 
 class KafkaOffsetResetStrategy(Enum):
-    """What counts for a partition where the wanted offset does not exist."""
+    """The offset for a partition in which the requested offset does not exist."""
 
     LATEST = 0
     EARLIEST = 1
@@ -46,8 +45,8 @@ class KafkaTopicPartition:
 
 @dataclass(frozen=True)
 class KafkaOffsetsInitializer:
-    """Made by the static methods. An offset is resolved once, at the first start of a job (as a stopping offset: too); from then
-    on the checkpoint says where each partition is."""
+    """Made by the static methods. Starting and stopping offsets are resolved once, at the first start of a job; after that the
+    checkpoint holds the position in each partition."""
 
     kind: str
     reset: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE
@@ -58,12 +57,12 @@ class KafkaOffsetsInitializer:
     def committed_offsets(
         offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.NONE,
     ) -> KafkaOffsetsInitializer:
-        """Those the group has committed; where it has none, the strategy decides: NONE refuses to start."""
+        """The offsets that the group has committed. For partitions without one the strategy decides; NONE fails the start."""
         return KafkaOffsetsInitializer("committed", _strategy("committed_offsets", offset_reset_strategy))
 
     @staticmethod
     def timestamp(timestamp: int) -> KafkaOffsetsInitializer:
-        """The first record whose timestamp is not less, in milliseconds; where there is none, the end."""
+        """The first record whose timestamp in milliseconds is not less; the end of partitions without such a record."""
         return KafkaOffsetsInitializer("timestamp", moment=expect_int("timestamp", timestamp, "milliseconds"))
 
     @staticmethod
@@ -79,7 +78,7 @@ class KafkaOffsetsInitializer:
         offsets: Mapping[KafkaTopicPartition, int],
         offset_reset_strategy: KafkaOffsetResetStrategy = KafkaOffsetResetStrategy.EARLIEST,
     ) -> KafkaOffsetsInitializer:
-        """The given ones; partitions that are not among them follow the strategy."""
+        """The given offsets; for other partitions the strategy decides."""
         given: dict[TopicPartition, int] = {}
         for place, offset in dict(offsets).items():
             if not isinstance(place, KafkaTopicPartition):
@@ -92,8 +91,8 @@ class KafkaOffsetsInitializer:
     def start(
         self, cluster: Cluster, partitions: Iterable[TopicPartition], group: str | None, isolation: int
     ) -> dict[TopicPartition, int]:
-        """Where to begin to read every partition. Offsets that it does not hold (retention took them, or they are yet to come) are
-        replaced by the strategy's, as Kafka's own consumers do."""
+        """The first offset to read of every partition. The strategy replaces offsets that the partition does not hold (deleted by
+        retention, or not written yet), as in Kafka's own consumers."""
         chosen = self.resolve(cluster, partitions, group, isolation)
         if self.kind not in ("given", "committed"):
             return chosen
@@ -103,12 +102,12 @@ class KafkaOffsetsInitializer:
             found = f"offset {chosen[place]}, the partition holds {begins[place]} to {ends[place]}"
             if self.reset is KafkaOffsetResetStrategy.NONE:
                 raise ConfigurationError(
-                    "A Kafka source starts at offsets that are there",
+                    "The starting offset of a Kafka source does not exist",
                     where=f"topic {place.topic}, partition {place.partition}",
                     found=found,
-                    cure="give another, or a KafkaOffsetResetStrategy: EARLIEST or LATEST",
+                    cure="pass another offset, or a KafkaOffsetResetStrategy: EARLIEST or LATEST",
                 )
-            log.warning("%s: %s; it is read from the %s", place, found, self.reset.name.lower())
+            log.warning("%s: %s; reading starts at the %s", place, found, self.reset.name.lower())
         return chosen | self._by_strategy(cluster, gone, isolation)
 
     def resolve(
@@ -122,8 +121,8 @@ class KafkaOffsetsInitializer:
             return cluster.offsets(every, LATEST, isolation)
         if self.kind == "timestamp":
             found = cluster.offsets(every, self.moment, isolation)
-            behind = cluster.offsets([p for p, offset in found.items() if offset < 0], LATEST, isolation)
-            return found | behind
+            ends = cluster.offsets([p for p, offset in found.items() if offset < 0], LATEST, isolation)
+            return found | ends
         known = dict(self.given) if self.kind == "given" else committed(cluster, group or "", every)
         chosen = {place: known[place] for place in every if place in known}
         return chosen | self._by_strategy(cluster, [p for p in every if p not in chosen], isolation)
@@ -135,17 +134,17 @@ class KafkaOffsetsInitializer:
             return {}
         if self.reset is KafkaOffsetResetStrategy.NONE:
             raise ConfigurationError(
-                "Every partition needs an offset to start from",
+                "A partition has no starting offset",
                 where="KafkaSource",
                 found=f"none for {', '.join(map(str, partitions))}",
-                cure="name a KafkaOffsetResetStrategy: EARLIEST or LATEST",
+                cure="pass a KafkaOffsetResetStrategy: EARLIEST or LATEST",
             )
         moment = EARLIEST if self.reset is KafkaOffsetResetStrategy.EARLIEST else LATEST
         return cluster.offsets(partitions, moment, isolation)
 
 
 def committed(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """What a consumer group has committed, of these partitions."""
+    """The committed offsets of a consumer group, for these partitions."""
 
     def ask() -> dict[TopicPartition, int]:
         cluster.coordinator(group, CoordinatorType.GROUP)

@@ -1,12 +1,12 @@
-"""A transactional id prefix is used by one job at a time: while it lives, a job is a member of a group named after the prefix.
+"""One job at a time uses a transactional id prefix: a running job is a member of a group named after the prefix.
 
-Nothing depends on it: ids carry a mark of the job's directory (``sink_record.py``), so jobs that share a prefix do not touch each
-other's transactions. But who reads an ACL, a metric or a list of transactions takes the prefix for one job, and a prefix that was
-copied with a program is a mistake. Why a group: members are alive or they fall out, by the broker's clock and without a trace.
-A transaction that is kept open as a lock would do it too, but each renewal of it writes markers into a topic.
+Correctness does not depend on this: ids carry a mark of the job's directory (``sink_record.py``), so jobs that share a prefix
+do not touch each other's transactions. But a reader of an ACL, a metric or a list of transactions takes the prefix for one job, and
+a prefix that was copied with a program is a mistake. A group has advantages: the broker's clock removes dead members, and nothing
+remains of them. An open transaction as a lock would work too, but each renewal would write markers into a topic.
 
-A job that crashes frees the prefix ``SESSION_MS`` later; it is not in its own way, because it comes back with the same mark. Two
-jobs that start at the same moment both find nobody: then the one whose mark is greater gives up with its next commit.
+A job that crashes frees the prefix ``SESSION_MS`` later. It does not block its own restart, because it returns with the same mark.
+Two jobs that start at the same moment both find no other member: the job with the greater mark gives up at its next commit.
 """
 
 from __future__ import annotations
@@ -16,13 +16,17 @@ import re
 import threading
 from typing import Any, ClassVar
 
-import kafka.errors as errors
-from kafka.protocol.admin.groups import DescribeGroupsRequest
-from kafka.protocol.consumer.group import HeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, SyncGroupRequest
-from kafka.protocol.metadata import CoordinatorType
-
 from tidegate.base.errors import AccessError, ConfigurationError, ServiceError
 from tidegate.connectors.kafka.cluster import Cluster, raise_code
+from tidegate.connectors.kafka.libraries import (
+    CoordinatorType,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+    errors,
+)
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +37,14 @@ _GONE = (errors.UnknownMemberIdError, errors.IllegalGenerationError, errors.Reba
 
 
 class PrefixHold:
-    """Of one prefix, shared by all sinks of the job in this process that have it. ``owner``: mark and id of the job."""
+    """The membership for one prefix, shared by all sinks of the job in this process with that prefix."""
 
     _of_this_process: ClassVar[dict[tuple[str, str, str], PrefixHold]] = {}
     _lock: ClassVar = threading.Lock()
 
     @classmethod
     def take(cls, cluster: Cluster, prefix: str, mark: str, job_id: str) -> PrefixHold:
-        """Raises ConfigurationError if another job is there; ``release`` it."""
+        """Join; the caller calls ``release``. Raises ConfigurationError if another job uses the prefix."""
         key = (cluster.servers, prefix, mark)
         with cls._lock:
             hold = cls._of_this_process.get(key)
@@ -61,7 +65,7 @@ class PrefixHold:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._live, daemon=True, name="tidegate-kafka-prefix")
         self.lost: ConfigurationError | None = None
-        """Why the job must not go on: another one took the prefix at the same moment."""
+        """The reason why the job must stop: another job took the prefix at the same moment."""
 
     def release(self) -> None:
         with self._lock:
@@ -70,21 +74,21 @@ class PrefixHold:
                 return
             del self._of_this_process[self._key]
         self._closed.set()
-        self._thread.join(_BEAT_S)  # the next job with the prefix may be started at once
+        self._thread.join(_BEAT_S)  # the next job with the prefix may start at once
 
-    # -- who is there ------------------------------------------------------------------------------------------------
+    # -- other members -----------------------------------------------------------------------------------------------
 
     def _refuse_others(self, cluster: Cluster) -> None:
         try:
             others = self._others(cluster)
         except AccessError as error:
-            log.warning("whether another job uses prefix %s is not known: %s", self._prefix, error.found)
+            log.warning("it is unknown whether another job uses prefix %s: %s", self._prefix, error.found)
             return
         if others:
             raise self._taken(others)
 
     def _others(self, cluster: Cluster) -> list[str]:
-        """Members of other jobs: their marks with the job's id, and the host they are on."""
+        """Members of other jobs: mark and job id, and the host."""
 
         def ask() -> list[str]:
             request = DescribeGroupsRequest(groups=[self._group], include_authorized_operations=False, version=4)
@@ -98,16 +102,18 @@ class PrefixHold:
     def _taken(self, others: list[str]) -> ConfigurationError:
         shown = ", ".join(f"job {other.partition('.')[2]}" for other in others)
         return ConfigurationError(
-            "A transactional id prefix is used by one job at a time",
+            "Another running job uses the transactional id prefix",
             where=f"KafkaSink, prefix {self._prefix!r}, bootstrap servers {self._key[0]}",
-            found=f"{shown} is alive and has it (group {self._group})",
-            cure=f"set_transactional_id_prefix with another one, or stop that job; {SESSION_MS // 1000} s after a crash it is free",
+            found=f"{shown} is alive and has the prefix (group {self._group})",
+            cure="call set_transactional_id_prefix with another prefix, or stop that job. A crashed job frees its prefix after "
+            f"{SESSION_MS // 1000} s",
         )
 
-    # -- being there -------------------------------------------------------------------------------------------------
+    # -- own membership ----------------------------------------------------------------------------------------------
 
     def _live(self) -> None:
-        """Connections of its own: a broker answers no other request on one that waits for a group."""
+        """Stay a member until ``release``. Uses its own connections: on a connection that waits for a group, a broker answers no
+        other request."""
         cluster = Cluster(self._properties)
         try:
             while not self._closed.is_set():
@@ -180,7 +186,7 @@ class PrefixHold:
         )
 
     def _leave(self, cluster: Cluster) -> None:
-        """Best effort: who does not leave falls out."""
+        """Best effort: the broker removes a member that does not leave."""
         Member = LeaveGroupRequest.MemberIdentity
         request = LeaveGroupRequest(
             group_id=self._group,

@@ -1,4 +1,4 @@
-"""Kafka's client properties, in the spelling of its Java client and of librdkafka, for the client that is used here."""
+"""Kafka's client properties, spelled as in its Java client and in librdkafka, as arguments of kafka-python."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _NUMBERS = {"request_timeout_ms", "reconnect_backoff_ms", "reconnect_backoff_max
     "connections_max_idle_ms"
 }
 _OWN = {"sasl.jaas.config", "ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification"}
-_WITHOUT_MEANING = {
+_NO_EFFECT = {
     "key.serializer",
     "value.serializer",
     "key.deserializer",
@@ -62,11 +62,11 @@ _WITHOUT_MEANING = {
     "ssl.truststore.type",
     "ssl.keystore.type",
 }
-"""Decided by the engine: the user is told that they change nothing."""
+"""The engine decides these: a notice tells the user that they have no effect."""
 
 
 class ClientProperties(dict[str, str]):
-    """Properties of a client as the user gave them. Their text never shows a secret."""
+    """Properties of a client as the user gave them. Their repr never shows a secret."""
 
     def __init__(self, properties: Mapping[str, Any] | Iterable[tuple[str, Any]] = ()) -> None:
         super().__init__({str(key): str(value) for key, value in dict(properties).items()})
@@ -78,7 +78,7 @@ class ClientProperties(dict[str, str]):
     __str__ = __repr__
 
     def secrets(self) -> list[str]:
-        """Texts that may appear in no log and no error."""
+        """Texts that must not appear in a log or an error."""
         found = [value for key, value in self.items() if _SECRET.search(key) and value]
         jaas = [
             value for name, value in _JAAS.findall(self.get("sasl.jaas.config", "")) if name == "password" and value
@@ -86,14 +86,14 @@ class ClientProperties(dict[str, str]):
         return [*found, *jaas, *(value.replace('\\"', '"') for value in jaas)]
 
     def masked(self, text: object) -> str:
-        """The text without any of the secrets."""
+        """The text without secrets."""
         shown = str(text)
         for secret in sorted(self.secrets(), key=len, reverse=True):
             shown = shown.replace(secret, HIDDEN)
         return shown
 
     def number(self, key: str, default: int, *, least: int = 1) -> int:
-        """A whole number, checked."""
+        """The value as a whole number. Raises ConfigurationError for another text."""
         text = self.get(key)
         if text is None:
             return default
@@ -105,7 +105,7 @@ class ClientProperties(dict[str, str]):
             raise ConfigurationError(
                 f"Kafka's '{key}' is a whole number of at least {least}",
                 found=repr(text),
-                cure=f"for example {default}",
+                cure=f"set it to a number, for example {default}",
             )
         return value
 
@@ -113,11 +113,13 @@ class ClientProperties(dict[str, str]):
         value = self.get(key, default)
         choices = list(allowed)
         if value not in choices:
-            raise ConfigurationError(f"Kafka's '{key}' is one of {', '.join(choices)}", found=repr(value))
+            raise ConfigurationError(
+                f"Kafka's '{key}' is one of {', '.join(choices)}", found=repr(value), cure="set it to one of these"
+            )
         return value
 
     def client(self) -> dict[str, Any]:
-        """The arguments of the client."""
+        """The arguments for kafka-python's client."""
         secrets.hide(self.secrets())
         arguments: dict[str, Any] = {}
         for key, value in self.items():
@@ -131,10 +133,10 @@ class ClientProperties(dict[str, str]):
         for store in ("ssl.truststore.location", "ssl.keystore.location"):
             if self.get(store, "").lower().endswith((".jks", ".p12", ".pfx")):
                 raise ConfigurationError(
-                    "Certificates are PEM files: there is no Java here to read its key stores",
+                    "Certificates must be PEM files: key stores of Java cannot be read",
                     where=f"Kafka's '{store}'",
                     found=self[store],
-                    cure="export them, for example: openssl pkcs12 -in store.p12 -out certificates.pem",
+                    cure="export the certificates, for example: openssl pkcs12 -in store.p12 -out certificates.pem",
                 )
         return arguments
 
@@ -143,20 +145,22 @@ class ClientProperties(dict[str, str]):
         found = {name: value.replace('\\"', '"') for name, value in _JAAS.findall(text)}
         if set(found) != {"username", "password"}:
             raise ConfigurationError(
-                "Kafka's 'sasl.jaas.config' names a user and a password",
+                "Kafka's 'sasl.jaas.config' must name a user and a password",
                 found="another form (not shown: it may hold a password)",
                 cure='org.apache.kafka.common.security.plain.PlainLoginModule required username="..." password="...";',
             )
         return {"sasl_plain_username": found["username"], "sasl_plain_password": found["password"]}
 
     def check(self, where: str, used: Iterable[str]) -> None:
-        """Report properties without an effect: those that the engine decides, and those that no client here has. The latter are
-        ignored, as Kafka's own client ignores them: one set of properties often serves consumers and producers."""
+        """Report properties without an effect: those that the engine decides, and unknown ones. Kafka's own client ignores unknown
+        properties too: one set of properties often serves consumers and producers."""
         known = {*_CLIENT, *_OWN, *used}
-        silent = sorted(set(self) & _WITHOUT_MEANING)
+        silent = sorted(set(self) & _NO_EFFECT)
         if silent:
-            log.warning("%s: %s change nothing here, the engine decides that", where, ", ".join(silent))
-        unknown = sorted(set(self) - known - _WITHOUT_MEANING)
+            log.warning(
+                "%s: these properties have no effect, because the engine decides them: %s", where, ", ".join(silent)
+            )
+        unknown = sorted(set(self) - known - _NO_EFFECT)
         if unknown:
             named = [_with_hint(name, known) for name in unknown]
             log.warning(

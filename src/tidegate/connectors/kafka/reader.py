@@ -1,15 +1,14 @@
-"""Reads ranges of offsets in the tasks, by connections that live as long as the worker."""
+"""Read ranges of offsets in the tasks, over connections that live as long as the worker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-import kafka.errors as errors
-
 from tidegate.base.errors import ServiceError, UserCodeError
 from tidegate.connectors.kafka.cluster import LATEST, Cluster, TopicPartition, fetch_request, raise_code
 from tidegate.connectors.kafka.deserialization import KafkaRecordDeserializationSchema
+from tidegate.connectors.kafka.libraries import errors
 from tidegate.connectors.kafka.properties import ClientProperties
 from tidegate.connectors.kafka.records import Aborted, BadRecord, batches, end_of
 from tidegate.graph.output_tag import OutputTag
@@ -21,8 +20,8 @@ _MOST_EMPTY = 60
 
 
 class KafkaReader(SplitReader):
-    """``isolation``: 1 leaves out records of aborted transactions; the range ends before the first that is open. ``bad``: the
-    side output for records that do not deserialize; None: they fail the job."""
+    """``isolation``: 1 skips records of aborted transactions; the range ends before the first open transaction. ``bad``: the side
+    output for records that do not deserialize; None: such a record fails the job."""
 
     interleaves = True
 
@@ -60,10 +59,8 @@ class KafkaReader(SplitReader):
             nothing = nothing + 1 if at == start else 0
             if nothing > _MOST_EMPTY:
                 raise self._stuck(cluster, place, at, end)
-            if at < end:
-                waiting = self._begin(
-                    cluster, place, at, end
-                )  # the next answer is on its way while this one is unpacked
+            # The next answer is on its way while this one is decoded.
+            waiting = self._begin(cluster, place, at, end)
             for batch, first in found:
                 yield from self._records(place, batch, first, end)
 
@@ -75,7 +72,7 @@ class KafkaReader(SplitReader):
         try:
             return cluster.begin(self._request(place, at), cluster.leader(place))
         except errors.KafkaError:
-            return None  # asked again, with patience, when the answer is needed
+            return None  # asked again, with retries, when the answer is needed
 
     def _answer(self, cluster: Cluster, place: TopicPartition, at: int, waiting: Any) -> tuple[bytes, list[Any]]:
         first = [waiting]
@@ -93,25 +90,25 @@ class KafkaReader(SplitReader):
         try:
             return cluster.retried(f"read {place} from offset {at}", ask)
         except _Gone:
-            raise offsets_gone(place, at, "the broker does not have it any more") from None
+            raise offsets_gone(place, at, "the broker no longer has this offset") from None
 
     def _request(self, place: TopicPartition, at: int) -> Any:
         return fetch_request(place, at, isolation=self._isolation, wait_ms=_WAIT_MS, partition_bytes=self._bytes)
 
     def _stuck(self, cluster: Cluster, place: TopicPartition, at: int, end: int) -> ServiceError:
-        """The end of a range was the end of the log when it was cut, so a log that is shorter now has lost records."""
+        """The log reached the end of the range when the range was planned, so a shorter log has lost records."""
         ends = cluster.offsets([place], LATEST)[place]
         return ServiceError(
-            "A Kafka partition must not become shorter",
+            "A Kafka partition has become shorter: records are lost",
             where=f"topic {place.topic}, partition {place.partition}, offsets {at} to {end}",
             found=f"nothing to read, and the log ends at {ends}",
-            cure="see the brokers' logs for an unclean leader election",
+            cure="look for an unclean leader election in the logs of the brokers",
         )
 
     # -- records -----------------------------------------------------------------------------------------------------
 
     def _records(self, place: TopicPartition, batch: Any, first: int, end: int) -> Iterator[Batch]:
-        """The records of a batch inside the range: a batch begins before it when the range was cut inside of the batch."""
+        """The records of a record batch inside the range. The range may begin or end inside the batch."""
         records = list(batch)
         if records and (records[0].offset < first or records[-1].offset >= end):
             records = [record for record in records if first <= record.offset < end]
@@ -128,15 +125,15 @@ class KafkaReader(SplitReader):
                 raise
             bad, cause = self._first_bad(place, records, error)
             raise UserCodeError(
-                "A record of a Kafka topic must fit its deserializer",
+                "The deserializer of a Kafka source fails for a record",
                 where=f"topic {place.topic}, partition {place.partition}, offset {bad.offset}",
                 found=f"{type(cause).__name__}: {cause}; value {bad.value!r:.200}",
-                cure="mend the deserializer, let it return None for records that are none (they are left out), or send them "
-                "to a side output: KafkaSource.builder().set_bad_record_output(OutputTag(...))",
+                cure="correct the deserializer; or return None for such records, which skips them; or send them to a side output: "
+                "KafkaSource.builder().set_bad_record_output(OutputTag(...))",
             ) from cause
 
     def _with_bad(self, place: TopicPartition, records: list[Any], tag: OutputTag) -> Batch:
-        """One by one, in order; those that fail with the tag in front."""
+        """Deserialize one by one, in order; a record that fails becomes a pair of the tag and a ``BadRecord``."""
         values: list[Any] = []
         times: list[int] = []
         for record in records:
@@ -149,7 +146,7 @@ class KafkaReader(SplitReader):
         return Batch(values, times)
 
     def _first_bad(self, place: TopicPartition, records: list[Any], error: Exception) -> tuple[Any, Exception]:
-        """The record that does it, one by one: batches are for speed, not for errors."""
+        """The first record that fails, found one by one: batches are for speed, not for errors."""
         for record in records:
             try:
                 self._deserializer.batch(place, [record])
@@ -174,15 +171,15 @@ class _Gone(Exception):
 
 def offsets_gone(place: TopicPartition, at: int, found: str) -> ServiceError:
     return OffsetsGoneError(
-        "The records a Kafka source has not read yet must still be there",
+        "Kafka has deleted records that the source has not read yet",
         where=f"topic {place.topic}, partition {place.partition}, offset {at}",
         found=found,
-        cure="raise the topic's retention; to go on without the lost records set the source's property "
+        cure="raise the topic's retention; to continue without the lost records set the source's property "
         "'auto.offset.reset' to 'earliest' or 'latest' and start again",
     )
 
 
 class OffsetsGoneError(ServiceError):
-    """Offsets of the checkpoint are no longer on the broker: a restart meets the same."""
+    """The broker no longer has the offsets of the checkpoint: a restart does not help."""
 
     restart_helps = False

@@ -1,4 +1,4 @@
-"""From values to Kafka's records: topic, key, value, headers, partition."""
+"""Serialize values to Kafka's records: topic, key, value, headers, partition."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Bytes = bytes | None
 
 
 class KafkaTopicSelector(ABC):
-    """Chooses the topic of each record."""
+    """Choose the topic of each record."""
 
     @abstractmethod
     def apply(self, data: Any) -> str:
-        """The topic; it must exist."""
+        """The topic of the record; the topic must exist."""
 
 
 class KafkaRecordSerializationSchema:
-    """How a value becomes a record; made by ``builder()``."""
+    """Convert a value to a record. Made by ``builder()``."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ def _serialized(schema: SerializationSchema, values: list[Any]) -> list[Bytes]:
 
 
 class KafkaRecordSerializationSchemaBuilder:
-    """Needed: a topic or a topic selector, and a schema for the value."""
+    """Requires a topic or a topic selector, and a schema for the value."""
 
     def __init__(self) -> None:
         self._topic: str | None = None
@@ -92,30 +92,30 @@ class KafkaRecordSerializationSchemaBuilder:
     def set_header_provider(
         self, header_provider: Callable[[Any], Sequence[tuple[str, bytes]]]
     ) -> KafkaRecordSerializationSchemaBuilder:
-        """A callable: value -> pairs of name and bytes."""
+        """Set a callable: value -> pairs of name and bytes."""
         self._headers = header_provider
         return self
 
     def set_partitioner(self, partitioner: Callable[..., int]) -> KafkaRecordSerializationSchemaBuilder:
-        """A callable: (value, key bytes or None, topic, number of partitions) -> partition from 0. Without one records go by the
-        hash of their key, as Kafka's own clients do it; those without a key in turns."""
+        """Set a callable: (value, key bytes or None, topic, number of partitions) -> partition from 0. By default the hash of the
+        key decides, as in Kafka's own clients; records without a key go to the partitions in turn."""
         self._partitioner = partitioner
         return self
 
     def build(self) -> KafkaRecordSerializationSchema:
         if (self._topic is None) == (self._selector is None):
             raise ProgramError(
-                "A record goes to a topic, or to the one a selector names",
+                "A record serializer needs a topic or a topic selector",
                 where="KafkaRecordSerializationSchema.builder()",
                 found="neither" if self._topic is None else "both",
-                cure="call set_topic(...) or set_topic_selector(...)",
+                cure="call one of set_topic(...) and set_topic_selector(...)",
             )
         if self._value is None:
             raise ProgramError(
-                "A record has a value",
+                "A record serializer needs a schema for the value",
                 where="KafkaRecordSerializationSchema.builder()",
-                found="no schema for it",
-                cure="set_value_serialization_schema(SimpleStringSchema())",
+                found="no schema for the value",
+                cure="call set_value_serialization_schema(SimpleStringSchema())",
             )
         selector = getattr(self._selector, "apply", self._selector)
         return KafkaRecordSerializationSchema(
@@ -136,7 +136,7 @@ _SEED, _M = np.uint32(0x9747B28C), np.uint32(0x5BD1E995)
 
 
 def partitions_of(keys: list[bytes], count: int) -> list[int]:
-    """The partition of each key as Kafka's clients choose it: murmur2 of its bytes. All keys of one length at once."""
+    """The partition of each key as in Kafka's clients: murmur2 of its bytes. Hashes all keys of one length at once."""
     result = np.empty(len(keys), np.int64)
     lengths = np.fromiter(map(len, keys), np.int64, len(keys))
     for length in np.unique(lengths).tolist():

@@ -33,7 +33,7 @@ from tidegate.operators.contracts.sink import (
 log = logging.getLogger(__name__)
 
 _TIMEOUT_MS = 900_000
-"""The broker's own maximum, unless it was raised."""
+"""The broker's default maximum."""
 _BATCH_BYTES = 512 << 10
 USED = {
     "transaction.timeout.ms",
@@ -55,13 +55,13 @@ _GUARANTEES = {
 
 @made_by("KafkaSink.builder(), then build()", ClientProperties)
 class KafkaSink(Sink):
-    """See ``builder``. EXACTLY_ONCE: readers with ``read_committed`` see whole checkpoints only."""
+    """Write records to topics. Made by ``builder``. EXACTLY_ONCE: readers with ``read_committed`` see whole checkpoints only."""
 
     to_raise = "set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)"
     stamps = True
     """Whether records carry their event time in Kafka."""
     only_logs = False
-    """Whether records that the brokers do not take are reported and dropped."""
+    """Whether records that the brokers refuse are reported and discarded."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class KafkaSink(Sink):
         return KafkaSinkBuilder()
 
     def validate(self) -> None:
-        """The broker answers, takes transactions that another process ends, and has the topic or creates it."""
+        """Check that the broker answers, supports transactions that another process ends, and has the topic or creates it."""
         cluster = Cluster.of(self.properties)
         topic = self.serializer.topic
         found = cluster.metadata([topic] if topic is not None else [])
@@ -114,7 +114,7 @@ class KafkaSink(Sink):
             )
         if interval_ms >= self.timeout_ms:
             raise ConfigurationError(
-                "A transaction stays open until its checkpoint is complete, so its time must be longer than the interval",
+                "The transaction timeout is not longer than the checkpoint interval: transactions would expire before their commit",
                 where="KafkaSink",
                 found=f"checkpoints every {interval_ms} ms, transaction.timeout.ms {self.timeout_ms}",
                 cure="checkpoint more often, or raise transaction.timeout.ms",
@@ -137,13 +137,13 @@ class KafkaSink(Sink):
         )
 
     def create_committer(self, context: CommitterContext) -> Committer | None:
-        """Also writes down how the sink's transactions are named; refuses a prefix that another live job has."""
+        """Also record the names of the sink's transactions. Fails if another running job uses the prefix."""
         if self.delivery is not DeliveryGuarantee.EXACTLY_ONCE:
             return None
         record = self._record(context)
         sink_record.write(Files(context.staging), record)
         hold = None
-        if context.lease:  # of a job; else there is nobody to hold it
+        if context.lease:  # otherwise there is no job that could hold the prefix
             hold = PrefixHold.take(Cluster.of(self.properties), record.prefix, record.mark, context.job_id)
         return KafkaCommitter(
             lambda: Cluster.of(self.properties), record.base, context, timeout_ms=self.timeout_ms, hold=hold
@@ -163,7 +163,7 @@ class KafkaSink(Sink):
 
 
 class KafkaSinkBuilder:
-    """Needed: bootstrap servers and a record serializer; for EXACTLY_ONCE a transactional id prefix."""
+    """Requires bootstrap servers and a record serializer; for EXACTLY_ONCE also a transactional id prefix."""
 
     def __init__(self) -> None:
         self._properties: dict[str, str] = {}
@@ -176,7 +176,7 @@ class KafkaSinkBuilder:
         return self.set_property("bootstrap.servers", bootstrap_servers)
 
     def set_delivery_guarantee(self, delivery_guarantee: DeliveryGuarantee) -> KafkaSinkBuilder:
-        """NONE is the default, as in PyFlink: what is under way in a failure may be lost or repeated."""
+        """Set the guarantee. NONE is the default, as in PyFlink: a failure may lose or duplicate records that are in flight."""
         if not isinstance(delivery_guarantee, DeliveryGuarantee):
             raise wrong(
                 "set_delivery_guarantee", "a DeliveryGuarantee", delivery_guarantee, "DeliveryGuarantee.EXACTLY_ONCE"
@@ -185,7 +185,7 @@ class KafkaSinkBuilder:
         return self
 
     def set_transactional_id_prefix(self, transactional_id_prefix: str) -> KafkaSinkBuilder:
-        """What all transactional ids of the sink start with, so that an ACL can name it. Job, sink and worker are added."""
+        """Set the prefix of all transactional ids of the sink, which an ACL can name. Job, sink and worker are added."""
         prefix = transactional_id_prefix
         if not isinstance(prefix, str) or not _LEGAL.fullmatch(prefix) or len(prefix) > 64:
             raise ConfigurationError(
@@ -209,8 +209,8 @@ class KafkaSinkBuilder:
         return self
 
     def set_keep_output(self, keep: bool) -> KafkaSinkBuilder:
-        """Whether checkpoints keep a copy of what is in open transactions (the default), so that nothing is lost however long
-        an outage lasts. Without it the job fails if the broker has aborted one of them."""
+        """Whether checkpoints store a copy of the output in open transactions (the default): then nothing is lost however long an
+        outage lasts. Without a copy the job fails if the broker has aborted one of the transactions."""
         self._keep = bool(keep)
         return self
 
@@ -231,6 +231,8 @@ class KafkaSinkBuilder:
         }
         missing = [call for call, there in needed.items() if not there]
         if missing:
-            raise ProgramError("A Kafka sink is not complete", found=f"without {', '.join(missing)}", cure="call it")
+            raise ProgramError(
+                "The Kafka sink is not complete", found=f"without {', '.join(missing)}", cure="call the missing methods"
+            )
         assert self._serializer is not None
         return KafkaSink(properties, self._serializer, self._delivery, prefix, keep_output=self._keep)

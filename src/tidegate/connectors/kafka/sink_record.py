@@ -1,8 +1,8 @@
-"""What a sink writes down beside its staging files: whose transactions are whose, and on which brokers they are.
+"""The record of a Kafka sink beside its staging files: the names of its transactions, and the addresses of the brokers.
 
 A transactional id names prefix, job and sink. That is not enough: the same program with the same job id in another checkpoint
-directory (a copy for tests, another host) would take the first one's open transactions for its own, left by a crash, and abort
-them. So ids carry a mark as well, which is made once for each directory, whatever the job does later.
+directory (a copy for tests, another host) would take open transactions of the first job for leftovers of its own, and abort them.
+So ids also carry a mark, which is made once for each directory.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ import msgspec
 
 from tidegate.base.errors import StorageError
 from tidegate.base.files import Files
-from tidegate.base.ids import new_token
-from tidegate.checkpoint.lease_records import Claim, claim_path, read_undamaged
+from tidegate.connectors.directory_mark import new_mark
 from tidegate.operators.contracts.sink import CommitterContext, WriterContext
 
 NAME = "kafka-sink.json"
@@ -23,7 +22,7 @@ VERSION = 1
 
 
 class SinkRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """``base``: what the transactional ids of the sink start with. No secret is in it: tools are given those."""
+    """``base``: the prefix of all transactional ids of the sink. The record holds no secret: users pass secrets to tools."""
 
     version: int = VERSION
     mark: str
@@ -34,21 +33,18 @@ class SinkRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def legal_name(job_id: str) -> str:
-    """A job's id as a part of a transactional id."""
+    """A job id as part of a transactional id."""
     return re.sub(r"[^a-zA-Z0-9._-]", "_", job_id)
 
 
 def mark_for(context: CommitterContext) -> str:
-    """On the driver. What is written counts; else the first claim of the directory, which stays for ever, gives one."""
+    """Called on the driver. A recorded mark counts."""
     known = read(Files(context.staging))
-    if known is not None:
-        return known.mark
-    claim = None if context.root is None else read_undamaged(Files(context.root), claim_path(1), Claim)
-    return (claim.nonce if claim is not None else new_token())[:12]
+    return new_mark(context) if known is None else known.mark
 
 
 def write(files: Files, record: SinkRecord) -> None:
-    """Before any writer needs it. Written again with every start: brokers get other addresses."""
+    """Called before any writer. Every start writes the record again, because the addresses of brokers may change."""
     if read(files) != record:
         files.replace(NAME, msgspec.json.encode(record))
 
@@ -59,7 +55,7 @@ def read(files: Files) -> SinkRecord | None:
 
 
 def base_of(context: WriterContext) -> str:
-    """In a task: read once for each attempt of the job."""
+    """Called in a task. Reads the record once for each attempt of the job."""
     return _base(context.staging, context.lease)
 
 
@@ -68,9 +64,9 @@ def _base(staging: str, lease: int) -> str:
     record = read(Files(staging))
     if record is None:
         raise StorageError(
-            "The directory of a Kafka sink says how its transactions are named",
+            "The record with the names of the Kafka sink's transactions is missing",
             where=Files(staging).location(NAME),
             found="no such file",
-            cure="leave the job's directory alone while it runs; a restart writes it anew",
+            cure="do not delete files of a running job; restart the job, which writes the record again",
         )
     return f"{record.base}-{lease}"

@@ -1,4 +1,4 @@
-"""Kafka topics as a source: ranges of offsets are cut on the driver and read in the tasks."""
+"""Kafka topics as a source: the driver plans ranges of offsets, the tasks read them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ USED = {
 
 @made_by("KafkaSource.builder(), then build()", ClientProperties)
 class KafkaSource(Source):
-    """The records of topics. Offsets live in the checkpoint; with a group id they are also committed to the group when a
-    checkpoint is complete, for monitoring only. The unit is the record."""
+    """Read the records of topics. Made by ``builder``. The checkpoint holds the offsets. With a group id, complete checkpoints also
+    commit the offsets to the group, for monitoring only. Rates and limits count records."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class KafkaSource(Source):
         )
 
     def get_produced_type(self) -> TypeInformation | None:
-        """The type of the values, where their schema knows it."""
+        """The type of the values, if the schema knows it."""
         return self.deserializer.get_produced_type()
 
     def create_reader(self, subtask: int) -> SplitReader:
@@ -89,8 +89,8 @@ class KafkaSource(Source):
 
 
 class KafkaSourceBuilder:
-    """Needed: bootstrap servers, topics (or a pattern, or partitions), a deserializer. Starts at the earliest offsets and does
-    not end, unless told otherwise."""
+    """Requires bootstrap servers, topics (or a pattern, or partitions) and a deserializer. By default the source starts at the
+    earliest offsets and does not end."""
 
     def __init__(self) -> None:
         self._properties: dict[str, str] = {}
@@ -111,13 +111,15 @@ class KafkaSourceBuilder:
         return self._subscribe(Subscription(topics=tuple(topics)))
 
     def set_topic_pattern(self, topic_pattern: str) -> KafkaSourceBuilder:
-        """A regular expression for whole names; topics that appear later are read too."""
+        """Read topics whose whole name matches a regular expression, also topics that are created later."""
         pattern = getattr(topic_pattern, "pattern", topic_pattern)
         try:
             re.compile(pattern)
         except (re.error, TypeError) as error:
             raise ConfigurationError(
-                "set_topic_pattern takes a regular expression", found=f"{pattern!r}: {error}"
+                "set_topic_pattern takes a regular expression",
+                found=f"{pattern!r}: {error}",
+                cure='for example "orders-.*"',
             ) from None
         return self._subscribe(Subscription(pattern=pattern))
 
@@ -130,12 +132,18 @@ class KafkaSourceBuilder:
     def _subscribe(self, subscription: Subscription) -> KafkaSourceBuilder:
         if self._subscription is not None:
             raise ProgramError(
-                "A Kafka source reads topics, or a pattern of topics, or partitions: one of the three",
+                "A Kafka source reads topics, a pattern of topics or partitions, and only one of the three",
                 where="KafkaSource.builder()",
                 found=f"{self._subscription} and {subscription}",
+                cure="call one of set_topics, set_topic_pattern and set_partitions, once",
             )
         if not (subscription.topics or subscription.pattern or subscription.partitions):
-            raise ProgramError("A Kafka source needs a topic", where="KafkaSource.builder()", found="none")
+            raise ProgramError(
+                "A Kafka source needs a topic",
+                where="KafkaSource.builder()",
+                found="none",
+                cure="name at least one topic",
+            )
         self._subscription = subscription
         return self
 
@@ -144,13 +152,13 @@ class KafkaSourceBuilder:
         return self
 
     def set_unbounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
-        """Stop at these offsets, in a job that counts as unbounded all the same."""
+        """Stop at these offsets, in a job that still counts as unbounded."""
         self._stopping = _initializer("set_unbounded", stopping_offsets_initializer)
         self._bounded = False
         return self
 
     def set_bounded(self, stopping_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
-        """Stop at these offsets, which are fixed at the first start."""
+        """Stop at these offsets, which are resolved at the first start."""
         self._stopping = _initializer("set_bounded", stopping_offsets_initializer)
         self._bounded = True
         return self
@@ -169,8 +177,8 @@ class KafkaSourceBuilder:
         return self
 
     def set_bad_record_output(self, output_tag: OutputTag) -> KafkaSourceBuilder:
-        """Where records go that do not deserialize, each as a ``BadRecord``: ``get_side_output(output_tag)`` of the source's
-        stream has them. Without it the first fails the job. (Not in PyFlink.)"""
+        """Send records that do not deserialize to a side output, each as a ``BadRecord``: ``get_side_output(output_tag)`` of the
+        source's stream. Without this the first such record fails the job. (Not in PyFlink.)"""
         if not isinstance(output_tag, OutputTag):
             raise wrong("set_bad_record_output", "an OutputTag", output_tag, 'OutputTag("bad")')
         self._bad = output_tag
@@ -199,9 +207,15 @@ class KafkaSourceBuilder:
         }
         missing = [call for call, there in needed.items() if not there]
         if missing:
-            raise ProgramError("A Kafka source is not complete", found=f"without {', '.join(missing)}", cure="call it")
+            raise ProgramError(
+                "The Kafka source is not complete",
+                found=f"without {', '.join(missing)}",
+                cure="call the missing methods",
+            )
         if self._starting.kind == "committed" and "group.id" not in properties:
-            raise ProgramError("Committed offsets are those of a group", found="no group", cure="set_group_id(...)")
+            raise ProgramError(
+                "set_group_id is required to start from committed offsets", found="no group", cure="set_group_id(...)"
+            )
         assert self._subscription is not None and self._deserializer is not None
         return KafkaSource(
             properties,

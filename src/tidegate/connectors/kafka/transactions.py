@@ -1,12 +1,12 @@
-"""Kafka's transactions, message by message: begun in a task, ended by the driver, and what the log says of one.
+"""Kafka's transactions, message by message: a task begins one, the driver ends it, and the log shows how it ended.
 
-Own messages, because a transaction is prepared in one process and committed in another, which no client library offers; because
-a new producer epoch costs 1.5 ms this way where a new librdkafka producer costs 60; and because the batches that were sent are at
-hand as bytes, so that a checkpoint can keep them and write them again. Batches are numbered per partition (sequence), so sending
-one again after a lost answer or to a new leader writes it once.
+Tidegate sends its own messages for three reasons. A transaction is prepared in one process and committed in another, which no
+client library offers. A new producer epoch costs 1.5 ms this way; a new librdkafka producer costs 60. The sent record batches are
+available as bytes, so a checkpoint can store a copy and rewrite it. Batches are numbered for each partition (sequence): a batch
+that is sent again after a lost answer, or to a new leader, is written once.
 
-**Never one producer id and epoch for two transactions**: with EndTxn up to version 4, which we use, the committable of the first
-would commit the second. Each transaction begins with an InitProducerId, which raises the epoch.
+**Never use one producer id and epoch for two transactions**: with EndTxn up to version 4, which is used here, the committable of
+the first would commit the second. Each transaction begins with an InitProducerId, which raises the epoch.
 """
 
 from __future__ import annotations
@@ -19,16 +19,6 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-import kafka.errors as errors
-from kafka.admin import AbortTransactionSpec
-from kafka.protocol.producer import (
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    InitProducerIdRequest,
-    ProduceRequest,
-)
-
-from kafka import TopicPartition as ClientPartition
 from tidegate.base.counts import count
 from tidegate.base.errors import ProgramError
 from tidegate.connectors.kafka.cluster import (
@@ -39,19 +29,28 @@ from tidegate.connectors.kafka.cluster import (
     fetch_request,
     raise_code,
 )
+from tidegate.connectors.kafka.libraries import (
+    AbortTransactionSpec,
+    AddPartitionsToTxnRequest,
+    ClientPartition,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    errors,
+)
 from tidegate.connectors.kafka.records import batches, count_of, end_of, greatest_time_of, marker, stamped
 
 log = logging.getLogger(__name__)
 
 _INIT, _ADD, _PRODUCE, _END = 4, 3, 9, 4
-"""Versions of the messages. EndTxn 5 raises the epoch by itself: not to be mixed with those below."""
+"""Versions of the messages. EndTxn 5 raises the epoch by itself: never mix it with lower versions."""
 _DUPLICATE = 46
 _LARGE, _BAD_TIME = (10, 18), 32
 
 
 @dataclass(frozen=True)
 class Producer:
-    """Who writes: all that ends a transaction."""
+    """The producer of a transaction: all that is needed to end the transaction."""
 
     transactional_id: str
     producer_id: int
@@ -59,7 +58,7 @@ class Producer:
 
 
 def init_producer(cluster: Cluster, transactional_id: str, timeout_ms: int) -> Producer:
-    """A new epoch. Whatever was open under the id is aborted, and who wrote it can write no more."""
+    """Begin a new epoch. An open transaction of the id is aborted, and its writer can write no more."""
 
     def ask() -> Producer:
         request = InitProducerIdRequest(
@@ -77,10 +76,10 @@ def init_producer(cluster: Cluster, transactional_id: str, timeout_ms: int) -> P
 
 
 class TransactionWriter:
-    """Writes batches: inside of a transaction, or (``producer`` None) without one.
+    """Write record batches in a transaction, or (``producer`` None) without one.
 
-    One request to a broker is under way while the next batches are made. ``firsts``: where the transaction begins in every
-    partition it has written to.
+    One request to a broker is under way while the next batches are built. ``firsts``: the first offset of the transaction in every
+    partition.
     """
 
     def __init__(self, cluster: Cluster, producer: Producer | None, acks: int = -1) -> None:
@@ -91,7 +90,7 @@ class TransactionWriter:
         self.records = 0
 
     def send(self, written: Iterable[tuple[TopicPartition, bytes]]) -> None:
-        """Batches, in order for each partition. Waits for the request before; ``flush`` for the last."""
+        """Send batches, in order for each partition. Waits for the previous request; ``flush`` waits for the last."""
         made = [(place, self._stamped(place, data)) for place, data in written]
         self._add_partitions([place for place, _ in made])
         by_leader: dict[int, list[tuple[TopicPartition, bytes]]] = {}
@@ -104,13 +103,13 @@ class TransactionWriter:
                 self._begin(node, turn)
 
     def _wait_for(self, places: set[TopicPartition]) -> None:
-        """The order of a partition holds when its leader moves: what is under way to the old one comes first."""
+        """Preserve the order of a partition whose leader moves: requests to the old leader finish first."""
         for node, (_, group) in list(self._under_way.items()):
             if any(place in places for place, _ in group):
                 self._wait(node)
 
     def flush(self) -> None:
-        """Everything sent is written, on all replicas in sync."""
+        """Return when everything sent is written, on all replicas in sync."""
         for node in list(self._under_way):
             self._wait(node)
 
@@ -155,7 +154,7 @@ class TransactionWriter:
         try:
             self._under_way[node] = self._cluster.begin(self._request(group), node), group
         except errors.KafkaError:
-            self._under_way[node] = None, group  # sent again when it is waited for
+            self._under_way[node] = None, group  # ``_wait`` sends it again
 
     def _request(self, group: list[tuple[TopicPartition, bytes]]) -> ProduceRequest:
         Topic = ProduceRequest.TopicProduceData
@@ -203,7 +202,7 @@ class TransactionWriter:
         self._cluster.retried(f"write to {', '.join(map(str, waiting))}", ask)
 
     def _again(self, waiting: dict[TopicPartition, bytes]) -> list[Any]:
-        """To the leaders of now. A batch that had arrived is recognized by its sequence and not written again."""
+        """Send to the present leaders. The broker recognizes a batch that had arrived by its sequence, and skips it."""
         by_leader: dict[int, list[tuple[TopicPartition, bytes]]] = {}
         for place, data in waiting.items():
             by_leader.setdefault(self._cluster.leader(place), []).append((place, data))
@@ -215,7 +214,7 @@ class TransactionWriter:
 
 
 def _turns(group: list[tuple[TopicPartition, bytes]]) -> list[list[tuple[TopicPartition, bytes]]]:
-    """A request has one batch of a partition at the most: several of one partition take turns."""
+    """Split into requests: a request holds at most one batch of a partition."""
     turns: list[dict[TopicPartition, bytes]] = []
     seen: dict[TopicPartition, int] = {}
     for place, data in group:
@@ -228,7 +227,7 @@ def _turns(group: list[tuple[TopicPartition, bytes]]) -> list[list[tuple[TopicPa
 
 def _too_large(place: TopicPartition, data: bytes) -> ProgramError:
     return ProgramError(
-        "A record must be within the size that the broker takes",
+        "A record batch is larger than the broker allows",
         where=f"topic {place.topic}, partition {place.partition}",
         found=f"a batch of {len(data):,} bytes with {count(count_of(data), 'record')}",
         cure="raise the topic's 'max.message.bytes', or lower the sink's 'batch.size' if the records themselves are small",
@@ -239,7 +238,7 @@ def _wrong_time(place: TopicPartition, data: bytes) -> ProgramError:
     moment = greatest_time_of(data)
     shown = datetime.fromtimestamp(min(moment, _LAST_MS) / 1000, UTC).isoformat(timespec="seconds")
     return ProgramError(
-        "The event time of a record must be within what the broker takes",
+        "The event time of a record is outside the range that the broker allows",
         where=f"topic {place.topic}, partition {place.partition}",
         found=f"a timestamp of up to {moment} ms ({shown}) among {count(count_of(data), 'record')}",
         cure="check the timestamp assigner (milliseconds?); or change the topic's 'message.timestamp.after.max.ms' and "
@@ -248,7 +247,7 @@ def _wrong_time(place: TopicPartition, data: bytes) -> ProgramError:
 
 
 _LAST_MS = 253_402_300_799_000
-"""The end of the year 9999: later ones have no date."""
+"""The end of the year 9999: ``datetime`` has no later date."""
 
 
 # -- the end of a transaction -------------------------------------------------------------------------------------------
@@ -258,17 +257,17 @@ class Ended(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     OPEN = "open"
-    """The log has no end of it (yet)."""
+    """The log contains no end of the transaction (yet)."""
     UNKNOWN = "unknown"
-    """Its records are not in the log any more."""
+    """The log no longer contains its records."""
 
 
 class NotOursError(Exception):
-    """EndTxn was refused. That has several causes, also that it was committed before: the log decides."""
+    """EndTxn was refused. One possible cause is that the transaction is already committed: the log decides."""
 
 
 def end(cluster: Cluster, producer: Producer, *, commit: bool) -> None:
-    """EndTxn; done before with the same outcome is fine. Raises NotOursError where only the log can tell."""
+    """Send EndTxn. It may be repeated with the same outcome. Raises NotOursError where only the log shows the outcome."""
 
     def ask() -> None:
         request = EndTxnRequest(
@@ -295,7 +294,7 @@ _REFUSALS = {
 
 
 def ended(cluster: Cluster, producer: Producer, firsts: dict[TopicPartition, int]) -> Ended:
-    """What the log says. A transaction ends in all its partitions alike, so the first that can tell decides."""
+    """The outcome in the log. A transaction ends alike in all its partitions, so the first partition with an outcome decides."""
     answers = set()
     for place, first in firsts.items():
         answer = cluster.retried(f"log of {place}", lambda p=place, f=first: _in_log(cluster, producer, p, f))  # type: ignore[misc]
@@ -306,11 +305,11 @@ def ended(cluster: Cluster, producer: Producer, firsts: dict[TopicPartition, int
 
 
 def _in_log(cluster: Cluster, producer: Producer, place: TopicPartition, first: int) -> Ended:
-    """Reads from the transaction's first record to its end.
+    """Read from the transaction's first record to its end.
 
-    A producer id and an epoch have one transaction, so an end with both is its own. One with a higher epoch is (the broker has
-    fenced the producer) if a record of the transaction comes before it. Retention and compaction may have taken all of them,
-    and the end too: then what is found may be of a later transaction, and nobody can tell.
+    A producer id and an epoch have one transaction, so a marker with both is its end. A marker with a higher epoch is its end (the
+    broker has fenced the producer) if a record of the transaction comes before it. Retention and compaction may have removed all
+    records, and the end too: then a marker may belong to a later transaction, and the outcome is unknown.
     """
     request = partial(fetch_request, place, isolation=READ_UNCOMMITTED, wait_ms=10, partition_bytes=1 << 20)
     at, seen = max(first, cluster.offsets([place], EARLIEST)[place]), False
@@ -331,17 +330,17 @@ def _in_log(cluster: Cluster, producer: Producer, place: TopicPartition, first: 
 
 
 def _coordinator_epoch(cluster: Cluster, producer: Producer, place: ClientPartition) -> int:
-    """Of the coordinator that last ended a transaction of the producer there: a lower one is refused, a higher one would keep
-    the true coordinator out. -1: none has."""
+    """The epoch of the coordinator that last ended a transaction of the producer in the partition; -1: none. The broker refuses a
+    lower epoch; a higher one would lock out the true coordinator."""
     active = cluster.admin.describe_producers([place])[place].active_producers
     return max((each.coordinator_epoch for each in active if each.producer_id == producer.producer_id), default=-1)
 
 
 def end_hanging(cluster: Cluster, producer: Producer, places: Iterable[TopicPartition]) -> bool:
-    """Write the end of an aborted transaction into partitions that lack it; False: it has not ended, or not so.
+    """Write the end of an aborted transaction into partitions that lack it; False: the transaction is not aborted.
 
-    A broker that restarts and aborts what timed out before it has loaded its topics takes the partitions for deleted. Its
-    coordinator is through then, and readers would wait behind the transaction for ever.
+    A restarting broker may abort an expired transaction before it has loaded its topics, and takes the partitions for deleted. For
+    its coordinator the transaction has ended, but readers would wait for its end for ever.
     """
     try:
         found = cluster.admin.describe_transactions([producer.transactional_id])[producer.transactional_id]
@@ -357,5 +356,7 @@ def end_hanging(cluster: Cluster, producer: Producer, places: Iterable[TopicPart
     except errors.KafkaError as error:
         log.warning("transaction %s hangs in the log: %s", producer.transactional_id, cluster.properties.masked(error))
         return False
-    log.warning("transaction %s had no end in the log, though the broker has aborted it", producer.transactional_id)
+    log.warning(
+        "transaction %s was aborted by the broker, but its log lacked the abort marker", producer.transactional_id
+    )
     return True

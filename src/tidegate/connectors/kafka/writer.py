@@ -1,4 +1,4 @@
-"""Writes the records of one round: into a transaction that stays open, or (at-least-once, none) as they come."""
+"""Write the records of one round: into a transaction that stays open, or (AT_LEAST_ONCE, NONE) without one."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
-import kafka.errors as errors
-
 from tidegate.base import faults
 from tidegate.base.errors import ConfigurationError, TidegateError, UserCodeError
 from tidegate.base.ids import new_token
 from tidegate.connectors.kafka.broker_checks import no_topic
 from tidegate.connectors.kafka.cluster import Cluster, TopicPartition
-from tidegate.connectors.kafka.committable import KafkaCommittable
-from tidegate.connectors.kafka.kept_output import OUTPUT, add_kept
+from tidegate.connectors.kafka.committable import OUTPUT, KafkaCommittable, add_copy
+from tidegate.connectors.kafka.libraries import errors
 from tidegate.connectors.kafka.records import BatchBuilder
 from tidegate.connectors.kafka.serialization import KafkaRecordSerializationSchema, partitions_of
 from tidegate.connectors.kafka.transactions import NotOursError, Producer, TransactionWriter, end, init_producer
@@ -34,10 +32,10 @@ _NO_HEADERS: list[tuple[str, bytes]] = []
 class TransactionalIds:
     """The transactional ids of this process: an id is used again when its last transaction has ended.
 
-    **Only the process that made an id ever begins a transaction under it**, and a worker runs one task at a time: so no attempt
-    that was taken for dead, waking up elsewhere, can abort what another has prepared. That the last transaction has ended is
-    asked of the broker: a prepared one stays open until the driver has committed or aborted it. So a broker sees as many ids as
-    there are workers times transactions that are open at once, however long the job runs.
+    **Only the process that made an id ever begins a transaction with it**, and a worker runs one task at a time. So an attempt that
+    was taken for dead and wakes up elsewhere cannot abort a transaction that another attempt has prepared. The broker tells
+    whether the last transaction has ended: a prepared one stays open until the driver commits or aborts it. So a broker sees as
+    many ids as workers times open transactions, however long the job runs.
     """
 
     _LOOKED_AT: ClassVar = 8
@@ -46,18 +44,18 @@ class TransactionalIds:
 
     @classmethod
     def of(cls, base: str) -> TransactionalIds:
-        """``base``: prefix, job, sink and the attempt of the job."""
+        """``base`` names prefix, job, sink and the attempt of the job."""
         return cls._of_this_process.setdefault((os.getpid(), base), cls(base))
 
     def __init__(self, base: str) -> None:
         self._base, self._made = f"{base}-{new_token()}", 0
         self._used: dict[str, Producer] = {}
-        """The last transaction of each id, the longest unused first."""
+        """The last transaction of each id, least recently used first."""
         self._choosing = threading.Lock()
 
     def begin(self, cluster: Cluster, timeout_ms: int) -> Producer:
-        """A new transaction, under an id with nothing open. The id is the caller's until the transaction ends; if this fails, it is
-        not used again: the broker may yet act on what was asked."""
+        """Begin a transaction with an id that has none open. The caller owns the id until the transaction ends. If this fails, the
+        id is not used again: the broker may still act on the request."""
         with self._choosing:
             chosen = self._ended(cluster)
             if chosen is None:
@@ -68,8 +66,8 @@ class TransactionalIds:
             return producer
 
     def _ended(self, cluster: Cluster) -> str | None:
-        """Takes one out. Those that cannot end any more (nothing was written, or the broker has forgotten the id) are forgotten,
-        or they would stand in front of the others for ever."""
+        """Remove and return an id whose transaction has ended. Forget ids that cannot end any more (nothing was written, or the
+        broker has forgotten the id): otherwise they would stay first in the list for ever."""
         oldest = list(self._used)[: self._LOOKED_AT]
         try:
             found = cluster.admin.describe_transactions(oldest)
@@ -77,12 +75,12 @@ class TransactionalIds:
             self._used = {name: last for name, last in self._used.items() if name not in oldest}
             return None
         except errors.KafkaError:
-            return None  # one more id does no harm
+            return None  # the caller makes a new id, which does no harm
         for name in oldest:
             state, last = str(found[name].state.value), self._used[name]
             known = (found[name].producer_id, found[name].producer_epoch)
             if known < (last.producer_id, last.epoch):
-                continue  # a coordinator that was replaced and does not know it tells of the transaction before
+                continue  # a replaced coordinator, unaware of it, reports the previous transaction
             if state.startswith("Complete"):
                 del self._used[name]
                 return name
@@ -92,8 +90,8 @@ class TransactionalIds:
 
 
 class KafkaWriter(SinkWriter):
-    """``base``: of transactional ids; None: no transactions. ``keep``: the checkpoint keeps what was written too. ``stamps``:
-    records carry their event time. ``only_logs``: records that the brokers do not take are reported and dropped."""
+    """``base``: of transactional ids; None: no transactions. ``keep``: the checkpoint stores a copy of the output. ``stamps``:
+    records carry their event time. ``only_logs``: records that the brokers refuse are reported and discarded."""
 
     def __init__(
         self,
@@ -120,7 +118,7 @@ class KafkaWriter(SinkWriter):
         self._partitions: dict[str, int] = {}
         self._producer: Producer | None = None
         self._writer: TransactionWriter | None = None
-        self._kept: StagedFile | None = None
+        self._copy: StagedFile | None = None
         self._turn = context.subtask
 
     # -- records -----------------------------------------------------------------------------------------------------
@@ -149,7 +147,9 @@ class KafkaWriter(SinkWriter):
         try:
             return self._serializer.keys(values), self._serializer.values(values)
         except StopIteration as error:
-            raise UserCodeError("A serializer must not raise StopIteration", where="KafkaSink") from error
+            raise UserCodeError(
+                "A serializer raises StopIteration", where="KafkaSink", cure="raise another exception"
+            ) from error
 
     def _headers(self, values: list[Any]) -> list[list[tuple[str, bytes]]] | None:
         provider = self._serializer.headers
@@ -184,7 +184,7 @@ class KafkaWriter(SinkWriter):
     def _checked(partition: Any, topic: str, count: int) -> int:
         if not isinstance(partition, int) or not 0 <= partition < count:
             raise UserCodeError(
-                "A partitioner returns a partition of the topic",
+                "The partitioner returns a partition that the topic does not have",
                 where=f"partitioner of KafkaSink, topic {topic}",
                 found=repr(partition),
                 cure=f"return an int from 0 to {count - 1}",
@@ -203,10 +203,10 @@ class KafkaWriter(SinkWriter):
         made = self._cluster.created(topic)
         if made is None:
             raise ConfigurationError(
-                "A Kafka sink writes to topics that exist or that the brokers create",
+                "The topic of the Kafka sink does not exist",
                 where=f"bootstrap servers {self._cluster.servers}",
                 found=f"no topic {topic!r}, and the brokers do not create it",
-                cure="create it before the job starts",
+                cure="create the topic before the job starts",
             )
         return made
 
@@ -223,10 +223,10 @@ class KafkaWriter(SinkWriter):
             transactional = self._base is not None
             builder = self._builders[place] = BatchBuilder(self._codec, self._batch_bytes, transactional=transactional)
         if not builder.add(moment, key, payload, headers):
-            self._cut(place, builder)
+            self._finish(place, builder)
             builder.add(moment, key, payload, headers)
 
-    def _cut(self, place: TopicPartition, builder: BatchBuilder) -> None:
+    def _finish(self, place: TopicPartition, builder: BatchBuilder) -> None:
         data = builder.take()
         self._full.append((place, data))
         self._full_bytes += len(data)
@@ -239,8 +239,8 @@ class KafkaWriter(SinkWriter):
         if self._writer is None:
             self._begin()
         assert self._writer is not None
-        if self._kept is not None:
-            add_kept(self._kept, self._full)
+        if self._copy is not None:
+            add_copy(self._copy, self._full)
         with self._reported():
             self._writer.send(self._full)
         self._full, self._full_bytes = [], 0
@@ -252,22 +252,22 @@ class KafkaWriter(SinkWriter):
         except TidegateError as error:
             if not self._only_logs:
                 raise
-            self._writer = None  # what it has under way is lost, as the user has allowed
-            log.error("records are lost, and set_log_failures_only(True) allows it: %s", error)
+            self._writer = None  # its requests under way are lost, as the user has allowed
+            log.error("records are lost, which set_log_failures_only(True) allows: %s", error)
 
     def _begin(self) -> None:
         if self._base is not None:
             self._producer = TransactionalIds.of(self._base).begin(self._cluster, self._timeout_ms)
             faults.point("K1.kafka.begun", transaction=self._producer.transactional_id)
             if self._keep:
-                self._kept = StagedFile(self._context, OUTPUT, aside=True)
+                self._copy = StagedFile(self._context, OUTPUT, aside=True)
         self._writer = TransactionWriter(self._cluster, self._producer, self._acks)
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
-        """Everything is written and acknowledged, and the copy of it durable, before the committable goes out."""
+        """All records are written and acknowledged, and their copy is durable, before the committable is returned."""
         for place, builder in self._builders.items():
             if builder.count:
-                self._cut(place, builder)
+                self._finish(place, builder)
         self._send()
         if self._writer is None:
             return Prepared()
@@ -276,17 +276,17 @@ class KafkaWriter(SinkWriter):
         if self._producer is None:
             return Prepared()
         faults.point("K1.kafka.flushed", transaction=self._producer.transactional_id)
-        kept = self._kept.finish() if self._kept is not None else None
-        made = KafkaCommittable.of(self._producer, self._writer.firsts, self._writer.records, kept)
+        copy = self._copy.finish() if self._copy is not None else None
+        made = KafkaCommittable(self._producer, dict(self._writer.firsts), self._writer.records, copy)
         return Prepared([made.plain()])
 
     def abort(self) -> None:
         if self._producer is not None:
-            with contextlib.suppress(NotOursError):  # ended already, or nothing was written
+            with contextlib.suppress(NotOursError):  # already ended, or nothing was written
                 end(self._cluster, self._producer, commit=False)
-        if self._kept is not None:
-            self._kept.drop()
+        if self._copy is not None:
+            self._copy.drop()
 
     def close(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
+        if self._copy is not None:
+            self._copy.close()

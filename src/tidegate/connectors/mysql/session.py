@@ -1,4 +1,4 @@
-"""A connection to MariaDB or MySQL: INSERTs of many rows, XA transactions, and the table of markers."""
+"""A connection to MariaDB or MySQL: INSERTs of many rows, XA transactions, and the bookkeeping table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.base.errors import ServiceError
 from tidegate.base.ids import new_token
 from tidegate.connectors.mysql.encoding import BETWEEN_ROWS
 from tidegate.connectors.mysql.failures import BUSY_XID, OF_A_ROW, ROLLED_BACK, UNKNOWN_XID, code_of, translated
-from tidegate.connectors.sql.database import Session
+from tidegate.connectors.sql.database import Answer, Session
 from tidegate.connectors.sql.frames import Frame
 from tidegate.connectors.sql.table import Table
 
@@ -24,41 +24,29 @@ _LITERAL = re.compile(r"x?'(?:[^'\\]|\\.)*'|[^,']+", re.DOTALL)
 
 
 class MySqlSession(Session):
-    """``packet``: bytes a statement may have."""
+    """``packet``: the greatest length of a statement, in bytes."""
 
-    def __init__(
-        self,
-        connection: Any,
-        tables: Sequence[Table],
-        *,
-        where: str,
-        bookkeeping: str,
-        lock_timeout_ms: int,
-        packet: int,
-    ) -> None:
-        self._connection, self._tables, self._where = connection, tables, where
-        self._lock_timeout_ms, self._packet = lock_timeout_ms, packet
-        self.bookkeeping = bookkeeping
-        self._name: str | None = None
+    shared_lock = "LOCK IN SHARE MODE"
+
+    def __init__(self, connection: Any, tables: Sequence[Table], *, packet: int, **shared: Any) -> None:
+        super().__init__(connection, tables, **shared)
+        self._packet = packet
         self._insert = [_insert(table) for table in tables]
 
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._translated():
-            return self._execute(statement, values)
-
-    def _execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    def _execute(self, statement: str, values: Sequence[Any] = ()) -> Answer:
         with self._connection.cursor() as cursor:
             cursor.execute(statement, values or None)
             return list(cursor.fetchall())
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self, *untouched: int) -> Iterator[None]:
+        """Errors with an ``untouched`` code pass as they are."""
         try:
             yield
-        except pymysql.Error as error:
+        except (pymysql.Error, OSError) as error:
+            if code_of(error) in untouched:
+                raise
             raise translated(error, self._where) from None
-        except OSError as error:
-            raise translated(pymysql.OperationalError(2013, str(error)), self._where) from None
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -67,32 +55,32 @@ class MySqlSession(Session):
         self.execute("START TRANSACTION" if name is None else f"XA START {_xid(name)}")
 
     def write(self, frame: Frame) -> None:
-        head, tail = self._insert[frame.table]
         if len(frame.payload) < self._packet // 2:
-            return self._send(frame.table, head + frame.payload + tail, frame.payload)
+            self._send(frame.table, frame.payload)
+            return
         piece: list[bytes] = []
         for row in frame.payload.split(BETWEEN_ROWS):
             if piece and sum(map(len, piece)) + len(row) > self._packet // 2:
-                self._send(frame.table, head + BETWEEN_ROWS.join(piece) + tail, BETWEEN_ROWS.join(piece))
+                self._send(frame.table, BETWEEN_ROWS.join(piece))
                 piece = []
             piece.append(row)
-        self._send(frame.table, head + BETWEEN_ROWS.join(piece) + tail, BETWEEN_ROWS.join(piece))
-        return None
+        self._send(frame.table, BETWEEN_ROWS.join(piece))
 
-    def _send(self, table: int, statement: bytes, rows: bytes) -> None:
+    def _send(self, table: int, rows: bytes) -> None:
+        before, after = self._insert[table]
         with self._translated():
             try:
-                self._connection.query(statement)
+                self._connection.query(before + rows + after)
             except pymysql.Error as error:
                 row = self._refused_row(error, table, rows)
                 raise translated(error, self._where, self._tables[table].name, row) from None
 
     def _refused_row(self, error: pymysql.Error, table: int, rows: bytes) -> str:
-        """The row that a statement failed at. MariaDB (10.7 and later) is asked for its number; some messages have it too."""
+        """The row at which a statement failed. MariaDB (10.7 and later) gives its number on request; some messages have it."""
         if code_of(error) not in OF_A_ROW:
             return ""
-        told = _ROW.search(str(error))
-        number = int(told.group(1)) if told else 0
+        named = _ROW.search(str(error))
+        number = int(named.group(1)) if named else 0
         with suppress(pymysql.Error, OSError):
             self._execute("GET DIAGNOSTICS CONDITION 1 @tidegate_row = ROW_NUMBER")
             [(number,)] = self._execute("SELECT @tidegate_row")
@@ -102,19 +90,12 @@ class MySqlSession(Session):
         return self._tables[table].sent(_LITERAL.findall(lines[number - 1].decode(errors="replace")[1:-1]))
 
     def flush(self) -> None:
-        """Every statement was answered."""
+        """Nothing to wait for: the server answered every statement."""
 
     def prepare(self) -> None:
         assert self._name is not None
         self.execute(f"XA END {_xid(self._name)}")
         self.execute(f"XA PREPARE {_xid(self._name)}")
-
-    def commit(self) -> None:
-        self.execute("COMMIT")
-
-    def rollback(self) -> None:
-        """The server does it when the session ends, for what is not prepared."""
-        self.close()
 
     def close(self) -> None:
         with suppress(pymysql.Error, OSError):
@@ -122,19 +103,13 @@ class MySqlSession(Session):
 
     # -- transactions of others ----------------------------------------------------------------------------------------
 
-    def commit_prepared(self, name: str) -> bool:
-        return self._end_prepared("COMMIT", name)
-
-    def rollback_prepared(self, name: str) -> bool:
-        return self._end_prepared("ROLLBACK", name)
-
     def _end_prepared(self, how: str, name: str) -> bool:
-        """A transaction belongs to the session that prepared it until the server has seen that one's end: until then it is
-        listed, and refused to others."""
+        """A transaction belongs to the session that prepared it until the server has noticed the end of that session. Until
+        then XA RECOVER lists the transaction, and other sessions cannot end it."""
         deadline = time.monotonic() + self._lock_timeout_ms / 1000
         while True:
             try:
-                with self._translated_but_xa():
+                with self._translated(UNKNOWN_XID, *BUSY_XID, *ROLLED_BACK):
                     self._execute(f"XA {how} {_xid(name)}")
                 return True
             except pymysql.Error as error:
@@ -143,23 +118,12 @@ class MySqlSession(Session):
                 return False
             if time.monotonic() > deadline:
                 raise ServiceError(
-                    "A prepared transaction must be free to be ended",
+                    "Another session holds a prepared transaction of the sink",
                     where=self._where,
-                    found=f"{name} is listed by XA RECOVER, and belongs to another session",
+                    found=f"XA RECOVER lists {name}, and XA {how} is refused",
                     cure="KILL the session that holds it",
                 )
             time.sleep(0.01)
-
-    @contextmanager
-    def _translated_but_xa(self) -> Iterator[None]:
-        try:
-            yield
-        except pymysql.Error as error:
-            if code_of(error) in (UNKNOWN_XID, *BUSY_XID, *ROLLED_BACK):
-                raise
-            raise translated(error, self._where) from None
-        except OSError as error:
-            raise translated(pymysql.OperationalError(2013, str(error)), self._where) from None
 
     def prepared(self, base: str) -> list[str]:
         names = []
@@ -172,41 +136,36 @@ class MySqlSession(Session):
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def tag(self, base: str, lease: int) -> None:
-        """Say whose session this is: a row names a lock that the session holds as long as it lives, so who reads the row finds
-        the session, and never another one that got its number after a restart of the server."""
+        """Record the owner of this session. A row names a lock that the session holds as long as it lives. So the row leads to
+        this session, and never to another one that got the same number after a restart of the server."""
         token = new_token()
-        values = (base, f"#{lease} {token}", lease, 0)
-        self.execute(f"INSERT INTO {self.bookkeeping} (base, name, lease, round) VALUES (%s, %s, %s, %s)", values)
+        self.mark(base, f"#{lease} {token}", lease, 0)
         self.execute("SELECT GET_LOCK(%s, 0)", (token,))
 
     def end_sessions(self, base: str, below: int) -> None:
-        deadline = time.monotonic() + self._lock_timeout_ms / 1000
         known = self.execute(
             f"SELECT name FROM {self.bookkeeping} WHERE base = %s AND name LIKE '#%%' AND lease < %s", (base, below)
         )
-        tokens = [name.rpartition(" ")[2] for (name,) in known]
-        while others := [number for token in tokens if (number := self._holder(token)) is not None]:
-            for number in others:
-                with suppress(pymysql.Error):  # gone since
-                    self._execute(f"KILL CONNECTION {number}")
-            if time.monotonic() > deadline:
-                raise ServiceError(
-                    "Sessions of an earlier attempt of the job must end",
-                    where=self._where,
-                    found=f"connections {others}",
-                )
-            time.sleep(0.02)
+        self._end_all(
+            lambda: [number for (name,) in known if (number := self._holder(name)) is not None],
+            self._kill,
+        )
         for (name,) in known:
-            self.execute(f"DELETE FROM {self.bookkeeping} WHERE base = %s AND name = %s", (base, name))
+            self._unmark(base, name)
 
-    def _holder(self, token: str) -> int | None:
-        [(number,)] = self.execute("SELECT IS_USED_LOCK(%s)", (token,))
+    def _kill(self, number: int) -> None:
+        with suppress(pymysql.Error):  # the session ended in the meantime
+            self._execute(f"KILL CONNECTION {number}")
+
+    def _holder(self, tag: str) -> int | None:
+        """The number of the session that a tag names; None: the session ended."""
+        [(number,)] = self.execute("SELECT IS_USED_LOCK(%s)", (tag.rpartition(" ")[2],))
         return None if number is None else int(number)
 
-    # -- the table of markers ------------------------------------------------------------------------------------------
+    # -- the bookkeeping table -----------------------------------------------------------------------------------------
 
     def raise_fence(self, base: str, lease: int, round: int) -> None:
-        """``round`` first: assignments are made from left to right."""
+        """``round`` first: the server makes assignments from left to right."""
         self.execute(
             f"INSERT INTO {self.bookkeeping} (base, name, lease, round) VALUES (%s, '', %s, %s) ON DUPLICATE KEY UPDATE "
             "round = IF(lease < VALUES(lease) OR (lease = VALUES(lease) AND round < VALUES(round)), VALUES(round), round), "
@@ -214,33 +173,29 @@ class MySqlSession(Session):
             (base, lease, round),
         )
 
-    def fence(self, base: str, *, hold: bool) -> tuple[int, int]:
-        lock = " LOCK IN SHARE MODE" if hold else ""
-        found = self.execute(
-            f"SELECT lease, round FROM {self.bookkeeping} WHERE base = %s AND name = ''{lock}", (base,)
-        )
-        return (found[0][0], found[0][1]) if found else (-1, -1)
-
     def settle(self, base: str, lease: int, round: int, names: Sequence[str]) -> None:
-        """Rows are deleted by their whole key: a range would wait for markers of transactions that are prepared by now, and those
-        for this. Rows of sessions that are over go too."""
-        tagged = self.execute(
+        """Rows are deleted by their whole key. A range would wait for the markers of transactions that are prepared by now, and
+        those transactions would wait for this one. Rows of sessions that ended are deleted too."""
+        tags = self.execute(
             f"SELECT name FROM {self.bookkeeping} WHERE base = %s AND name LIKE %s", (base, f"#{lease} %")
         )
-        over = [name for (name,) in tagged if self._holder(name.rpartition(" ")[2]) is None]
+        ended = [name for (name,) in tags if self._holder(name) is None]
         self.execute("START TRANSACTION")
         self.execute(
             f"INSERT INTO {self.bookkeeping} (base, name, lease, round) VALUES (%s, %s, %s, %s) "
             "ON DUPLICATE KEY UPDATE round = GREATEST(round, VALUES(round))",
             (base, f"@{lease}", lease, round),
         )
-        for name in (*names, *over):
-            self.execute(f"DELETE FROM {self.bookkeeping} WHERE base = %s AND name = %s", (base, name))
+        for name in (*names, *ended):
+            self._unmark(base, name)
         self.execute("COMMIT")
+
+    def _unmark(self, base: str, name: str) -> None:
+        self.execute(f"DELETE FROM {self.bookkeeping} WHERE base = %s AND name = %s", (base, name))
 
 
 def _insert(table: Table) -> tuple[bytes, bytes]:
-    """What stands before and behind the rows."""
+    """The parts of the statement before and after the rows."""
     names = ", ".join(map(quoted, table.columns))
     rest = [name for name in table.columns if name not in table.key] or list(table.key)
     change = ", ".join(f"{quoted(name)} = VALUES({quoted(name)})" for name in rest)

@@ -1,9 +1,8 @@
-"""A connection to PostgreSQL: COPY, upserts by arrays, PREPARE TRANSACTION, and the table of markers."""
+"""A connection to PostgreSQL: COPY, upserts by arrays, PREPARE TRANSACTION, and the bookkeeping table."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,9 +13,10 @@ import psycopg
 from psycopg import errors, sql
 
 from tidegate.base.errors import ServiceError
-from tidegate.connectors.postgresql.encoding import Column, elements
+from tidegate.connectors.postgresql.encoding import elements
 from tidegate.connectors.postgresql.failures import translated
-from tidegate.connectors.sql.database import Session
+from tidegate.connectors.sql.database import Answer, Session
+from tidegate.connectors.sql.encoding import ServerColumn
 from tidegate.connectors.sql.frames import Frame
 from tidegate.connectors.sql.table import Table
 
@@ -27,32 +27,28 @@ _KEY = re.compile(r"Key \(([^,()]+)\)=\((.*)\) ")
 
 
 class PostgreSqlSession(Session):
-    """``columns``: of each table. ``lock_timeout_ms``: how long a statement waits for a lock (and for sessions to end)."""
+    """``columns`` gives the columns of each table."""
+
+    shared_lock = "FOR SHARE"
 
     def __init__(
         self,
         connection: psycopg.Connection[tuple[Any, ...]],
         tables: Sequence[Table],
-        columns: Callable[[], Sequence[Sequence[Column]]],
-        *,
-        where: str,
-        bookkeeping: str,
-        lock_timeout_ms: int,
+        columns: Callable[[], Sequence[Sequence[ServerColumn]]],
+        **shared: Any,
     ) -> None:
-        self._connection, self._tables, self._columns, self._where = connection, tables, columns, where
-        self._lock_timeout_ms = lock_timeout_ms
-        self.bookkeeping = bookkeeping
-        self._name: str | None = None
+        super().__init__(connection, tables, **shared)
+        self._columns = columns
         self._copy: tuple[int, Any, Any] | None = None
-        """The table that rows are copied into, the context manager and the copy."""
+        """The table of the running COPY, its context manager and the copy."""
         self._sent: deque[tuple[int, bytes]] = deque()
-        """The last frames of the copy with the number of their first line: the server names lines when it refuses one."""
+        """The last frames of the COPY with the number of their first line: the server names the line that it refuses."""
         self._sent_lines = self._sent_bytes = self._copied = 0
 
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._translated():
-            cursor = self._connection.execute(statement, values)
-            return cursor.fetchall() if cursor.description is not None else []
+    def _execute(self, statement: str, values: Sequence[Any] = ()) -> Answer:
+        cursor = self._connection.execute(statement, values)
+        return cursor.fetchall() if cursor.description is not None else []
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -63,7 +59,7 @@ class PostgreSqlSession(Session):
             raise translated(error, self._where, holders=self._holders, table=table, row=self._row_of(error)) from None
 
     def _holders(self) -> str:
-        """Prepared transactions hold their locks until somebody ends them, whoever they are of."""
+        """Prepared transactions of this database, of any owner: they hold their locks until a session ends them."""
         try:
             with suppress(psycopg.Error):
                 self._connection.rollback()
@@ -71,9 +67,9 @@ class PostgreSqlSession(Session):
                 "SELECT gid, prepared FROM pg_prepared_xacts WHERE database = current_database() ORDER BY prepared LIMIT 3"
             ).fetchall()
         except psycopg.Error:
-            return "who holds it cannot be asked"
+            return "the holder is not known"
         shown = ", ".join(f"{name} since {moment:%Y-%m-%d %H:%M:%S}" for name, moment in found)
-        return f"prepared transactions: {shown}" if shown else "no prepared transactions are there"
+        return f"prepared transactions: {shown}" if shown else "there are no prepared transactions"
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -95,7 +91,7 @@ class PostgreSqlSession(Session):
             try:
                 self._copy[2].write(frame.payload)
             except psycopg.Error:
-                self._end_copy()  # what it raises says why
+                self._end_copy()  # raises the reason
                 raise
 
     def _begin_copy(self, table: int) -> None:
@@ -152,7 +148,7 @@ class PostgreSqlSession(Session):
             raise translated(error, self._where, holders=self._holders, table=name, row=row) from None
 
     def _with_value(self, table: int, arrays: list[str], detail: str) -> str:
-        """The row that has the value which a foreign key or another unique index does not take: the server names only that."""
+        """The row with the value that a foreign key or another unique index refuses: the server names only the value."""
         target, found = self._tables[table], _KEY.match(detail)
         if found is None or found[1].strip('"') not in target.columns:
             return ""
@@ -165,8 +161,8 @@ class PostgreSqlSession(Session):
         return ""
 
     def _misfit(self, table: int, arrays: list[str], count: int) -> str:
-        """The row that the server refuses, found by halves: it does not say which. What was written is given up, and the
-        transaction with it; whether these rows are refused does not depend on others."""
+        """The row that the server refuses, found by bisection: the server does not name it. The transaction is given up. Whether
+        one of these rows is refused does not depend on other rows."""
         low, high = 1, count
         with suppress(psycopg.Error):
             while low < high:
@@ -191,10 +187,10 @@ class PostgreSqlSession(Session):
         return True
 
     def _upserting(self, table: int, piece: str = "") -> str:
-        """``piece``: of the rows, as the bounds of an array."""
+        """``piece`` selects rows, as the bounds of an array."""
         target, columns = self._tables[table], self._columns()[table]
         names = [quoted(name) for name in target.columns]
-        made = elements(target, columns)
+        made = elements(columns)
         arrays = ", ".join(f"(%s::text[]){piece}::{kind}[]" if piece else f"%s::{kind}[]" for kind, _ in made)
         fields = ", ".join(f"given.c{number}{cast}" for number, (_, cast) in enumerate(made))
         aliases = ", ".join(f"c{number}" for number in range(len(made)))
@@ -212,44 +208,29 @@ class PostgreSqlSession(Session):
         assert self._name is not None
         self.execute(f"PREPARE TRANSACTION {literal(self._name)}")
 
-    def commit(self) -> None:
-        self.execute("COMMIT")
-
     def rollback(self) -> None:
-        """Best effort: the server does it too when the session ends."""
         self._copy = None
-        self.close()
+        super().rollback()
 
     def close(self) -> None:
         with suppress(psycopg.Error):
             self._connection.close()
 
-    def commit_prepared(self, name: str) -> bool:
-        return self._end_prepared("COMMIT", name)
-
-    def rollback_prepared(self, name: str) -> bool:
-        return self._end_prepared("ROLLBACK", name)
-
     def _end_prepared(self, how: str, name: str) -> bool:
         try:
-            with self._translated_but(errors.UndefinedObject):
-                self._connection.execute(f"{how} PREPARED {literal(name)}")
+            self._connection.execute(f"{how} PREPARED {literal(name)}")
         except errors.UndefinedObject:
             return False
-        return True
-
-    @contextmanager
-    def _translated_but(self, kind: type[psycopg.Error]) -> Iterator[None]:
-        try:
-            yield
-        except kind:
-            raise
-        except errors.ObjectNotInPrerequisiteState as error:  # somebody else is at it: ask again
+        except errors.ObjectNotInPrerequisiteState as error:
             raise ServiceError(
-                "A prepared transaction is ended by one session", where=self._where, found=str(error)
+                "Another session is ending a prepared transaction of the sink",
+                where=self._where,
+                found=str(error),
+                cure="wait: the sink retries",
             ) from None
         except psycopg.Error as error:
             raise translated(error, self._where) from None
+        return True
 
     def prepared(self, base: str) -> list[str]:
         found = self.execute(
@@ -259,18 +240,13 @@ class PostgreSqlSession(Session):
         return [name for (name,) in found]
 
     def end_sessions(self, base: str, below: int) -> None:
-        deadline = time.monotonic() + self._lock_timeout_ms / 1000
-        while others := self._sessions(base, below):
-            for pid in others:
-                self.execute("SELECT pg_terminate_backend(%s)", (pid,))
-            if time.monotonic() > deadline:
-                raise ServiceError(
-                    "Sessions of an earlier attempt of the job must end", where=self._where, found=f"processes {others}"
-                )
-            time.sleep(0.02)
+        self._end_all(
+            lambda: self._sessions(base, below),
+            lambda pid: self.execute("SELECT pg_terminate_backend(%s)", (pid,)),
+        )
 
     def _sessions(self, base: str, below: int) -> list[int]:
-        """``application_name`` says whose a session is: base and lease."""
+        """``application_name`` names the owner of a session: base and lease."""
         found = self.execute(
             "SELECT pid, application_name FROM pg_stat_activity "
             "WHERE starts_with(application_name, %s) AND pid <> pg_backend_pid()",
@@ -278,7 +254,7 @@ class PostgreSqlSession(Session):
         )
         return [pid for pid, name in found if int(name.rpartition(" ")[2]) < below]
 
-    # -- the table of markers ------------------------------------------------------------------------------------------
+    # -- the bookkeeping table ------------------------------------------------------------------------------------------
 
     def raise_fence(self, base: str, lease: int, round: int) -> None:
         self.execute(
@@ -287,13 +263,6 @@ class PostgreSqlSession(Session):
             "WHERE (known.lease, known.round) < (EXCLUDED.lease, EXCLUDED.round)",
             (base, lease, round),
         )
-
-    def fence(self, base: str, *, hold: bool) -> tuple[int, int]:
-        lock = " FOR SHARE" if hold else ""
-        found = self.execute(
-            f"SELECT lease, round FROM {self.bookkeeping} WHERE base = %s AND name = ''{lock}", (base,)
-        )
-        return (found[0][0], found[0][1]) if found else (-1, -1)
 
     def settle(self, base: str, lease: int, round: int, names: Sequence[str]) -> None:
         self.execute(
@@ -305,7 +274,7 @@ class PostgreSqlSession(Session):
 
 
 def quoted(name: str) -> str:
-    """For a statement that is written as text; a percent sign would be a place for a value."""
+    """For a statement as text, where a percent sign would be a placeholder."""
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
 
@@ -318,6 +287,6 @@ def identifier(name: str) -> sql.Identifier:
 
 
 def literal(name: str) -> str:
-    """Of names that we made: letters, digits, hyphens."""
+    """Of a name of ours: letters, digits, hyphens."""
     assert re.fullmatch(r"[A-Za-z0-9_.-]+", name), name
     return f"'{name}'"

@@ -1,4 +1,4 @@
-"""Keys, hashes and counters in Redis, written when their checkpoint is complete, behind a version guard; or at once."""
+"""Keys, hashes and counters in Redis, written at once or with their checkpoint. A version guard skips repeated writes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from tidegate.base.errors import (
     ProgramError,
     RetryableCommitError,
 )
-from tidegate.base.files import FileHandle, Files
+from tidegate.base.files import Files
 from tidegate.connectors.directory_mark import mark_for, mark_of
 from tidegate.connectors.redis.server import RedisServer
+from tidegate.connectors.staged_file import StagedFile, delete_lingering, delete_staged, file_at, read_staged
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
@@ -39,13 +40,13 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_PART = 1_000
-"""Rows of one script call: Redis does nothing else meanwhile."""
-_INLINE = 1 << 15
-"""Bytes up to which the rows of a round are kept in the checkpoint itself, and not in a file beside it."""
+PART = 1_000
+"""Rows of one script call. Redis serves no other client during the call."""
+INLINE = 1 << 15
+"""Up to this size in bytes the rows of a round go into the checkpoint itself, above it into a file beside the checkpoint."""
 _STAGED = "rows"
 _OF_A_PIPELINE = re.compile(r"Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
-"""What the client puts before the server's words: the script, of which no user has heard."""
+"""The client puts the script before the server's error. Users do not know the script."""
 _VERSION = 1
 
 GUARDED = """
@@ -82,13 +83,15 @@ end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return 1
 """
-"""The version guard: rows and the version that has written them, in one step. A part that was written, or is older than one
-that was, changes nothing. The parts of a committable are sent in one go, so one may be refused (a key of another type, no room)
-and the next be taken: that must not happen, for its version would then say that both were written. So a part names the one before
-it. Redis does not undo a script that fails half-way: counters are looked at before one is changed.
+"""The version guard writes rows and their version in one step.
 
-A row of 'increments' with an empty field has no field. In rows of 'field-increments' the empty text is a field like any other;
-checkpoints of former versions hold increments of fields as 'increments'."""
+A part is skipped if it was written before, or if it is older than a written part. The parts of a committable are sent in one
+pipeline, so Redis could refuse one part (a key of another type, no memory) and take the next. The version of the next part would
+then claim that both were written. So every part names the version of the part before it, and is refused if that is not the last
+version. Redis does not undo a script that fails half-way, so the script checks all counters before it changes one.
+
+A row of 'increments' with an empty field has no field. In rows of 'field-increments' the empty text is a field like any other.
+Checkpoints of former versions contain increments of fields as 'increments'."""
 
 
 class RedisKind(Enum):
@@ -100,10 +103,11 @@ class RedisKind(Enum):
 
 @made_by("RedisSink.keys(...), RedisSink.hashes(...) or RedisSink.increments(...)")
 class RedisSink(Sink):
-    """See ``keys``, ``hashes`` and ``increments``.
+    """Write rows to Redis. Made by ``keys``, ``hashes`` or ``increments``.
 
-    Rows become visible when their checkpoint is complete, and a value that a reader has seen is never replaced by an older one.
-    ``at_once``: as soon as they are computed; after a failure old values reappear until the job has caught up.
+    Rows become visible when their checkpoint is complete. An older value never replaces a value that readers have seen. With
+    ``at_once`` rows become visible as soon as they are computed. After a failure, old values then reappear until the job has
+    caught up.
     """
 
     publication = Publication.CHECKPOINT
@@ -113,22 +117,22 @@ class RedisSink(Sink):
         self.guarantee = SinkGuarantee.IDEMPOTENT if at_once else SinkGuarantee.TWO_PHASE_COMMIT
         if at_once and kind in (RedisKind.INCREMENTS, RedisKind.FIELD_INCREMENTS):
             raise ProgramError(
-                "Increments are written with their checkpoint: written at once, a failure would count them twice",
+                "Increments cannot be written at once, because a failure would count them twice",
                 where="RedisSink.increments",
                 found="at_once=True",
-                cure="leave it out",
+                cure="leave out at_once: increments are written with their checkpoint",
             )
 
     @staticmethod
     def keys(url: str, key: Callable[[Any], Any], value: Callable[[Any], Any], *, at_once: bool = False) -> RedisSink:
-        """``SET key value`` for each record; of several with the same key the last one counts."""
+        """Run ``SET key value`` for each record. Of several records with the same key the last one counts."""
         return RedisSink(url, RedisKind.KEYS, lambda record: (key(record), None, value(record)), at_once=at_once)
 
     @staticmethod
     def hashes(
         url: str, key: Callable[[Any], Any], fields: Callable[[Any], Mapping[Any, Any]], *, at_once: bool = False
     ) -> RedisSink:
-        """``HSET key field value ...`` for each record; other fields of the hash stay as they are."""
+        """Run ``HSET key field value ...`` for each record. Other fields of the hash stay unchanged."""
         return RedisSink(url, RedisKind.HASHES, lambda record: (key(record), None, fields(record)), at_once=at_once)
 
     @staticmethod
@@ -138,7 +142,7 @@ class RedisSink(Sink):
         by: Callable[[Any], int] = lambda record: 1,
         field: Callable[[Any], Any] | None = None,
     ) -> RedisSink:
-        """``INCRBY key by`` for each record, or ``HINCRBY key field by``; each record counts once, whatever fails."""
+        """Run ``INCRBY key by`` or ``HINCRBY key field by`` for each record. Each record counts once, whatever fails."""
         if field is None:
             return RedisSink(url, RedisKind.INCREMENTS, lambda record: (key(record), b"", by(record)), at_once=False)
         return RedisSink(
@@ -152,30 +156,30 @@ class RedisSink(Sink):
                 settings = self.server.settings(client)
         except Exception as error:
             raise self.server.problem(error) from error
-        self._check_kept(settings)
+        self._check_durability(settings)
 
-    def _check_kept(self, settings: dict[str, str] | None) -> None:
-        """What the server may forget. A server that evicts by itself may drop a version, and increments then count again."""
+    def _check_durability(self, settings: dict[str, str] | None) -> None:
+        """Refuse a server that evicts keys: without the version of the guard, increments would count again."""
         if settings is None:
             log.warning(
-                "%s does not tell its settings (CONFIG GET): see docs/redis.md for those that it needs", self.server
+                "%s does not report its settings (CONFIG GET): see docs/redis.md for the required settings", self.server
             )
             return
         policy = settings.get("maxmemory-policy", "noeviction")
         if settings.get("maxmemory", "0") != "0" and policy.startswith("allkeys") and not self.at_once:
             raise ConfigurationError(
-                "A Redis server must not evict what a sink has written: rows, or the version that guards them",
+                "The Redis server may evict rows of the sink, or the version that guards them",
                 where=str(self.server),
                 found=f"maxmemory {settings['maxmemory']}, maxmemory-policy {policy}",
-                cure="CONFIG SET maxmemory-policy noeviction (or volatile-lru, which leaves keys without a time of life alone)",
+                cure="run CONFIG SET maxmemory-policy noeviction (or volatile-lru, which evicts no key without a time to live)",
             )
-        kept = settings.get("appendonly"), settings.get("appendfsync")
-        if kept != ("yes", "always"):
+        logging_mode = settings.get("appendonly"), settings.get("appendfsync")
+        if logging_mode != ("yes", "always"):
             log.warning(
-                "%s may forget what it has confirmed when it crashes: appendonly is %s, appendfsync is %s; "
-                "'yes' and 'always' keep it",
+                "%s may lose confirmed writes when it crashes: appendonly is %s, appendfsync is %s; "
+                "set them to 'yes' and 'always'",
                 self.server,
-                *kept,
+                *logging_mode,
             )
 
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
@@ -186,12 +190,12 @@ class RedisSink(Sink):
 
 
 class _RedisWriter(SinkWriter):
-    """Rows of a round, the last value of a key, or the sum of its increments."""
+    """Collect the rows of a round: the last value of each key, or the sum of its increments."""
 
     def __init__(self, sink: RedisSink, context: WriterContext) -> None:
         self._sink, self._context = sink, context
         self._rows: dict[tuple[bytes, bytes], Any] = {}
-        self._staged: str | None = None
+        self._staged = StagedFile(context, _STAGED)
 
     def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
         kind, row, rows = self._sink.kind, self._sink.row, self._rows
@@ -213,12 +217,12 @@ class _RedisWriter(SinkWriter):
             self._write_now()
 
     def _write_now(self) -> None:
-        """Each value overwrites what is there, so a repeated one changes nothing."""
+        """Write the rows now. A repeated write changes nothing, because each value overwrites the last one."""
         try:
             with self._sink.server.client() as client:
                 pipeline = client.pipeline(transaction=False)
                 if self._sink.kind is RedisKind.KEYS:
-                    for part in _cut(self._rows.items(), _PART):
+                    for part in _in_parts(self._rows.items()):
                         pipeline.mset({key: value for (key, _), value in part})
                 else:
                     for (key, _), fields in self._rows.items():
@@ -241,19 +245,16 @@ class _RedisWriter(SinkWriter):
             "written": f"{context.lease:012d}.{context.round:012d}",
             "kind": self._sink.kind.value,
         }
-        if len(packed) <= _INLINE:
+        if len(packed) <= INLINE:
             return Prepared([{**committable, "rows": packed}])
-        attempt = re.sub(r"[^A-Za-z0-9_.-]", "_", context.attempt)
-        self._staged = f"{_STAGED}/{context.round:010d}-{context.subtask}-{attempt}"
-        files = Files(context.staging)
-        faults.point("K1.redis.flush", file=self._staged)
-        handle = files.write(self._staged, packed)
-        return Prepared([{**committable, "file": [files.location(self._staged), handle.size, handle.hash]}])
+        faults.point("K1.redis.flush", round=context.round)
+        self._staged.write(packed)
+        return Prepared([{**committable, "file": list(self._staged.finish())}])
 
     def _parts(self) -> Iterator[list[bytes]]:
-        """Arguments of one script call each."""
+        """Yield the arguments of each script call."""
         rows = ((key, field, value) for (key, field), value in self._rows.items())
-        for part in _cut(rows, _PART):
+        for part in _in_parts(rows):
             if self._sink.kind is RedisKind.KEYS:
                 yield [argument for key, _, value in part for argument in (key, value)]
             elif self._sink.kind is RedisKind.HASHES:
@@ -262,13 +263,12 @@ class _RedisWriter(SinkWriter):
                 yield [argument for key, field, by in part for argument in (key, field, b"%d" % by)]
 
     def abort(self) -> None:
-        if self._staged is not None:
-            Files(self._context.staging).delete(self._staged)
+        self._staged.drop()
 
 
-def _cut(rows: Iterable[T], size: int) -> Iterator[list[T]]:
+def _in_parts(rows: Iterable[T]) -> Iterator[list[T]]:
     source = iter(rows)
-    while part := list(islice(source, size)):
+    while part := list(islice(source, PART)):
         yield part
 
 
@@ -309,58 +309,50 @@ class _RedisCommitter(Committer):
         pipeline.execute()
 
     def _rows(self, committable: dict[str, Any]) -> bytes | None:
-        """None: they were written, and their file is gone since."""
+        """Return the rows of a committable. None: they were written, and their file is deleted."""
         if "rows" in committable:
             return committable["rows"]  # type: ignore[no-any-return]
-        address, size, content = committable["file"]
-        directory, _, name = address.rpartition("/")
-        files = Files(directory)
+        address, size, content_hash = committable["file"]
+        files, name = file_at(address)
         if files.exists(name):
-            return files.read(FileHandle(name, size, content))
+            return read_staged(address, size, content_hash)
         last = self._client.hget(committable["marker"], committable["subtask"])
         if last is not None and last.decode() >= committable["written"]:
             return None
         raise OutputLostError(
-            "Rows of a completed checkpoint must be written to Redis",
+            "Rows of a completed checkpoint are missing and cannot be written to Redis",
             where=f"{self._server}, {committable['marker']}",
-            found=f"no file {address}, and the server does not say that they were written",
-            cure="restore an older checkpoint; look for who deleted the file, or the key",
+            found=f"no file {address}, and no version on the server that shows that they were written",
+            cure="restore an older checkpoint; find out which process deleted the file or the key",
         )
 
     def _failed(self, error: Exception) -> Exception:
-        told = _OF_A_PIPELINE.sub("", f"{type(error).__name__}: {error}")
+        found = _OF_A_PIPELINE.sub("", f"{type(error).__name__}: {error}")
         if self._server.is_away(error):
             return RetryableCommitError(
-                "Rows of a completed checkpoint must be written to Redis",
+                "The rows of a completed checkpoint are not written, because the Redis server does not take them now",
                 where=str(self._server),
-                found=told,
-                cure="bring the server back; the commit is tried again",
+                found=found,
+                cure="bring the server back; the job retries the commit",
             )
         return CommitError(
-            "Rows of a completed checkpoint must be written to Redis",
+            "The Redis server refuses the rows of a completed checkpoint",
             where=str(self._server),
-            found=told,
-            cure="change what the key holds, or the program; then start the job again: nothing is lost",
+            found=found,
+            cure="change the value of the key, or the program; then start the job again: nothing is lost",
         )
 
     def _drop(self, committable: dict[str, Any]) -> None:
         if "file" in committable:
-            directory, _, name = committable["file"][0].rpartition("/")
-            Files(directory).delete(name)
+            delete_staged(committable["file"][0])
 
     def abort(self, committables: list[Any]) -> None:
         for committable in committables:
             self._drop(committable)
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
-        files = Files(self._context.staging)
         wanted = {committable["file"][0] for committable in committables if "file" in committable}
-        listed = files.list(_STAGED)
-        faults.point("K2.redis.listed", files=len(listed))
-        self._context.check_lease()
-        for path in listed:
-            if files.location(path) not in wanted:
-                files.delete(path)
+        delete_lingering(self._context, Files(self._context.staging).list(_STAGED), wanted, "K2.redis.listed")
 
     def close(self) -> None:
         self._client.close()
@@ -374,7 +366,7 @@ def _bytes(value: Any, what: str) -> bytes:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value).encode()
     raise wrong(
-        "RedisSink", f"a text, bytes or a number as {what}", value, "make one of them, for example json.dumps(value)"
+        "RedisSink", f"a text, bytes or a number as {what}", value, "convert it, for example with json.dumps(value)"
     )
 
 

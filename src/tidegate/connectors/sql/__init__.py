@@ -1,1 +1,1 @@
-"""What sinks into tables of a database have in common: rows, names of transactions, writer, committer."""
+"""Sinks into tables of a database: rows, names of transactions, writer, committer, and the shared half of each database."""

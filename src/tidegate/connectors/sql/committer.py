@@ -1,14 +1,16 @@
-"""Commits prepared transactions with the checkpoint (step 8), and rolls back those that no checkpoint holds.
+"""Commit prepared transactions with the checkpoint (step 8), and roll back those that no checkpoint holds.
 
-**A marker decides.** A second commit of a prepared transaction is the same error whether it was committed or rolled back before. So
-every transaction inserts a row with its own name: if the server does not know the transaction any more and the row is there, it
-was committed. When all of a commit is done, its markers give way to one row that says up to which round the attempt of the job has
-committed; what a completed checkpoint holds is committed in the order of rounds, so that row answers for all of them.
+**A marker decides.** The second commit of a prepared transaction fails with the same error whether the transaction was committed
+or rolled back before. So every transaction inserts a row with its own name. If the server does not know the transaction any more
+and the row exists, the transaction was committed. When all transactions of a call are committed, one row replaces their markers.
+It holds the last round that the attempt of the job has committed. Completed checkpoints are committed in the order of rounds, so
+this row answers for all transactions up to that round.
 
-**After a restore, in this order.** 1 commit what the checkpoint holds. 2 raise the fence: writers of earlier attempts that connect
-from now on are refused. 3 end the sessions of writers that connected before: a worker on a lost host, or a paused one, may hold
-locks or be about to prepare. 4 list prepared transactions: no new one of an earlier attempt can appear any more. 5 check the
-lease: if it is ours, no later attempt had begun when the list was made. 6 roll back what was listed and is not wanted.
+**After a restore, in this order.** 1 commit the transactions of the checkpoint. 2 raise the fence: writers of earlier attempts that
+connect from now on are refused. 3 end the sessions of writers that connected before: a worker on a lost host, or a paused worker,
+may hold locks or be about to prepare. 4 list prepared transactions: no new one of an earlier attempt can appear any more. 5 check
+the lease: if it is still ours, no later attempt had begun when the list was made. 6 roll back the listed transactions that the
+checkpoint does not hold.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class SqlCommitter(Committer):
-    """``base``: what the transactions of this job and sink start with."""
+    """``base``: the prefix of all transaction names of this job and sink."""
 
     def __init__(self, database: Database, tables: Sequence[Table], base: str, context: CommitterContext) -> None:
         self._database, self._tables, self._base = database, tables, base
@@ -68,7 +70,7 @@ class SqlCommitter(Committer):
             return
         try:
             for made in every:
-                if made.name not in self._done:  # else: done before an error of a later one, and this call is its retry
+                if made.name not in self._done:  # this call may retry a call that failed at a later transaction
                     self._commit(made)
                     self._done.add(made.name)
             self._settle(every)
@@ -81,7 +83,7 @@ class SqlCommitter(Committer):
             self._disconnect()
             kind = RetryableCommitError if error.restart_helps else CommitError
             raise kind(
-                "a prepared transaction must be committed", where=str(made), found=str(error), cure=error.cure
+                "A prepared transaction cannot be committed", where=str(made), found=str(error), cure=error.cure
             ) from error
         self._done.clear()
 
@@ -94,8 +96,8 @@ class SqlCommitter(Committer):
             raise OutputLostError(
                 "The database has rolled back a transaction that a completed checkpoint holds",
                 where=f"{made}; {self._database.where}",
-                found="it is neither prepared nor is its marker there: somebody else has ended it, or the server lost it",
-                cure="restore an older checkpoint, or a copy of the database from before; its rows are nowhere else",
+                found="the transaction is not prepared, and its marker is missing: another client ended it, or the server lost it",
+                cure="restore an older checkpoint, or an earlier copy of the database; the rows are stored nowhere else",
             )
         faults.point("K3.sql.committed", transaction=made.name)
 
@@ -107,26 +109,26 @@ class SqlCommitter(Committer):
             self._session().settle(base, lease, max(made.round for made in group), [made.name for made in group])
         faults.point("K3.sql.settled", transactions=len(every))
 
-    # -- what nobody will commit ---------------------------------------------------------------------------------------
+    # -- transactions without a checkpoint -----------------------------------------------------------------------------
 
     def abort(self, committables: list[Any]) -> None:
-        """Their staged files stay: the round is run again, and its writers get them again."""
+        """Staged files stay: the round is run again, and its writers read them again."""
         for made in map(_transaction, committables):
-            self._asked(lambda session, name=made.name: session.rollback_prepared(name))
+            self._retried(lambda session, name=made.name: session.rollback_prepared(name))
 
     def abort_lingering(self, committables: list[Any], states: list[Any]) -> None:
-        """The order is argued at the top."""
+        """The module docstring gives the reasons for the order."""
         made = [_transaction(data) for data in committables]
         wanted = {each.name for each in made}
-        kept = {state["address"] for state in states}.union(*(each.staged for each in made))
-        listed = self._asked(self._lingering)
-        files = [name for name in staged_files(self._files) if self._files.location(name) not in kept]
+        in_use = {state["address"] for state in states}.union(*(each.staged for each in made))
+        listed = self._retried(self._lingering)
+        files = [name for name in staged_files(self._files) if self._files.location(name) not in in_use]
         faults.point("K2.sql.listed", transactions=len(listed))
         self._check_lease()
         for name in listed:
             if name not in wanted:
                 faults.point("K2.sql.before-abort", transaction=name)
-                self._asked(lambda session, name=name: session.rollback_prepared(name))
+                self._retried(lambda session, name=name: session.rollback_prepared(name))
                 faults.point("K2.sql.aborted", transaction=name)
         for file in files:
             self._files.delete(file)
@@ -136,23 +138,23 @@ class SqlCommitter(Committer):
         current, _ = session.fence(self._base, hold=False)
         if current > self._lease:
             raise FencedError(
-                "An attempt of the job that was replaced must not roll back transactions",
+                "This attempt of the job was replaced, and may not roll back transactions",
                 where=self._database.where,
-                found=f"lease {self._lease}, by now attempt {current} writes",
+                found=f"lease {self._lease}; attempt {current} writes by now",
             )
         session.end_sessions(self._base, self._lease)
         return session.prepared(self._base)
 
-    def _asked(self, question: Any) -> Any:
-        """A connection that broke since it was last used is replaced, once."""
+    def _retried(self, request: Any) -> Any:
+        """Replace a connection that broke since its last use, once."""
         fresh = self._connected is None
         try:
-            return question(self._session())
+            return request(self._session())
         except ServiceError:
             self._disconnect()
             if fresh:
                 raise
-            return question(self._session())
+            return request(self._session())
 
     def close(self) -> None:
         self._disconnect()

@@ -1,28 +1,61 @@
-"""What writer and committer ask of a database: sessions with prepared transactions, and the table of what was committed."""
+"""Sessions with prepared transactions, the bookkeeping table, and the checks of tables: what all databases share."""
 
 from __future__ import annotations
 
+import os
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from tidegate.base.errors import ConfigurationError, ServiceError, TidegateError
+from tidegate.connectors.sql.encoding import RowEncoder, ServerColumn
 from tidegate.connectors.sql.frames import Frame
 from tidegate.connectors.sql.table import Table
 
 BOOKKEEPING = "tidegate_transactions"
-"""The table of markers. Rows of a sink (``base``): one for each transaction whose commit is not settled (``name``), one for each
-attempt of the job with the last round that is committed (``@lease``), one with the lease and round that may write (no name)."""
+"""The bookkeeping table. Its rows of a sink (``base``): a marker for each transaction whose commit is not settled (``name``), one
+row for each attempt of the job with the last committed round (``@lease``), one row with the lease and round that may write (no
+name)."""
+
+Answer = list[tuple[Any, ...]]
 
 
 class Session(ABC):
-    """A connection. Every statement waits for locks no longer than the database's ``lock_timeout_ms``."""
+    """A connection. Every statement waits for locks at most ``lock_timeout_ms``; so does the wait for sessions to end."""
+
+    shared_lock: ClassVar[str]
+    """The end of a SELECT that keeps others from changing the row until this transaction ends."""
+
+    def __init__(
+        self, connection: Any, tables: Sequence[Table], *, where: str, bookkeeping: str, lock_timeout_ms: int
+    ) -> None:
+        self._connection, self._tables, self._where = connection, tables, where
+        self._lock_timeout_ms = lock_timeout_ms
+        self.bookkeeping = bookkeeping
+        """The name of the bookkeeping table, quoted for this database."""
+        self._name: str | None = None
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Answer:
+        """Raises typed errors only."""
+        with self._translated():
+            return self._execute(statement, values)
 
     @abstractmethod
-    def execute(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+    def _execute(self, statement: str, values: Sequence[Any] = ()) -> Answer:
+        """Raises the driver's errors."""
+
+    @abstractmethod
+    def _translated(self) -> AbstractContextManager[None]:
+        """Turn the driver's errors into typed ones."""
+
+    # -- the transaction of this session ---------------------------------------------------------------------------------
 
     @abstractmethod
     def begin(self, name: str | None) -> None:
-        """``name``: of a transaction that will be prepared; None: of one that is committed by this session."""
+        """``name``: of a transaction that will be prepared. None: this session itself commits the transaction."""
 
     @abstractmethod
     def write(self, frame: Frame) -> None:
@@ -30,29 +63,34 @@ class Session(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """All rows have arrived and were taken."""
+        """Return when the server has taken all rows."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """Flushed and durable: whoever knows the name can commit or roll back."""
+        """Make the transaction durable: from now on every session that knows the name can commit it or roll it back."""
 
-    @abstractmethod
-    def commit(self) -> None: ...
+    def commit(self) -> None:
+        self.execute("COMMIT")
 
-    @abstractmethod
-    def rollback(self) -> None: ...
+    def rollback(self) -> None:
+        """Close the session: the server rolls back what is not prepared."""
+        self.close()
 
     @abstractmethod
     def close(self) -> None: ...
 
     # -- transactions of others ------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def commit_prepared(self, name: str) -> bool:
-        """False: the server does not know it (any more)."""
+        """False: the server does not know the transaction (any more)."""
+        return self._end_prepared("COMMIT", name)
+
+    def rollback_prepared(self, name: str) -> bool:
+        """False: the server does not know the transaction (any more)."""
+        return self._end_prepared("ROLLBACK", name)
 
     @abstractmethod
-    def rollback_prepared(self, name: str) -> bool: ...
+    def _end_prepared(self, how: str, name: str) -> bool: ...
 
     @abstractmethod
     def prepared(self, base: str) -> list[str]:
@@ -60,24 +98,44 @@ class Session(ABC):
 
     @abstractmethod
     def end_sessions(self, base: str, below: int) -> None:
-        """End all sessions that writers of ``base`` with a smaller lease have open; returns when they are gone."""
+        """End all sessions that writers of ``base`` with a smaller lease have open. Return when they are gone."""
 
-    # -- what may write --------------------------------------------------------------------------------------------------
+    def _end_all(self, others: Callable[[], list[int]], end: Callable[[int], object]) -> None:
+        """Call ``end`` for the ``others`` until none is left."""
+        deadline = time.monotonic() + self._lock_timeout_ms / 1000
+        while found := others():
+            for number in found:
+                end(number)
+            if time.monotonic() > deadline:
+                raise ServiceError(
+                    "Sessions of an earlier attempt of the job do not end",
+                    where=self._where,
+                    found=f"sessions {found}",
+                    cure="end these sessions by hand; the commit is retried",
+                )
+            time.sleep(0.02)
+
+    # -- the bookkeeping table -------------------------------------------------------------------------------------------
 
     @abstractmethod
     def raise_fence(self, base: str, lease: int, round: int) -> None:
-        """Write down that attempts with a smaller (lease, round) may write no more; a smaller one changes nothing."""
+        """Record that attempts with a smaller (lease, round) may write no more. A smaller one changes nothing."""
 
-    @abstractmethod
     def fence(self, base: str, *, hold: bool) -> tuple[int, int]:
-        """The (lease, round) that may write. ``hold``: nobody raises it until this transaction has ended."""
+        """The (lease, round) that may write. ``hold``: nobody raises it until this transaction ends."""
+        found = self.execute(
+            f"SELECT lease, round FROM {self.bookkeeping} WHERE base = %s AND name = ''"
+            f"{f' {self.shared_lock}' if hold else ''}",
+            (base,),
+        )
+        return (found[0][0], found[0][1]) if found else (-1, -1)
 
     @abstractmethod
     def settle(self, base: str, lease: int, round: int, names: Sequence[str]) -> None:
-        """In one transaction: all up to this round of this lease is committed, and these markers are not needed any more."""
+        """In one transaction: record that this lease has committed everything up to this round, and delete these markers."""
 
     def mark(self, base: str, name: str, lease: int, round: int) -> None:
-        """The marker of a transaction, inside of it."""
+        """Insert a row with this name. As the marker of a transaction it is part of that transaction."""
         values = (base, name, lease, round)
         self.execute(f"INSERT INTO {self.bookkeeping} (base, name, lease, round) VALUES (%s, %s, %s, %s)", values)
 
@@ -88,32 +146,115 @@ class Session(ABC):
         )
         return bool(found)
 
-    bookkeeping: str
-    """Quoted as the database wants it."""
 
-
+@dataclass(frozen=True, kw_only=True)
 class Database(ABC):
-    """Where it is and who we are there. Pickles; its repr has no password."""
+    """Address and user of a database. Pickles; the repr shows no password. ``patience_ms``: how long a task or a commit waits
+    for a server that is down."""
 
-    where: str
+    bookkeeping: str = BOOKKEEPING
+    lock_timeout_ms: int = 10_000
+    patience_ms: int = 10_000
+
+    encoder_type: ClassVar[type[RowEncoder]]
+    _columns_known: ClassVar[dict[tuple[Any, ...], list[list[ServerColumn]]]] = {}
+
+    @property
+    @abstractmethod
+    def where(self) -> str:
+        """For messages."""
+
+    # -- connections ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
+    def open(self, tables: Sequence[Table], *, tag: str = "") -> Session:
+        """``tag``: names the session of a writer, ``base lease``."""
+
+    def connected(self, *, patient: bool, tag: str = "") -> Any:
+        """A connection of the driver. ``patient``: wait for a server that is down, ``patience_ms`` at most."""
+        deadline, pause = time.monotonic() + (self.patience_ms / 1000 if patient else 0), 0.05
+        while True:
+            try:
+                return self._connect(tag)
+            except TidegateError as error:
+                if time.monotonic() + pause > deadline or not error.restart_helps:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+    @abstractmethod
+    def _connect(self, tag: str) -> Any:
+        """Raises typed errors only."""
+
+    @abstractmethod
+    def _ask(self, connection: Any, statement: str, values: Sequence[Any] = ()) -> Answer:
+        """Raises typed errors only."""
+
+    # -- tables --------------------------------------------------------------------------------------------------------
+
+    def encoder(self, tables: Sequence[Table]) -> RowEncoder:
+        return self.encoder_type(tables, self._columns(tables))
+
+    def _columns(self, tables: Sequence[Table]) -> list[list[ServerColumn]]:
+        """Asked once in a process."""
+        key = (os.getpid(), self, tuple(tables))
+        if key not in self._columns_known:
+            with closing(self.connected(patient=True)) as connection:
+                self._columns_known[key] = [self._columns_of(connection, table) for table in tables]
+        return self._columns_known[key]
+
+    def _columns_of(self, connection: Any, table: Table) -> list[ServerColumn]:
+        there = {column.name: column for column in self._described(connection, table)}
+        missing = [name for name in table.columns if name not in there]
+        if missing:
+            raise ConfigurationError(
+                "The sink does not find a table or a column",
+                where=f"{self.where}, table {table.name}",
+                found=f"no column {', '.join(missing)}; there are {', '.join(there)}" if there else "no such table",
+                cure="create it before the job starts; check the case of the names and the rights of the user",
+            )
+        return [there[name] for name in table.columns]
+
+    @abstractmethod
+    def _described(self, connection: Any, table: Table) -> list[ServerColumn]:
+        """All columns of the table; none: no such table."""
+
+    @abstractmethod
+    def _unique_keys(self, connection: Any, table: Table) -> Iterable[Iterable[str]]:
+        """The columns of the primary key and of each unique index."""
+
+    # -- before the job starts -----------------------------------------------------------------------------------------
+
     def check(self, tables: Sequence[Table], *, exactly_once: bool) -> None:
-        """Before the job starts: server, rights, tables, columns and keys are as they must be. Makes the table of markers."""
+        """Check server, rights, tables, columns and keys. Create the bookkeeping table."""
+        with closing(self.connected(patient=False)) as connection:
+            self._check_server(connection, exactly_once)
+            for table in tables:
+                self._columns_of(connection, table)
+                self._check_table(connection, table)
+                if table.key:
+                    self._check_key(connection, table)
+            self._create_bookkeeping(connection)
 
     @abstractmethod
+    def _check_server(self, connection: Any, exactly_once: bool) -> None: ...
+
+    @abstractmethod
+    def _check_table(self, connection: Any, table: Table) -> None: ...
+
+    def _check_key(self, connection: Any, table: Table) -> None:
+        unique = [set(names) for names in self._unique_keys(connection, table)]
+        if set(table.key) not in unique:
+            there = "; ".join(", ".join(sorted(names)) for names in unique)
+            raise ConfigurationError(
+                "An upsert needs a primary key or a unique index of exactly the columns of its key",
+                where=f"{self.where}, table {table.name}",
+                found=f"key {', '.join(table.key)}; unique are: {there or 'none'}",
+                cure=f"CREATE UNIQUE INDEX by_key ON {table.name} ({', '.join(table.key)})",
+            )
+
+    @abstractmethod
+    def _create_bookkeeping(self, connection: Any) -> None: ...
+
     def check_prepared(self, wanted: int) -> None:
-        """Before the job starts: so many prepared transactions can be there at once."""
-
-    @abstractmethod
-    def encoder(self, tables: Sequence[Table]) -> Encoder: ...
-
-    @abstractmethod
-    def open(self, tables: Sequence[Table], *, tag: str = "", patient: bool = True) -> Session:
-        """``tag``: names a writer's session, ``base lease``. ``patient``: a server that is away is waited for, for a while."""
-
-
-class Encoder(ABC):
-    @abstractmethod
-    def encode(self, table: int, rows: list[Sequence[Any]]) -> Frame:
-        """Raises ``RowError`` with column and key for a value that the column cannot hold."""
+        """Check that the server can hold this number of prepared transactions. Not every server has a limit."""

@@ -1,9 +1,9 @@
-"""Encoded rows of one round, as a file on checkpoint storage: rounds between two checkpoints keep them there.
+"""Files with the encoded rows of one round, on checkpoint storage, for the rounds between two checkpoints.
 
-A database sees one transaction for each subtask and checkpoint, however many rounds a checkpoint covers: prepared ones are few on
-every server, and two of them must not wait for each other's rows. So a round without a barrier writes its rows, encoded as the
-database wants them, into a file that the next writer of the subtask gets as its state; the round with the barrier sends the
-files and its own rows. No checkpoint ever names such a file: at its cut all rows are in transactions.
+A database gets one transaction for each subtask and checkpoint, however many rounds a checkpoint covers: servers allow few prepared
+transactions, and two transactions must not wait for each other's rows. So a round without a barrier writes its rows, encoded for
+the database, into a file. The next writer of the subtask gets the file as its state. The round with the barrier sends the files
+and its own rows. No checkpoint ever names such a file: at its cut all rows are in transactions.
 """
 
 from __future__ import annotations
@@ -19,42 +19,37 @@ from tidegate.operators.contracts.sink import WriterContext
 
 _DIRECTORY = "rows"
 _HEAD = struct.Struct(">HIQ")
-"""Of each frame: number of the table, rows, bytes; then the bytes."""
+"""Before each frame: the number of the table, rows, bytes."""
 
 
 @dataclass(frozen=True)
 class Frame:
-    """Rows of one table as bytes of one statement."""
+    """Encoded rows of one table, for one statement."""
 
     table: int
     rows: int
     payload: bytes
 
 
-class FrameFile:
-    """While it is written. It has a frame at least."""
+class FrameFile(StagedFile):
+    """A file that is being written. It has at least one frame."""
 
     def __init__(self, context: WriterContext) -> None:
-        self._file, self._rows = StagedFile(context, _DIRECTORY, aside=True), 0
+        super().__init__(context, _DIRECTORY, aside=True)
+        self._rows = 0
 
     def add(self, frame: Frame) -> None:
         self._rows += frame.rows
-        self._file.write(_HEAD.pack(frame.table, frame.rows, len(frame.payload)), frame.payload)
+        self.write(_HEAD.pack(frame.table, frame.rows, len(frame.payload)), frame.payload)
 
-    def finish(self) -> dict[str, Any]:
-        """Durable; what the next writer needs to read it."""
-        address, size, content = self._file.finish()
+    def staged(self) -> dict[str, Any]:
+        """Make the file durable. Returns what the next writer needs to read the file."""
+        address, size, content = self.finish()
         return {"address": address, "size": size, "hash": content, "rows": self._rows}
-
-    def drop(self) -> None:
-        self._file.drop()
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def read_frames(staged: dict[str, Any]) -> Iterator[Frame]:
-    """Verified as a whole before the first."""
+    """The file is verified as a whole before the first frame."""
     directory, _, name = staged["address"].rpartition("/")
     data = memoryview(Files(directory).read(FileHandle(name, staged["size"], staged["hash"])))
     at = 0
@@ -71,5 +66,5 @@ def delete_frames(address: str) -> None:
 
 
 def staged_files(files: Files) -> list[str]:
-    """Names of all files of a sink's staging directory."""
+    """Names of all files in the staging directory of a sink."""
     return list(files.list(_DIRECTORY))

@@ -1,4 +1,4 @@
-"""A sink into tables of a database: what PostgreSQL and MariaDB have in common."""
+"""A sink into tables of a database: the part that PostgreSQL and MariaDB share."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tidegate.operators.contracts.sink import (
 )
 
 _AT_ONCE = 2
-"""Prepared transactions of a subtask: one that waits for its commit while the next is made."""
+"""Prepared transactions of a subtask: one waits for its commit while the next is prepared."""
 
 
 class SqlSink(Sink):
-    """``delivery`` EXACTLY_ONCE: prepared transactions that the checkpoint commits. AT_LEAST_ONCE: each round is committed by its
-    tasks; with keys in all tables that is idempotent, and the tables end up as if every record had come once."""
+    """``delivery`` EXACTLY_ONCE: the checkpoint commits prepared transactions. AT_LEAST_ONCE: the tasks commit each round. If all
+    tables have keys that is idempotent: the tables finally hold the same rows as if every record had arrived once."""
 
     to_raise = "delivery=DeliveryGuarantee.EXACTLY_ONCE, or a key for every table"
 
@@ -43,7 +43,7 @@ class SqlSink(Sink):
             raise wrong(kind, "EXACTLY_ONCE or AT_LEAST_ONCE", delivery, "DeliveryGuarantee.EXACTLY_ONCE")
         if not tables or len({table.name for table in tables}) != len(tables) or (to_rows is None and len(tables) > 1):
             raise ProgramError(
-                "A sink writes to one table, or to several that to_rows chooses from",
+                "A sink writes to one table, or to several tables that to_rows chooses from",
                 where=kind,
                 found=f"tables {[table.name for table in tables]}, to_rows {'given' if to_rows else 'not given'}",
                 cure='to_rows=lambda record: [("orders", (record.id, record.amount))]',
@@ -78,5 +78,5 @@ class SqlSink(Sink):
         return StraightWriter(self.database, self.tables, rows, context)
 
     def create_committer(self, context: CommitterContext) -> Committer:
-        """Of a sink that commits in its tasks too: it ends what attempts before this one have open."""
+        """A sink that commits in its tasks has a committer too: it ends open sessions of earlier attempts."""
         return SqlCommitter(self.database, self.tables, base_for(context), context)

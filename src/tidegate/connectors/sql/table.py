@@ -1,4 +1,4 @@
-"""Tables a sink writes to, and how records become their rows."""
+"""Tables that a sink writes to, and the conversion of records to rows."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ _NAME = re.compile(r"[^\x00`\"]+")
 
 @dataclass(frozen=True)
 class Table:
-    """``name``: as the database spells it, ``schema.table`` where it is not in the default one. ``columns``: those that are
-    written, in the order of a record's fields. ``key``: with one a row replaces the row of the same key (an upsert), and the
-    database must have a primary key or a unique index of exactly these columns; without one every record is a new row."""
+    """A table with the columns that a sink writes.
+
+    ``name``: as the database spells it; ``schema.table`` for a table outside the default schema. ``columns``: in the order of a
+    record's fields. ``key``: a row replaces the row with the same key (an upsert); the database must have a primary key or a
+    unique index of exactly these columns. Without a key every record becomes a new row.
+    """
 
     name: str
     columns: tuple[str, ...]
@@ -37,7 +40,7 @@ class Table:
         missing = [each for each in key if each not in columns]
         if not columns or len(set(columns)) != len(columns) or missing:
             raise ProgramError(
-                "A table has columns of different names, and its key is some of them",
+                "A table needs columns with different names, and its key must be some of them",
                 where=f"Table {name!r}",
                 found=f"columns {list(columns)}, key {list(key)}",
                 cure=f"add {missing} to the columns" if missing else "name each column once",
@@ -47,14 +50,14 @@ class Table:
         object.__setattr__(self, "key", tuple(key))
 
     def key_of(self, row: Sequence[Any]) -> str:
-        """The key of a row for a message; all of it where the table has none."""
+        """The key of a row, for a message; the whole row if the table has no key."""
         if len(row) != len(self.columns):
             return reprlib_repr(tuple(row))
         shown = self.key or self.columns
         return ", ".join(f"{name}={reprlib_repr(row[self.columns.index(name)])}" for name in shown)
 
     def sent(self, fields: Sequence[str]) -> str:
-        """A row as it was sent, for a message: its key first, then what may be wrong with it."""
+        """A row as it was sent, for a message: the key first, then the other columns."""
         if len(fields) != len(self.columns):
             return ""
         by_name = dict(zip(self.columns, fields, strict=True))
@@ -67,11 +70,11 @@ def _short(text: str) -> str:
 
 
 class RecordRows:
-    """Records of a batch as rows of tables, in the order of the tables, so that what others refer to may come first.
+    """Convert the records of a batch to rows, in the order of the tables: a table that others refer to can come first.
 
-    ``to_rows``: gives the (name of a table, record) pairs of a record; None: there is one table, and a record is its row. A
-    record is a tuple, list or ``Row`` in the order of the columns, a ``Row`` or dict with their names, or (of a table with
-    one column) the value itself.
+    ``to_rows`` gives pairs of a table's name and a record. None: there is one table, and a record is its row. A record is a
+    tuple, list or ``Row`` in the order of the columns, a ``Row`` or dict with their names, or (for a table with one column) the
+    value itself.
     """
 
     def __init__(self, tables: Sequence[Table], to_rows: ToRows | None) -> None:
@@ -96,10 +99,10 @@ class RecordRows:
 
     def _unknown(self, name: object, value: Any) -> ProgramError:
         return ProgramError(
-            "A sink writes to the tables it was made with",
+            "to_rows names a table that the sink does not have",
             where="to_rows",
             found=f"table {name!r} for record {reprlib_repr(value)}",
-            cure=f"one of {list(self._numbers)}, or add a Table to the sink",
+            cure=f"return one of {list(self._numbers)}, or add a Table to the sink",
         )
 
 
@@ -141,15 +144,15 @@ def _named(table: Table, fields: dict[str, Any], record: Any) -> Sequence[Any]:
         return [fields[name] for name in table.columns]
     except KeyError as error:
         raise RowError(
-            "A record has all columns of its table",
+            "A record lacks a column of its table",
             where=f"table {table.name}",
             found=f"no {error} in {reprlib_repr(record)}",
-            cure="None for a column that is to be NULL",
+            cure="add the field; use None for NULL",
         ) from None
 
 
 def _unique(table: Table, rows: Rows) -> Rows:
-    """Of rows with the same key the last: a statement may touch a row once."""
+    """Keep the last of all rows with the same key: a statement may touch a row once."""
     if not table.key:
         return rows
     key = itemgetter(*(table.columns.index(name) for name in table.key))

@@ -1,4 +1,4 @@
-"""Writes the rows of one round: into a transaction that stays prepared, into a file between checkpoints, or straight."""
+"""Write the rows of one round: into a prepared transaction, into a file between checkpoints, or directly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.operators.contracts.sink import Prepared, SinkWriter, WriterContex
 
 
 class SqlWriter(SinkWriter):
-    """Rows arrive encoded; where they go is decided by what the round carries."""
+    """Encode rows. Subclasses choose the target by what the round carries."""
 
     def __init__(self, database: Database, tables: tuple[Table, ...], rows: RecordRows, context: WriterContext) -> None:
         self._database, self._tables, self._rows, self._context = database, tables, rows, context
@@ -36,13 +36,13 @@ class SqlWriter(SinkWriter):
         return self._database.open(self._tables, tag=f"{self._base} {self._context.lease}")
 
     def _refuse_if_late(self, session: Session, *, hold: bool) -> None:
-        """A task of an attempt that was replaced must leave nothing behind that nobody looks for."""
+        """A task of a replaced attempt must leave nothing that no later attempt looks for."""
         mine, current = (self._context.lease, self._context.round), session.fence(self._base, hold=hold)
         if (current if hold else current[:1]) > (mine if hold else mine[:1]):
             raise FencedError(
-                "A task of a round or of an attempt that is over must not write",
+                "A task of a finished round or of a replaced attempt may not write",
                 where=self._database.where,
-                found=f"lease and round {mine}, by now it is {current}'s turn",
+                found=f"lease and round {mine}; by now {current} may write",
             )
 
     def abort(self) -> None:
@@ -56,8 +56,9 @@ class SqlWriter(SinkWriter):
 
 
 class PreparingWriter(SqlWriter):
-    """Exactly once. Without a barrier the rows go into a file (``frames.py``); with one, into a transaction that is prepared. In a
-    job that promises at-least-once every round has its transaction: it is committed with the round."""
+    """Exactly once. In a round without a barrier the rows go into a file (``frames.py``); in a round with a barrier, into a
+    transaction that is prepared. In a job that promises at-least-once, every round has its transaction, committed with the
+    round."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class PreparingWriter(SqlWriter):
     def _begun(self) -> Session:
         if self._session is None:
             session = self._session = self._open()
-            # The session is seen under the name of its lease before it asks: whoever raises the fence later ends it.
+            # The session carries its lease before it reads the fence: a committer that raises the fence later ends this session.
             self._refuse_if_late(session, hold=False)
             session.begin(self._name)
             faults.point("K1.sql.begun", attempt=self._context.attempt)
@@ -97,13 +98,13 @@ class PreparingWriter(SqlWriter):
         return self._session
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:
-        own = [] if self._file is None else [self._file.finish()]
+        own = [] if self._file is None else [self._file.staged()]
         if not self._ends and not end_of_input:
             return Prepared(state=[*self._staged, *own])
         if self._session is None and not self._staged and not own:
             return Prepared()
         session = self._begun()
-        for staged in own:  # the job takes no checkpoints, and this is its end
+        for staged in own:  # the end of a job without checkpoints
             for frame in read_frames(staged):
                 session.write(frame)
             self._written += staged["rows"]
@@ -119,7 +120,8 @@ class PreparingWriter(SqlWriter):
             lease=context.lease,
             round=context.round,
             rows=self._written,
-            # What is published may be restored from before: then a checkpoint still names them. The end of the job deletes them.
+            # The job may restore a checkpoint from before a published round; that checkpoint names the files. The end of the
+            # job deletes them.
             staged=[] if context.publishes else [staged["address"] for staged in (*self._staged, *own)],
         )
         return Prepared(committables=[msgspec.to_builtins(made)])
@@ -136,11 +138,11 @@ class PreparingWriter(SqlWriter):
 
 
 class StraightWriter(SqlWriter):
-    """At least once: one transaction a round, committed before the round is acknowledged.
+    """At least once: one transaction for each round, committed before the round is acknowledged.
 
-    What keeps an old value from coming back: the table of markers has the lease and the round that may write. A writer
-    raises it to its own, then holds it while it writes; who finds a greater one gives up. So no task that wakes up late writes
-    behind a later round, and a later round waits for it if it is in the middle. Tasks of the same round write the same rows.
+    No old value replaces a newer one: the bookkeeping table holds the lease and the round that may write. A writer raises this
+    fence to its own lease and round, then holds it while it writes. A writer that finds a greater one gives up. So no late task
+    writes after a later round, and a later round waits for a task that is writing. Tasks of the same round write the same rows.
     """
 
     def _take(self, frame: Frame) -> None:

@@ -1,4 +1,4 @@
-"""Rows into a Delta table, through ``deltalake``: the checkpoint's id is an application transaction of the commit."""
+"""Rows into a Delta table, through ``deltalake``. The id of the checkpoint is an application transaction of the commit."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Any
 
 from tidegate.base.errors import ConfigurationError
 from tidegate.connectors.formats.arrow_types import arrow_schema
-from tidegate.connectors.tables.sink import TableSink, package
+from tidegate.connectors.formats.libraries import library
+from tidegate.connectors.tables.sink import TableSink
 
 
 class DeltaSink(TableSink):
-    """``path``: of the table, which is made if it is not there. ``row_type``: ``Types.ROW_NAMED(...)``. ``partition_by``: names of
-    columns, where the table is made. ``storage_options``: as ``deltalake`` takes them.
+    """Append rows to the Delta table at ``path``, which is created if it is missing.
+
+    ``row_type`` is ``Types.ROW_NAMED(...)``. ``partition_by`` names columns, and counts only when the table is created.
+    ``storage_options`` go to ``deltalake``.
     """
 
     kind = "Delta"
@@ -33,7 +36,7 @@ class DeltaSink(TableSink):
         return self.path
 
     def validate(self) -> None:
-        """A table that is there has the columns, and of these types: what does not fit would be cast."""
+        """Check that an existing table has the columns with these types. Delta would cast other types silently."""
         table = self.table()
         if table is None:
             return
@@ -42,10 +45,10 @@ class DeltaSink(TableSink):
             if have.get(field.name) != field.type:
                 found = f"{field.name} is {have[field.name]}" if field.name in have else f"it has {', '.join(have)}"
                 raise ConfigurationError(
-                    "A Delta sink writes columns that the table has",
+                    "The columns of a Delta sink do not match its table",
                     where=self.path,
                     found=f"no column {field.name} of {field.type}; {found}",
-                    cure="change the table, or the row type",
+                    cure="change the columns of the table, or the row type of the sink",
                 )
 
     def table(self) -> Any:
@@ -66,8 +69,8 @@ class DeltaSink(TableSink):
         return table.transaction_version(application)  # type: ignore[no-any-return]
 
     def append(self, table: Any, rows: Any, application: str, number: int) -> None:
-        """With the table, not its path, which would load the newest version: two application transactions of the same name are a
-        conflict, which Delta refuses."""
+        """Append to the loaded table. By its path ``deltalake`` would load the newest version. Delta refuses a second application
+        transaction of the same name as a conflict."""
         delta = _deltalake()
         delta.write_deltalake(
             table,
@@ -79,4 +82,4 @@ class DeltaSink(TableSink):
 
 
 def _deltalake() -> Any:
-    return package("deltalake", DeltaSink.kind)
+    return library("deltalake", "DeltaSink", "delta")

@@ -1,4 +1,4 @@
-"""Rows into an Iceberg table, through ``pyiceberg``: the commit of a checkpoint's rows sets its id as a property of the table."""
+"""Rows into an Iceberg table, through ``pyiceberg``. The commit sets the id of the checkpoint as a property of the table."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import Any
 from tidegate.base import secrets
 from tidegate.base.errors import ConfigurationError, ServiceError, TidegateError
 from tidegate.connectors.formats.arrow_types import arrow_schema
-from tidegate.connectors.tables.sink import TableSink, package
+from tidegate.connectors.formats.libraries import library
+from tidegate.connectors.tables.sink import TableSink
 
 _RETRIES = "commit.retry.num-retries"
 _FIRST_PARTITION_ID = 1000
 
 
 class IcebergSink(TableSink):
-    """``catalog`` and ``catalog_properties``: as ``pyiceberg.catalog.load_catalog`` takes them, which knows the properties by
-    itself if its configuration on the driver has that name. ``identifier``: ``namespace.table``; both are made if they are not
-    there. ``row_type``: ``Types.ROW_NAMED(...)``. ``partition_by``: names of columns, where the table is made.
+    """Append rows to the Iceberg table ``identifier`` (``namespace.table``). Namespace and table are created if they are missing.
+
+    ``catalog`` and ``catalog_properties`` go to ``pyiceberg.catalog.load_catalog``. The properties can be left out if the
+    configuration of pyiceberg on the driver contains a catalog of this name. ``row_type`` is ``Types.ROW_NAMED(...)``.
+    ``partition_by`` names columns, and counts only when the table is created.
     """
 
     kind = "Iceberg"
@@ -37,10 +40,10 @@ class IcebergSink(TableSink):
         super().__init__(row_type, partition_by, self.catalog_properties)
         if not all(identifier.split(".")) or "." not in identifier:
             raise ConfigurationError(
-                "A table of Iceberg is named with its namespace",
+                "The identifier of an Iceberg table lacks its namespace",
                 where="IcebergSink",
                 found=repr(identifier),
-                cure="for example 'shop.orders'",
+                cure="pass namespace and name, for example 'shop.orders'",
             )
 
     @property
@@ -48,7 +51,7 @@ class IcebergSink(TableSink):
         return f"{self.identifier} of catalog {self.catalog}"
 
     def validate(self) -> None:
-        """A table that is there takes the rows, by the check that every append makes; one that is not can be made."""
+        """Check that an existing table takes the rows, as every append checks it, or that a missing table can be created."""
         table, schema = self._asked(), self._schema()
         if table is None:
             self._check_partitions(schema)
@@ -57,10 +60,10 @@ class IcebergSink(TableSink):
             _pyiceberg("io.pyarrow")._check_pyarrow_schema_compatible(table.schema(), arrow_schema(self.row_type))
         except ValueError as error:
             raise ConfigurationError(
-                "An Iceberg sink writes columns that the table has, and all that it requires",
+                "The columns of an Iceberg sink do not match its table",
                 where=self.where,
                 found=str(error),
-                cure="change the table, or the row type",
+                cure="change the columns of the table, or the row type of the sink",
             ) from error
 
     def _asked(self) -> Any:
@@ -69,35 +72,35 @@ class IcebergSink(TableSink):
         except TidegateError:
             raise
         except Exception as error:
-            raise self._problem(error) from None  # the library shows properties of the catalog
+            raise self._problem(error) from None  # the library's error shows properties of the catalog
 
     def _problem(self, error: Exception) -> TidegateError:
         found = secrets.masked(f"{type(error).__name__}: {error}")
         if isinstance(error, ValueError | ImportError | _pyiceberg("exceptions").NotInstalledError):
             return ConfigurationError(
-                "An Iceberg sink takes a catalog as pyiceberg knows it",
+                "pyiceberg cannot load the catalog of an Iceberg sink",
                 where=self.where,
                 found=found,
-                cure="catalog_properties={'type': ..., 'uri': ...}, or that name in .pyiceberg.yaml on the driver",
+                cure="pass catalog_properties={'type': ..., 'uri': ...}, or add the catalog to .pyiceberg.yaml on the driver",
             )
         return ServiceError(
-            "An Iceberg sink needs a catalog that answers, and its tables' metadata",
+            "The catalog of an Iceberg sink does not answer, or cannot read the metadata of the table",
             where=self.where,
             found=found,
-            cure="start it; check its address, user and rights",
+            cure="start the catalog; check its address, its user and the user's rights",
         )
 
     def _schema(self) -> Any:
-        """In Iceberg's types."""
+        """Return the row type as a schema of Iceberg."""
         arrow = _pyiceberg("io.pyarrow")
         try:
             made = arrow._pyarrow_to_schema_without_ids(arrow_schema(self.row_type))
         except arrow.UnsupportedPyArrowTypeException as error:
             raise ConfigurationError(
-                "A column of an Iceberg table has a type that Iceberg knows",
+                "Iceberg has no type for a column of the sink",
                 where="IcebergSink",
                 found=str(error),
-                cure="map it",
+                cure="convert the field before the sink with map(..., output_type=...), for example to a string or a long",
             ) from error
         return _pyiceberg("schema").assign_fresh_schema_ids(made)
 
@@ -105,19 +108,20 @@ class IcebergSink(TableSink):
         for name in self.partition_by:
             if not schema.find_type(name).is_primitive:
                 raise ConfigurationError(
-                    "An Iceberg table is partitioned by columns of plain values",
+                    "An Iceberg table cannot be partitioned by a column of lists, maps or rows",
                     where="IcebergSink",
                     found=f"{name} is {schema.find_type(name)}",
+                    cure="partition by columns of numbers, texts, dates or times",
                 )
 
     def _catalog(self) -> Any:
-        """Once: each has connections of its own, which it leaves open."""
+        """Load the catalog once: each loaded catalog leaves its connections open."""
         if self._loaded is None:
             self._loaded = _pyiceberg("catalog").load_catalog(self.catalog, **self.catalog_properties)
         return self._loaded
 
     def __getstate__(self) -> dict[str, Any]:
-        """It travels to the tasks without."""
+        """Leave the loaded catalog out: tasks do not need it."""
         return {name: value for name, value in self.__dict__.items() if name != "_loaded"}
 
     def table(self) -> Any:
@@ -145,11 +149,12 @@ class IcebergSink(TableSink):
         return None if number is None else int(number)
 
     def append(self, table: Any, rows: Any, application: str, number: int) -> None:
-        """A commit says which snapshot it follows, and the catalog refuses it if the table has another one by now. By default the
-        library then appends to that one, without a look at the number: so it may not try again. The setting is of this copy
-        of the table's properties, which a commit does not store, and wins over what is stored.
+        """Append without retries. A commit names the snapshot it follows, and the catalog refuses it if the table has a newer one.
 
-        The number goes with the snapshot: whoever has set it has moved the table on, too.
+        By default pyiceberg then appends to the newer snapshot without looking at the number, so its retries are switched off. The
+        setting overrides the stored property in this copy of the table only; a commit does not store it.
+
+        Number and snapshot change in one commit, so another process that set the number has also made a newer snapshot.
         """
         table.properties[_RETRIES] = "0"
         with table.transaction() as transaction:
@@ -158,4 +163,4 @@ class IcebergSink(TableSink):
 
 
 def _pyiceberg(module: str) -> Any:
-    return package(f"pyiceberg.{module}", IcebergSink.kind)
+    return library(f"pyiceberg.{module}", "IcebergSink", "iceberg")

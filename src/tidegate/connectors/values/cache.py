@@ -1,7 +1,7 @@
-"""Cached streams: the records of an operator written to files by one job, and read back as a source by later ones.
+"""Cached streams: one job writes the records of an operator to files, and later jobs read them as a source.
 
-A writer's file carries the name of its attempt, and a file counts only when the job has committed it, at its end: what failed
-attempts have left is never read, and goes with the directory.
+A writer's file carries the name of its attempt. Only files that the job commits at its end count. Files of failed attempts are
+never read, and are deleted with the directory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import cloudpickle
 
 from tidegate.base.files import Files
-from tidegate.base.pickling import load_stored_from
+from tidegate.connectors.staged_file import pickles_in
 from tidegate.operators.contracts.sink import (
     Committer,
     CommitterContext,
@@ -25,16 +25,16 @@ from tidegate.operators.contracts.sink import (
 from tidegate.operators.contracts.source import Batch, Source, SourcePlan, SplitEnumerator, SplitInterval, SplitReader
 
 _complete: dict[str, list[str]] = {}
-"""Directory -> the files in it, of caches that this process has made."""
+"""Directory -> its files, for the caches of this process."""
 
 
 def cached_files(directory: str) -> list[str] | None:
-    """None: no job has filled the cache."""
+    """Return the files of a cache. None: no job has filled the cache."""
     return _complete.get(directory)
 
 
 def drop(directory: str) -> None:
-    """Forget the cache, and delete its files."""
+    """Forget the cache and delete its files."""
     if _complete.pop(directory, None) is not None:
         Files(directory).delete_tree("")
 
@@ -69,7 +69,7 @@ class _CacheWriter(SinkWriter):
 
 
 class _CacheCommitter(Committer):
-    """Without checkpoints, which a batch job has none of, all is committed at once, at the end of the job."""
+    """Commit all files together at the end of the job: a batch job has no checkpoints."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -79,7 +79,7 @@ class _CacheCommitter(Committer):
 
 
 class CachedSource(Source):
-    """The files of a cache, a split each."""
+    """Read the files of a cache. Each file is a split."""
 
     def __init__(self, directory: str, files: list[str]) -> None:
         self.directory, self.files = directory, files
@@ -96,7 +96,7 @@ class _CacheEnumerator(SplitEnumerator):
         self._files, self._parallelism, self._position = files, parallelism, position
 
     def plan(self, limit: int, now_ms: int) -> SourcePlan:
-        """Whole files: a cache is read in batch mode only, which is one round."""
+        """Plan all files: a cache is read in batch mode only, in one round."""
         left, self._position = range(self._position, len(self._files)), len(self._files)
         intervals = [SplitInterval(self._files[n], n % self._parallelism, 0, 1, units=1, last=True) for n in left]
         return SourcePlan(intervals, finished=True)
@@ -110,9 +110,4 @@ class _CacheReader(SplitReader):
         self._files = Files(directory)
 
     def read(self, interval: SplitInterval) -> Iterator[Batch]:
-        with self._files.open_stream(interval.split) as stream:
-            while True:
-                try:
-                    yield Batch.of(load_stored_from(stream))
-                except EOFError:
-                    return
+        return map(Batch.of, pickles_in(self._files.location(interval.split)))

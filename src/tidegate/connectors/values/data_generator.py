@@ -1,4 +1,4 @@
-"""A source that makes its records with a function of their index, at a limited rate if asked."""
+"""A source that makes records with a function of their index, with an optional rate limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.base.arguments import expect_int, wrong
 from tidegate.base.errors import ArgumentTypeError, ProgramError, UserCodeError
 from tidegate.base.faults import Killed
 from tidegate.base.user_code import user_line
-from tidegate.connectors.values.ranges import BATCH_SIZE, cut
+from tidegate.connectors.values.ranges import BATCH_SIZE, split_range
 from tidegate.operators.contracts.source import (
     Batch,
     Boundedness,
@@ -24,12 +24,12 @@ from tidegate.operators.loop.blame import SEE_CAUSE
 
 
 class RateLimiterStrategy:
-    """How fast a generator emits, over all its subtasks together."""
+    """Limit the rate of a generator, over all its subtasks together."""
 
     def __init__(self, records_per_second: float | None) -> None:
         if records_per_second is not None and not records_per_second > 0:
             raise ProgramError(
-                "a rate must be above zero",
+                "The rate of a generator is not above zero",
                 where="RateLimiterStrategy.per_second",
                 found=repr(records_per_second),
                 cure="pass a positive number, or RateLimiterStrategy.no_op() for no limit",
@@ -38,21 +38,20 @@ class RateLimiterStrategy:
 
     @staticmethod
     def per_second(records_per_second: float) -> RateLimiterStrategy:
-        """At most so many records a second, over all subtasks."""
+        """Emit at most this many records per second, over all subtasks."""
         return RateLimiterStrategy(records_per_second)
 
     @staticmethod
     def no_op() -> RateLimiterStrategy:
-        """As fast as it goes."""
+        """Emit without a limit."""
         return RateLimiterStrategy(None)
 
 
 class DataGeneratorSource(Source):
-    """``generator_function(index)`` for index 0, 1, ... ``count - 1``, without end if ``count`` is None.
+    """Emit ``generator_function(index)`` for index 0, 1, ... ``count - 1``, without end if ``count`` is None.
 
-    The function (or an object with ``map(index)``) must give the same value for the same index: after a failure it
-    is asked again. Every round takes the next run of indexes and cuts it among the splits, so all subtasks move
-    through the indexes together.
+    The function (or an object with ``map(index)``) must return the same value for the same index, because it is called again after
+    a failure. Every round divides the next indexes among the splits, so all subtasks move through the indexes together.
     """
 
     gives_time = False
@@ -69,13 +68,18 @@ class DataGeneratorSource(Source):
         self.function = getattr(generator_function, "map", generator_function)
         if not callable(self.function):
             raise ArgumentTypeError(
-                "a generator function is a callable or has a method map(index)",
+                "DataGeneratorSource takes a function of the index, or an object with map(index)",
                 where="DataGeneratorSource",
                 found=type(generator_function).__name__,
                 cure="pass a function of the index",
             )
         if count is not None and expect_int("DataGeneratorSource", count, "pass the number of records, or None") < 0:
-            raise ProgramError("count must not be negative", where="DataGeneratorSource", found=str(count))
+            raise ProgramError(
+                "The count of a generator is negative",
+                where="DataGeneratorSource",
+                found=str(count),
+                cure="pass None for no end",
+            )
         if not isinstance(rate_limiter, RateLimiterStrategy | None):
             raise wrong("DataGeneratorSource", "a RateLimiterStrategy", rate_limiter, "records_per_second=1000")
         self.count = count
@@ -88,12 +92,12 @@ class DataGeneratorSource(Source):
         return _GeneratorEnumerator(self.count, self.rate, parallelism, position["next"], position["splits"])
 
     def create_reader(self, subtask: int) -> SplitReader:
-        """Reads the numbers of its splits and makes a record of each."""
+        """Make a reader that turns the indexes of its splits into records."""
         return _GeneratorReader(self.function)
 
 
 class _GeneratorEnumerator(SplitEnumerator):
-    """The rate counts from the first plan of this enumerator: time in which the job was down is not made up for."""
+    """Plan the indexes. The rate counts from the first plan, so the time of an outage is not caught up."""
 
     def __init__(self, count: int | None, rate: float | None, parallelism: int, next_index: int, splits: int) -> None:
         self._count, self._rate, self._parallelism = count, rate, parallelism
@@ -103,7 +107,7 @@ class _GeneratorEnumerator(SplitEnumerator):
 
     @property
     def behind(self) -> int | None:
-        """What could have been made by now; one without an end and without a rate is never done."""
+        """Records that could have been made by now. None: neither an end nor a rate limits them."""
         return self._left
 
     def plan(self, limit: int, now_ms: int) -> SourcePlan:
@@ -119,16 +123,15 @@ class _GeneratorEnumerator(SplitEnumerator):
         return SourcePlan(intervals, backlog=end < available, wake_up_ms=wake_up, finished=finished)
 
     def _intervals(self, start: int, end: int, last: bool) -> list[SplitInterval]:
-        # Turned by the start: with fewer records than splits every split gets some in its turn, and its watermark
-        # moves on.
-        pieces = [((piece.number + start) % self._splits, piece) for piece in cut(start, end, self._splits)]
+        # The start rotates the splits: with fewer records than splits, every split gets some in turn and its watermark advances.
+        pieces = [((piece.number + start) % self._splits, piece) for piece in split_range(start, end, self._splits)]
         return [
             SplitInterval(str(split), split % self._parallelism, piece.position, piece.end, piece.remaining, last=last)
             for split, piece in pieces
         ]
 
     def _due(self, now_ms: int) -> float:
-        """All indexes below this one may be emitted now; the first one at once."""
+        """Return the index up to which records may be emitted now. The first record is due at once."""
         if self._rate is None:
             return math.inf
         if self._since is None:
@@ -160,8 +163,8 @@ class _GeneratorReader(SplitReader):
     def _values(self, indexes: range) -> list[Any]:
         values: list[Any] = []
         try:
-            values.extend(map(self._function, indexes))  # keeps what came before an exception: its length is the index
-            if len(values) < len(indexes):  # a StopIteration has ended the map: now it may surface
+            values.extend(map(self._function, indexes))  # after an exception the length is the failed index
+            if len(values) < len(indexes):  # a StopIteration has ended the map: raise it
                 self._function(indexes[len(values)])
                 raise StopIteration
         except BaseException as error:
@@ -172,7 +175,7 @@ class _GeneratorReader(SplitReader):
         if isinstance(error, Killed):
             raise error
         return UserCodeError(
-            "the generator function raised",
+            "The generator function failed",
             where=f"DataGeneratorSource, {user_line(error) or _place(self._function)}",
             found=f"{type(error).__name__}: {error} (index {index})",
             cure=SEE_CAUSE,

@@ -1,4 +1,4 @@
-"""One source after the other: the history from files, say, and what is new from Kafka."""
+"""One source after the other, for example the history from files and then new records from Kafka."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tidegate.operators.contracts.source import (
 
 @made_by("HybridSource.builder(first), then add_source(...) and build()", tuple)
 class HybridSource(Source):
-    """Reads a bounded source to its end, then the next one; the last may be unbounded. A source begins when its turn comes: what it
-    finds then, and where it starts, is its own affair.
+    """Read a bounded source to its end, then the next source. The last source may be unbounded.
 
-    It promises what the weakest of its sources does. Made by ``HybridSource.builder(first)``.
+    A source begins when its turn comes, and then decides itself where it starts. The guarantee is that of the weakest source. Made
+    by ``HybridSource.builder(first)``.
     """
 
     def __init__(self, sources: tuple[Source, ...]) -> None:
@@ -47,48 +47,51 @@ class HybridSource(Source):
         return HybridSourceBuilder(first_source)
 
     def create_enumerator(self, parallelism: int, restored: Any | None) -> SplitEnumerator:
-        return _OneAfterTheOther(self.sources, None, parallelism, restored)
+        return _HybridEnumerator(self.sources, None, parallelism, restored)
 
     def create_enumerator_in(self, context: SourceContext, parallelism: int, restored: Any | None) -> SplitEnumerator:
-        return _OneAfterTheOther(self.sources, context, parallelism, restored)
+        return _HybridEnumerator(self.sources, context, parallelism, restored)
 
     def create_reader(self, subtask: int) -> SplitReader:
-        return _Reader([source.create_reader(subtask) for source in self.sources])
+        return _HybridReader([source.create_reader(subtask) for source in self.sources])
 
 
 class HybridSourceBuilder:
-    """Adds sources, in the order in which they are read."""
+    """Collect sources in the order in which they are read."""
 
     def __init__(self, first_source: Source) -> None:
         self._sources: tuple[Source, ...] = (_expected("builder", first_source),)
 
     def add_source(self, source: Source) -> HybridSourceBuilder:
-        """What is read behind those added before, which have to end."""
+        """Add the source that is read after the others. The sources before it must be bounded."""
         last = self._sources[-1]
         if last.boundedness is not Boundedness.BOUNDED:
             raise ProgramError(
-                "Behind a source that does not end no other is ever read",
+                "A source after an unbounded source is never read",
                 where="HybridSource.add_source",
-                found=f"{type(source).__name__} behind an unbounded {type(last).__name__}",
-                cure="bound it, or make it the last one",
+                found=f"{type(source).__name__} after an unbounded {type(last).__name__}",
+                cure="make the unbounded source bounded, or add it last",
             )
         self._sources = (*self._sources, _expected("add_source", source))
         return self
 
     def build(self) -> HybridSource:
-        """The source. Those added to the builder later are not part of it."""
+        """Return the source. It does not contain sources that are added later."""
         return HybridSource(self._sources)
 
 
 def _expected(method: str, source: Any) -> Source:
     if not isinstance(source, Source):
-        raise wrong(f"HybridSource.{method}", "a source", source, "for example a FileSource or a KafkaSource")
+        raise wrong(f"HybridSource.{method}", "a source", source, "pass for example a FileSource or a KafkaSource")
     return source
 
 
-class _OneAfterTheOther(SplitEnumerator):
-    """A position is the number of a source and its own position; None: from its beginning. Splits have that number in front: those
-    of two sources may be called the same."""
+class _HybridEnumerator(SplitEnumerator):
+    """Plan one source after the other.
+
+    A position is the number of a source and the source's own position; None means its beginning. The names of splits begin with
+    the number, because splits of two sources may have the same name.
+    """
 
     def __init__(
         self, sources: tuple[Source, ...], context: SourceContext | None, parallelism: int, restored: Any | None
@@ -98,14 +101,14 @@ class _OneAfterTheOther(SplitEnumerator):
         self._number, position = restored or (0, None)
         if self._number >= len(sources):
             raise RestoreError(
-                "A hybrid source goes on with the source it was reading",
+                "A hybrid source lacks the source that it was reading, and cannot continue",
                 where="HybridSource",
                 found=f"{count(len(sources), 'source')}, and source {self._number + 1} was being read",
-                cure="keep the sources that were there, and add others behind them",
+                cure="keep the former sources in their order, and add new sources after them",
             )
         self._current = self._create(position)
         self._is_read = False
-        """All of the current source is planned. The next one is made when it is asked for more: the round may be discarded."""
+        """The current source is planned to its end. The next source is made with the next plan: the round may be discarded."""
         self._held: frozenset[str] = frozenset()
 
     def _create(self, position: Any) -> SplitEnumerator:
@@ -144,7 +147,7 @@ class _OneAfterTheOther(SplitEnumerator):
 
     @property
     def awaited(self) -> frozenset[int]:
-        """Between two sources: every subtask."""
+        """Between two sources every subtask is awaited."""
         return frozenset(range(self._parallelism)) if self._is_read else self._current.awaited
 
     def checkpoint_complete(self, position: Any) -> None:
@@ -164,7 +167,7 @@ class _OneAfterTheOther(SplitEnumerator):
         self._current.close()
 
 
-class _Reader(SplitReader):
+class _HybridReader(SplitReader):
     def __init__(self, readers: list[SplitReader]) -> None:
         self._readers = readers
         self.interleaves = all(reader.interleaves for reader in readers)

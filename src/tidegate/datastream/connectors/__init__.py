@@ -8,9 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from tidegate.connectors.formats.libraries import library
-from tidegate.connectors.frames.dataframe_source import DataFrameSource
 from tidegate.connectors.frames.for_each_checkpoint import ForEachCheckpointSink
-from tidegate.connectors.frames.stream_reader_source import StreamReaderSource
+from tidegate.connectors.frames.sources import DataFrameSource, StreamReaderSource
 from tidegate.connectors.sockets.source import SocketSource
 from tidegate.connectors.sql.table import Table
 from tidegate.datastream.connectors.base import (

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from tidegate.connectors.delivery import DeliveryGuarantee
-from tidegate.connectors.functions.upsert import UpsertSink
+from tidegate.connectors.functions.function_sink import UpsertSink
 from tidegate.connectors.functions.write_ahead import (
     CheckpointCommitter,
     DatabaseCheckpointCommitter,

@@ -4,14 +4,13 @@ from tidegate.connectors.files.bucket_assigners import BucketAssigner
 from tidegate.connectors.files.compaction import FileCompactor, FileCompactStrategy
 from tidegate.connectors.files.file_format import BulkFormat
 from tidegate.connectors.files.rolling import DefaultRollingPolicy, OnCheckpointRollingPolicy, RollingPolicy
-from tidegate.connectors.files.sink import FileSink, OutputFileConfig
+from tidegate.connectors.files.sink import FileSink, OutputFileConfig, StreamingFileSink
 from tidegate.connectors.files.source import (
     FileEnumeratorProvider,
     FileSource,
     FileSourceBuilder,
     FileSplitAssignerProvider,
 )
-from tidegate.connectors.files.streaming_file_sink import StreamingFileSink
 from tidegate.connectors.files.text_lines import StreamFormat
 
 __all__ = [

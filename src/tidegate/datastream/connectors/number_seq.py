@@ -1,5 +1,5 @@
 """The number sequence source."""
 
-from tidegate.connectors.values.number_sequence import NumberSequenceSource
+from tidegate.connectors.values.ranges import NumberSequenceSource
 
 __all__ = ["NumberSequenceSource"]

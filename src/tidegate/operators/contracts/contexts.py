@@ -7,11 +7,14 @@ from enum import Enum
 from typing import Any
 
 from tidegate.base.errors import ProgramError, StateAccessError
+from tidegate.base.user_code import UserValue
 from tidegate.graph.plan import Operator
 from tidegate.metrics.metricbase import MetricGroup
 from tidegate.operators.contracts.metrics import SubtaskMetricGroup, SubtaskMetrics
 from tidegate.operators.contracts.watermarks import EventTime
 from tidegate.state.backend import KeyedBackend
+from tidegate.state.descriptors import StateDescriptor
+from tidegate.state.interfaces import AggregatingState, ListState, MapState, ReducingState, ValueState
 
 _arrived: dict[str, dict[str, str]] = {}
 """Job id -> name -> path, of files that were brought to this host."""
@@ -94,22 +97,27 @@ class SubtaskRuntimeContext:
     def get_metrics_group(self) -> MetricGroup:
         return SubtaskMetricGroup(self._metrics)
 
-    def get_state(self, state_descriptor: Any) -> Any:
-        return self._keyed(state_descriptor)
+    def get_state(self, state_descriptor: StateDescriptor) -> ValueState[UserValue]:
+        state: ValueState[UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def get_list_state(self, state_descriptor: Any) -> Any:
-        return self._keyed(state_descriptor)
+    def get_list_state(self, state_descriptor: StateDescriptor) -> ListState[UserValue]:
+        state: ListState[UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def get_map_state(self, state_descriptor: Any) -> Any:
-        return self._keyed(state_descriptor)
+    def get_map_state(self, state_descriptor: StateDescriptor) -> MapState[UserValue, UserValue]:
+        state: MapState[UserValue, UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def get_reducing_state(self, state_descriptor: Any) -> Any:
-        return self._keyed(state_descriptor)
+    def get_reducing_state(self, state_descriptor: StateDescriptor) -> ReducingState[UserValue]:
+        state: ReducingState[UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def get_aggregating_state(self, state_descriptor: Any) -> Any:
-        return self._keyed(state_descriptor)
+    def get_aggregating_state(self, state_descriptor: StateDescriptor) -> AggregatingState[UserValue, UserValue]:
+        state: AggregatingState[UserValue, UserValue] = self._keyed(state_descriptor)
+        return state
 
-    def _keyed(self, descriptor: Any) -> Any:
+    def _keyed(self, descriptor: StateDescriptor) -> Any:
         if self._backend is None:
             raise StateAccessError(
                 "Keyed state can only be used in a function on a keyed stream",
@@ -176,7 +184,7 @@ class ProcessContext:
     def time_domain(self) -> TimeDomain:
         return self.domain
 
-    def get_current_key(self) -> Any:
+    def get_current_key(self) -> UserValue:
         if self._backend is None:
             raise StateAccessError(
                 "There is a current key only on a keyed stream", cure="call key_by(...) before process(...)"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Protocol
 
-from tidegate.graph.transformation import OperatorSpec
+from tidegate.base.user_code import UserFunction, UserValue
+from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
 from tidegate.operators.loop.blame import user_error
 
 
@@ -45,7 +46,7 @@ class CheckpointedFunction:
         raise NotImplementedError
 
 
-def checkpointed(function: Any) -> CheckpointedFunction | None:
+def checkpointed(function: object) -> CheckpointedFunction | None:
     """The user's function, if it has state of its own."""
     while isinstance(function, FunctionWrapper):
         function = function.wrapped
@@ -55,7 +56,7 @@ def checkpointed(function: Any) -> CheckpointedFunction | None:
 class FunctionWrapper(FunctionObject):
     """A function object of ours around one of the user's: passes the life cycle on to ``wrapped``."""
 
-    def __init__(self, wrapped: Any) -> None:
+    def __init__(self, wrapped: UserValue) -> None:
         self.wrapped = wrapped
 
     def open(self, runtime_context: Any) -> None:
@@ -70,44 +71,31 @@ class FunctionWrapper(FunctionObject):
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         self._pass_on("notify_checkpoint_aborted", checkpoint_id)
 
-    def _pass_on(self, hook: str, *arguments: Any) -> None:
+    def _pass_on(self, hook: str, *arguments: object) -> None:
         method = hook_of(self.wrapped, hook)
         if method is not None:
             method(*arguments)
 
 
-def hook_of(function: Any, name: str) -> Callable[..., Any] | None:
+def hook_of(function: object, name: str) -> UserFunction | None:
     """A method of the life cycle. A class stands for its constructor, and has no life of its own."""
-    found: Callable[..., Any] | None = None if isinstance(function, type) else getattr(function, name, None)
+    found: UserFunction | None = None if isinstance(function, type) else getattr(function, name, None)
     return found
 
 
-def method_of(function: Any, method: str) -> Callable[..., Any]:
+def method_of(function: UserValue, method: str) -> UserFunction:
     """What is called for a record where a callable may stand for a function object with the method.
 
     An object of the user's own that is callable is called, whatever methods it has besides.
     """
+    handed_over: UserFunction = function
     if callable(function) and not isinstance(function, FunctionObject):
-        found: Callable[..., Any] = function
-    else:
-        found = getattr(function, method, function)
+        return handed_over
+    found: UserFunction = getattr(function, method, handed_over)
     return found
 
 
-def callable_of(spec: OperatorSpec) -> Callable[..., Any]:
-    """What the loop calls for each record, of the first input if there are two."""
-    return callables_of(spec)[0]
-
-
-def callables_of(spec: OperatorSpec) -> list[Callable[..., Any]]:
-    """What the loops call for each record, for one input after the other."""
-    methods = [method for method in (spec.method, spec.second_method) if method is not None]
-    if spec.takes_callables:
-        return [method_of(spec.function, method) for method in methods]
-    return [getattr(spec.function, method) for method in methods]
-
-
-def is_notified(function: Any) -> bool:
+def is_notified(function: object) -> bool:
     """Whether a function has a hook for complete checkpoints, other than the empty one that all function classes inherit."""
     while isinstance(function, FunctionWrapper):
         function = function.wrapped
@@ -121,7 +109,7 @@ class Hooks:
     A function that was closed and is needed again, because its last round is repeated, is opened again.
     """
 
-    def __init__(self, function: Any, where: str, context: Any) -> None:
+    def __init__(self, function: object, where: str, context: SubtaskRuntimeContext) -> None:
         """``context``: what ``open`` is given."""
         self._function, self._where, self.context = function, where, context
         self._is_open = False
@@ -145,7 +133,7 @@ class Hooks:
         for checkpoint_id in aborted:
             self._call("notify_checkpoint_aborted", checkpoint_id)
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: object) -> None:
         method = hook_of(self._function, name)
         if method is None:
             return
@@ -153,3 +141,29 @@ class Hooks:
             method(*arguments)
         except BaseException as error:
             raise user_error(error, f"{name}() of {self._where}", None) from error
+
+
+class AsyncInvoked(Protocol):
+    """The function of asynchronous calls."""
+
+    def async_invoke(self, value: UserValue) -> Coroutine[object, object, Iterable[UserValue]]: ...
+
+    def timeout(self, value: UserValue) -> Iterable[UserValue]: ...
+
+
+class RetryPredicate(Protocol):
+    """When a retry strategy wants another call; None: never."""
+
+    def result_predicate(self) -> Callable[[UserValue], bool] | None: ...
+
+    def exception_predicate(self) -> Callable[[Exception], bool] | None: ...
+
+
+class RetryRules(Protocol):
+    """What the engine asks of a retry strategy."""
+
+    def can_retry(self, current_attempts: int) -> bool: ...
+
+    def get_backoff_time_millis(self, current_attempts: int) -> int: ...
+
+    def get_retry_predicate(self) -> RetryPredicate: ...

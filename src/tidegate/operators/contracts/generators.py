@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from tidegate.base.errors import ArgumentTypeError, UserCodeError
 from tidegate.base.pickling import load_stored
-from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput
+from tidegate.base.user_code import UserFunction, UserValue
+from tidegate.common.watermark_strategy import WatermarkGenerator, WatermarkOutput, WatermarkStrategy
 from tidegate.operators.contracts.batch import HIGHEST, LOWEST, Batch
 from tidegate.operators.contracts.operator import OperatorSetup
 from tidegate.operators.contracts.settings import Settings
@@ -51,14 +51,15 @@ class GeneratorStrategy(Strategy):
 
     divides_batches = True
 
-    def __init__(self, strategy: Any, settings: Settings, operator: str) -> None:
+    def __init__(self, strategy: WatermarkStrategy, settings: Settings, operator: str) -> None:
         super().__init__(strategy)
+        assert strategy.generator is not None  # of the kind "custom"
         self.operator, self._make = operator, strategy.generator
         self._interval_ms = settings.watermark_interval_ms
 
     # -- as plain data: watermark, active_ms, idle, the attributes ---------------------------------------------------------
 
-    def restored(self, row: Sequence[Any], now_ms: int) -> Any:
+    def restored(self, row: Sequence[UserValue], now_ms: int) -> LiveGenerator:
         """``row``: of an earlier round, maybe of a program with a strategy of another kind; empty: a new generator."""
         user = self._called("making a generator", self._make)
         if not isinstance(user, WatermarkGenerator):
@@ -74,7 +75,7 @@ class GeneratorStrategy(Strategy):
             return LiveGenerator(user, watermark, active_ms, idle)
         return LiveGenerator(user, MIN_WATERMARK, row[1] if row else now_ms, False)
 
-    def row(self, generator: Any) -> tuple[Any, ...]:
+    def row(self, generator: LiveGenerator) -> tuple[object, ...]:
         try:
             state = pickle.dumps(generator.user.__getstate__(), 5)
         except Exception as error:
@@ -88,7 +89,7 @@ class GeneratorStrategy(Strategy):
 
     # -- records and time --------------------------------------------------------------------------------------------------
 
-    def pieces(self, generator: Any, batch: Batch, now_ms: int) -> Iterator[Piece]:
+    def pieces(self, generator: LiveGenerator, batch: Batch, now_ms: int) -> Iterator[Piece]:
         """A piece ends with each record for which the generator has emitted something."""
         batch = Batch(batch.rows(), batch.time_list())  # they are handed to the user's code
         times = batch.time_list() or [None] * len(batch)
@@ -106,29 +107,29 @@ class GeneratorStrategy(Strategy):
         if start <= at:
             yield generator, batch.part(start, at + 1)
 
-    def periodic(self, generator: Any, now_ms: int) -> None:
+    def periodic(self, generator: LiveGenerator, now_ms: int) -> None:
         if self._interval_ms and not self._timed_out(generator, now_ms):
             self._called("on_periodic_emit", generator.user.on_periodic_emit, generator)
             generator.moved = False
 
-    def watermark(self, generator: Any) -> int:
-        return generator.watermark  # type: ignore[no-any-return]
+    def watermark(self, generator: LiveGenerator) -> int:
+        return generator.watermark
 
-    def _timed_out(self, generator: Any, now_ms: int) -> bool:
+    def _timed_out(self, generator: LiveGenerator, now_ms: int) -> bool:
         return super().is_idle(generator, now_ms)
 
-    def held(self, generator: Any, now_ms: int) -> Any:
+    def held(self, generator: LiveGenerator, now_ms: int) -> LiveGenerator:
         generator.active_ms = now_ms
         return generator
 
-    def is_idle(self, generator: Any, now_ms: int) -> bool:
+    def is_idle(self, generator: LiveGenerator, now_ms: int) -> bool:
         return generator.idle or self._timed_out(generator, now_ms)
 
-    def next_look_ms(self, generator: Any, now_ms: int) -> int | None:
+    def next_look_ms(self, generator: LiveGenerator, now_ms: int) -> int | None:
         """The generator may have something to say though no record comes."""
         return now_ms + self._interval_ms if self._interval_ms else super().next_look_ms(generator, now_ms)
 
-    def _called(self, what: str, function: Any, *arguments: Any) -> Any:
+    def _called(self, what: str, function: UserFunction, *arguments: object) -> UserValue:
         try:
             return function(*arguments)
         except BaseException as error:
@@ -138,7 +139,7 @@ class GeneratorStrategy(Strategy):
         return f"watermark generator of operator '{self.operator}', {what}"
 
 
-def _set_state(user: Any, state: bytes) -> None:
+def _set_state(user: WatermarkGenerator, state: bytes) -> None:
     kept = load_stored(state)
     if hasattr(user, "__setstate__"):
         user.__setstate__(kept)
@@ -148,7 +149,7 @@ def _set_state(user: Any, state: bytes) -> None:
         setattr(user, name, value)
 
 
-def strategy_of(strategy: Any, setup: OperatorSetup, operator: str) -> Strategy:
+def strategy_of(strategy: WatermarkStrategy | None, setup: OperatorSetup, operator: str) -> Strategy:
     """What a WatermarkStrategy, or None, means in a subtask of the operator."""
     settings = setup.settings
     if strategy is not None and strategy.kind == "custom" and not settings.batch_mode:

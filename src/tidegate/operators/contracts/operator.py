@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
 from tidegate.operators.contracts.batch import Batch
@@ -30,6 +31,8 @@ from tidegate.operators.contracts.settings import Settings
 from tidegate.operators.contracts.watermarks import EventTime
 from tidegate.operators.flow.rows import MAX_WATERMARK, RoundContext, Status, TaskPlan
 from tidegate.operators.loop.rewrites.rewrite import OfColumn
+from tidegate.state.backend import KeyedBackend
+from tidegate.state.context import KeyContext
 from tidegate.state.refs import Misfits
 from tidegate.state.snapshot import OperatorSnapshot, Part
 
@@ -78,7 +81,7 @@ class OperatorSetup:
     emit: Callable[[Batch], None]
     tags: bool = True
     advance: Callable[[int, bool], None] = lambda now_ms, exact: None
-    column_of: Callable[[Callable[..., Any]], OfColumn | None] = lambda function: None
+    column_of: Callable[[UserFunction], OfColumn | None] = lambda function: None
 
 
 class StreamOperator:
@@ -110,7 +113,7 @@ class StreamOperator:
         return self.operator.id
 
     @property
-    def key_context(self) -> Any:
+    def key_context(self) -> KeyContext | None:
         """What has the current key as its ``key``, set for every record; None where the operator is not keyed."""
         return None
 
@@ -124,7 +127,9 @@ class StreamOperator:
                 found.append(self._hooks(owner, f"partitioning {where} operator '{self.operator.name}'"))
         return found
 
-    def _hooks(self, function: Any, where: str, backend: Any = None, kind: type[Hooks] = Hooks) -> Hooks:
+    def _hooks(
+        self, function: object, where: str, backend: KeyedBackend | None = None, kind: type[Hooks] = Hooks
+    ) -> Hooks:
         settings = self.setup.settings
         cache = DistributedCache(settings.job_id, settings.cached_files)
         context = SubtaskRuntimeContext(
@@ -159,7 +164,7 @@ class StreamOperator:
         of its inputs the record belongs to, from 0."""
         raise NotImplementedError
 
-    def begin_batch(self, keys: list[Any] | None, now_ms: int) -> None:
+    def begin_batch(self, keys: list[UserValue] | None, now_ms: int) -> None:
         """A batch is about to enter the chain. ``keys``: of its records, at the head of the chain."""
 
     def take_batch(self, batch: Batch) -> None:
@@ -220,7 +225,7 @@ class StreamOperator:
         """When it wants another round even if there is no record."""
         return None
 
-    def prepare_commit(self) -> list[Any] | None:
+    def prepare_commit(self) -> list[object] | None:
         """Step 5 of a sink, before ``snapshot``: what is to be committed with the checkpoint. None: it is no sink."""
         return None
 

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any
 
 from tidegate.base import faults
+from tidegate.base.user_code import UserValue
 
 
 class Publication(Enum):
@@ -100,7 +101,7 @@ class Prepared:
 
 class SinkWriter(ABC):
     @abstractmethod
-    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+    def write_batch(self, values: list[UserValue], timestamps: list[int] | None) -> None:
         """Write some thousand records. Must not keep the lists: they are reused."""
 
     @abstractmethod
@@ -167,8 +168,10 @@ class Sink(ABC):
     marks_checkpoints: bool = False
     """True: ``prepare_commit`` is called with every barrier, also in a subtask that has had no records: the committables of rounds
     before it then always meet the id of the checkpoint they are committed with."""
-    function: Any = None
-    """The user's function, of a sink that calls one. It may be a ``CheckpointedFunction``."""
+    function: object = None
+    """The user function, if the sink calls one. It may be a ``CheckpointedFunction``."""
+    can_have_uid: bool = True
+    """False: the program has no place to give the sink a uid, so the missing uid is not reported."""
 
     @abstractmethod
     def create_writer(self, context: WriterContext, state: list[Any]) -> SinkWriter:
@@ -191,6 +194,9 @@ class Sink(ABC):
     def validate_checkpoints(self, interval_ms: int | None) -> None:
         """Raise before the job starts if the sink cannot keep its promise with checkpoints this far apart, or (None) without."""
 
+    def job_ended(self, failure: Exception | None) -> None:
+        """The job has ended, with this failure or without one. Called once, on the driver, on the object that the program made."""
+
 
 class UnwrittenSink(Sink):
     """In the place of another, whose records are checked and go nowhere: where a round is only looked at."""
@@ -203,7 +209,7 @@ class UnwrittenSink(Sink):
 
 
 class _NoWriter(SinkWriter):
-    def write_batch(self, values: list[Any], timestamps: list[int] | None) -> None:
+    def write_batch(self, values: list[UserValue], timestamps: list[int] | None) -> None:
         pass
 
     def prepare_commit(self, end_of_input: bool) -> Prepared:

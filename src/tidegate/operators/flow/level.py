@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tidegate.base import pyflink_imports
+from tidegate.base import imports
 from tidegate.base.errors import ProgramError, TidegateError
 from tidegate.base.pickling import allow_stored, dumps, why_not
 from tidegate.graph.plan import Chain, JobGraph
@@ -76,7 +76,7 @@ def job_spec(graph: JobGraph, attempt: str, settings: Settings) -> JobSpec:
         senders={operator.id: operator.parallelism for operator in graph.operators},
         targets=targets,
         main_classes=_main_classes(),
-        pyflink=pyflink_imports.is_installed(),
+        pyflink=imports.is_installed(),
     )
 
 
@@ -119,7 +119,7 @@ class Job:
         self.spec = spec
         self._subtasks: dict[tuple[int, int], Subtask] = {}
         if spec.pyflink:  # before anything of the user's is unpickled
-            pyflink_imports.install()
+            imports.install()
         self._main_classes: dict[str, type] = pickle.loads(spec.main_classes)
         self.install_main_classes()
 

@@ -15,6 +15,7 @@ from typing import NoReturn
 from tidegate.base import faults
 from tidegate.base.errors import TidegateError, UserCodeError
 from tidegate.base.ids import new_token
+from tidegate.graph.transformation import Role
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, StreamOperator
 from tidegate.operators.flow.feeds import ChannelFeed, Feed, SenderFailed, SplitFeed
 from tidegate.operators.flow.rows import ACK, MAX_WATERMARK, Ack, Barrier, RoundContext, Row, TaskPlan
@@ -189,7 +190,7 @@ class SubtaskRound:
 
     def _take_snapshots(self) -> None:
         operators = self._subtask.operators.values()
-        sinks = [operator for operator in operators if operator.operator.spec.is_sink]
+        sinks = [operator for operator in operators if operator.operator.spec.role is Role.SINK]
         faults.point("T2.before-segment", **self._where)
         for operator in operators:
             if operator not in sinks:
@@ -215,7 +216,7 @@ class SubtaskRound:
 
     def _take_snapshot(self, operator: StreamOperator) -> None:
         started = time.perf_counter()
-        if operator.operator.spec.is_sink:
+        if operator.operator.spec.role is Role.SINK:
             self.ack.committables[operator.id] = operator.prepare_commit() or []
         waiting = self.ack.snapshots.get(operator.id, EMPTY).parts
         self.ack.snapshots[operator.id] = operator.snapshot().with_parts(waiting)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
+from tidegate.base.user_code import UserFunction
 from tidegate.graph.plan import Chain, ChainNode
 from tidegate.operators.contracts.batch import Batch, Keys
 from tidegate.operators.contracts.operator import EndOfInput, OperatorSetup, StreamOperator
@@ -19,7 +20,7 @@ from tidegate.operators.flow.rows import Row, TaskPlan
 from tidegate.operators.kinds import registry
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.codegen import Loop
-from tidegate.operators.loop.rewrites.rewrite import Rewrites, UserFunction
+from tidegate.operators.loop.rewrites.rewrite import Rewrites
 from tidegate.state.snapshot import EMPTY
 
 
@@ -61,14 +62,16 @@ class Subtask:
     # -- set-up ------------------------------------------------------------------------------------------------------
 
     def _create(self, tagging: Collection[int]) -> None:
-        times = {self.chain.head.operator.id: EventTime()}
-        for node in self.chain.head.walk():
+        head = self.chain.head
+        times = {head.operator.id: EventTime()}
+        for node in head.walk():
             operator_id = node.operator.id
+            from_outside = node is head and not self.chain.inputs
             setup = OperatorSetup(
                 self.index,
                 self.settings,
                 times[operator_id],
-                emit=partial(self._pass_on if node.operator.spec.is_source else self._emit, operator_id),
+                emit=partial(self._pass_on if from_outside else self._emit, operator_id),
                 tags=operator_id in tagging,
                 advance=partial(self._advance_after, node),
                 column_of=self.rewrites.column_of,

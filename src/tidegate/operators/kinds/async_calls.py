@@ -12,10 +12,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import TypeVar
 
 from tidegate.base.errors import UserCodeError
+from tidegate.base.user_code import UserValue
+from tidegate.operators.contracts.functions import AsyncInvoked, RetryRules
 from tidegate.operators.loop.blame import reprlib_repr
+
+R = TypeVar("R")
 
 _loop: asyncio.AbstractEventLoop | None = None
 _loop_of = 0
@@ -32,9 +36,9 @@ def event_loop() -> asyncio.AbstractEventLoop:
         return _loop
 
 
-def in_event_loop(function: Callable[..., Any], *arguments: Any) -> Any:
+def in_event_loop(function: Callable[..., R], *arguments: object) -> R:
     """Call it in the thread of the loop, so that it may make what needs a running one (a session, a lock), and wait for it."""
-    answer: Future[Any] = Future()
+    answer: Future[R] = Future()
 
     def act() -> None:
         try:
@@ -46,14 +50,18 @@ def in_event_loop(function: Callable[..., Any], *arguments: Any) -> Any:
     return answer.result()
 
 
-class RetryRules(Protocol):
-    """What the engine asks of a retry strategy."""
+class Stretch:
+    """Records between two watermarks, in any order among each other. ``watermark`` is the one after them; None: more may come."""
 
-    def can_retry(self, current_attempts: int) -> bool: ...
+    __slots__ = ("calls", "done", "open", "watermark")
 
-    def get_backoff_time_millis(self, current_attempts: int) -> int: ...
-
-    def get_retry_predicate(self) -> Any: ...
+    def __init__(self) -> None:
+        self.calls: deque[Call] = deque()
+        """In the order of the input."""
+        self.done: deque[Call] = deque()
+        """In the order in which they finished; filled by the event loop."""
+        self.open = 0
+        self.watermark: int | None = None
 
 
 class Call:
@@ -61,11 +69,11 @@ class Call:
 
     __slots__ = ("done", "results", "stretch", "task", "timestamp", "value")
 
-    def __init__(self, value: Any, timestamp: int | None, stretch: Any) -> None:
+    def __init__(self, value: UserValue, timestamp: int | None, stretch: Stretch) -> None:
         self.value, self.timestamp, self.stretch = value, timestamp, stretch
         self.done = False
-        self.results: Iterable[Any] = ()
-        self.task: asyncio.Task[Any] | None = None
+        self.results: Iterable[UserValue] = ()
+        self.task: asyncio.Task[Iterable[UserValue]] | None = None
 
 
 class AsyncCalls:
@@ -75,7 +83,12 @@ class AsyncCalls:
     """
 
     def __init__(
-        self, function: Any, retry: RetryRules | None, timeout_ms: int, capacity: int, done: Callable[[Call], None]
+        self,
+        function: AsyncInvoked,
+        retry: RetryRules | None,
+        timeout_ms: int,
+        capacity: int,
+        done: Callable[[Call], None],
     ) -> None:
         self._invoke, self._on_timeout, self._done = function.async_invoke, function.timeout, done
         self._timeout, self._capacity, self._retry = timeout_ms / 1000, capacity, retry
@@ -139,7 +152,7 @@ class AsyncCalls:
             if self._timer is None:
                 self._timer = self._loop.call_at(self._deadlines[0][0], self._expire)
 
-    async def _tried(self, value: Any) -> Any:
+    async def _tried(self, value: UserValue) -> Iterable[UserValue]:
         assert self._retry is not None
         predicate, attempts = self._retry.get_retry_predicate(), 1
         again_for_result, again_for_error = predicate.result_predicate(), predicate.exception_predicate()
@@ -154,7 +167,7 @@ class AsyncCalls:
             await asyncio.sleep(self._retry.get_backoff_time_millis(attempts) / 1000)
             attempts += 1
 
-    def _ended(self, call: Call, task: asyncio.Task[Any]) -> None:
+    def _ended(self, call: Call, task: asyncio.Task[Iterable[UserValue]]) -> None:
         if call.done or self._over:
             if not task.cancelled():
                 task.exception()  # looked at: else the loop complains that nobody did
@@ -166,7 +179,7 @@ class AsyncCalls:
             return self._fail(call, error)
         self._complete(call, task.result())
 
-    def _complete(self, call: Call, results: Any) -> None:
+    def _complete(self, call: Call, results: object) -> None:
         if results is None or isinstance(results, str | bytes) or not isinstance(results, Iterable):
             return self._fail(call, _no_list(results))
         call.results, call.done, call.task = results, True, None
@@ -210,7 +223,7 @@ class AsyncCalls:
         self._enough.set()
 
 
-def _no_list(results: Any) -> UserCodeError:
+def _no_list(results: object) -> UserCodeError:
     # the first words are PyFlink's: programs and people look for them
     wrong = "cannot be none" if results is None else "should be of list type"
     return UserCodeError(

@@ -10,30 +10,17 @@ longer, and a restore makes no call twice that was part of an accepted round.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
+from tidegate.base.user_code import UserValue
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.functions import Hooks
 from tidegate.operators.contracts.operator import CollectingOperator, OperatorRound, OperatorSetup
+from tidegate.operators.contracts.specs import AsyncSpec
 from tidegate.operators.contracts.watermarks import EventTime
-from tidegate.operators.kinds.async_calls import AsyncCalls, Call, in_event_loop
+from tidegate.operators.kinds.async_calls import AsyncCalls, Call, Stretch, in_event_loop
 from tidegate.operators.loop.blame import reprlib_repr, user_error
 from tidegate.state.snapshot import OperatorSnapshot
-
-
-class Stretch:
-    """Records between two watermarks, in any order among each other. ``watermark``: behind them, None: more may come."""
-
-    __slots__ = ("calls", "done", "open", "watermark")
-
-    def __init__(self) -> None:
-        self.calls: deque[Call] = deque()
-        """In the order of the input."""
-        self.done: deque[Call] = deque()
-        """In the order in which they were; filled by the event loop."""
-        self.open = 0
-        self.watermark: int | None = None
 
 
 class AsyncOperator(CollectingOperator):
@@ -42,16 +29,15 @@ class AsyncOperator(CollectingOperator):
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
         self.output_time = EventTime()
-        spec: Any = self.operator.spec
-        self._function, self._ordered = spec.function, spec.ordered
+        self._spec = spec = self.operator.spec_as(AsyncSpec)
         self.hooks.insert(0, self._hooks(spec.function, f"operator '{self.operator.name}'", kind=_LoopHooks))
         self._calls: AsyncCalls | None = None
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
         self._give_up()
-        spec: Any = self.operator.spec
-        self._calls = AsyncCalls(self._function, spec.retry, spec.timeout_ms, spec.capacity, _report)
+        spec = self._spec
+        self._calls = AsyncCalls(spec.function, spec.retry, spec.timeout_ms, spec.capacity, _report)
         self._stretches = deque([Stretch()])
         self._passed = self.output_time.watermark
 
@@ -65,7 +51,7 @@ class AsyncOperator(CollectingOperator):
         calls = [Call(value, moment, stretch) for value, moment in zip(self.values, times, strict=True)]
         self.clear()
         stretch.open += len(calls)
-        if self._ordered:
+        if self._spec.ordered:
             stretch.calls.extend(calls)
         assert self._calls is not None
         self._calls.submit(calls)
@@ -87,9 +73,9 @@ class AsyncOperator(CollectingOperator):
             self.setup.advance(now_ms, False)
 
     def _emit(self, stretch: Stretch) -> None:
-        values: list[Any] = []
+        values: list[UserValue] = []
         times: list[int | None] = []
-        done = stretch.calls if self._ordered else stretch.done
+        done = stretch.calls if self._spec.ordered else stretch.done
         while done and done[0].done:
             call = done.popleft()
             stretch.open -= 1
@@ -133,7 +119,7 @@ class AsyncOperator(CollectingOperator):
 class _LoopHooks(Hooks):
     """A function that is called in the event loop is opened and closed there."""
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def _call(self, name: str, *arguments: object) -> None:
         in_event_loop(super()._call, name, *arguments)
 
 

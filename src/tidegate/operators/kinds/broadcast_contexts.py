@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tidegate.base.errors import StateAccessError
+from tidegate.base.user_code import UserValue
 from tidegate.operators.contracts.contexts import ProcessContext, SubtaskTimerService
 from tidegate.state.backend import KeyedBackend
 from tidegate.state.context import NO_KEY
-from tidegate.state.descriptors import StateDescriptor
+from tidegate.state.descriptors import MapStateDescriptor, StateDescriptor
 from tidegate.state.interfaces import MapState, ReadOnlyBroadcastState, ValueState
 from tidegate.state.keys import visible
 from tidegate.state.operator_state import OperatorBroadcastState, OperatorStates
 
 
-class ReadOnlyView(ReadOnlyBroadcastState[Any, Any]):
+class ReadOnlyView(ReadOnlyBroadcastState[UserValue, UserValue]):
     """A broadcast state on the side that may not write: every subtask sees other records there, and all hold one state."""
 
     __slots__ = ("_state",)
@@ -23,25 +24,25 @@ class ReadOnlyView(ReadOnlyBroadcastState[Any, Any]):
     def __init__(self, state: OperatorBroadcastState) -> None:
         self._state = state
 
-    def get(self, key: Any) -> Any:
+    def get(self, key: UserValue) -> UserValue:
         return self._state.get(key)
 
-    def contains(self, key: Any) -> bool:
+    def contains(self, key: UserValue) -> bool:
         return self._state.contains(key)
 
-    def items(self) -> list[tuple[Any, Any]]:
+    def items(self) -> list[tuple[UserValue, UserValue]]:
         return self._state.items()
 
-    def keys(self) -> list[Any]:
+    def keys(self) -> list[UserValue]:
         return self._state.keys()
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[UserValue]:
         return self._state.values()
 
     def is_empty(self) -> bool:
         return self._state.is_empty()
 
-    def _refuse(self, *arguments: Any) -> NoReturn:
+    def _refuse(self, *arguments: object) -> NoReturn:
         raise StateAccessError(
             "Broadcast state is written on the broadcast side only: all subtasks see the same records there",
             found=f"a change of state {self._state.schema.name!r} on the other side",
@@ -57,7 +58,7 @@ class _BroadcastStates:
     def __init__(self, states: OperatorStates, declared: tuple[StateDescriptor, ...]) -> None:
         self._states, self._declared = states, {descriptor.name: descriptor for descriptor in declared}
 
-    def of(self, descriptor: Any) -> OperatorBroadcastState:
+    def of(self, descriptor: MapStateDescriptor) -> OperatorBroadcastState:
         name = descriptor.get_name() if isinstance(descriptor, StateDescriptor) else descriptor
         if name not in self._declared:
             raise StateAccessError(
@@ -86,10 +87,12 @@ class BroadcastContext:
     def timestamp(self) -> int | None:
         return self.ts
 
-    def get_broadcast_state(self, state_descriptor: Any) -> OperatorBroadcastState:
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> OperatorBroadcastState:
         return self._states.of(state_descriptor)
 
-    def apply_to_keyed_state(self, state_descriptor: Any, function: Callable[[Any, Any], Any]) -> None:
+    def apply_to_keyed_state(
+        self, state_descriptor: StateDescriptor, function: Callable[[UserValue, UserValue], object]
+    ) -> None:
         """Call ``function(key, state)`` for every key of this subtask that has an entry in the state."""
         if self._backend is None:
             raise StateAccessError(
@@ -107,7 +110,7 @@ class BroadcastContext:
             context.slot = NO_KEY
 
 
-def _has_entry(state: Any) -> bool:
+def _has_entry(state: UserValue) -> bool:
     if isinstance(state, MapState):
         return not state.is_empty()
     found = state.value() if isinstance(state, ValueState) else state.get()
@@ -132,7 +135,7 @@ class ReadOnlyContext(ProcessContext):
         self.current_processing_time = timer_service.current_processing_time
         self.current_watermark = timer_service.current_watermark
 
-    def get_broadcast_state(self, state_descriptor: Any) -> ReadOnlyView:
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyView:
         view = self._views.get(state_descriptor.name) if isinstance(state_descriptor, StateDescriptor) else None
         if view is None:
             view = ReadOnlyView(self._states.of(state_descriptor))

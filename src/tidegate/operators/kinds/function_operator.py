@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from tidegate.base.errors import StorageError
+from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Ship
 from tidegate.operators.contracts.batch import Batch
-from tidegate.operators.contracts.contexts import ProcessContext, SubtaskTimerService, TimeDomain
-from tidegate.operators.contracts.functions import callables_of, checkpointed
+from tidegate.operators.contracts.contexts import ProcessContext, SubtaskRuntimeContext, SubtaskTimerService, TimeDomain
+from tidegate.operators.contracts.functions import checkpointed
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, OperatorSetup, StreamOperator
+from tidegate.operators.contracts.specs import FunctionSpec
 from tidegate.operators.contracts.watermarks import EventTime
 from tidegate.operators.flow.rows import MAX_WATERMARK
+from tidegate.operators.kinds.broadcast_contexts import BroadcastContext
 from tidegate.operators.kinds.own_state import OwnState
 from tidegate.operators.loop.blame import user_error
 from tidegate.operators.loop.ownership import own
 from tidegate.state.backend import KeyedBackend
+from tidegate.state.context import KeyContext
 from tidegate.state.key_groups import range_for
 from tidegate.state.local_dir import store_path
 from tidegate.state.snapshot import KEYED, KeyedPart, OperatorSnapshot, Part, merged_schemas
 from tidegate.state.stores import opener
+from tidegate.state.timers import TimerQueue
 
 if TYPE_CHECKING:
     from tidegate.operators.loop.codegen import LoopSource
@@ -43,12 +48,12 @@ class FunctionOperator(StreamOperator):
 
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
-        spec = self.operator.spec
+        spec = self.operator.spec_as(FunctionSpec)
         backend = self.backend = self._keyed_backend()
         if backend is not None:
             self.output_time = EventTime()
-        self.functions = callables_of(spec)
-        self.function: Callable[..., Any] = self.functions[0]
+        self.functions = spec.callables
+        self.function: UserFunction = self.functions[0]
         self.context = ProcessContext(
             SubtaskTimerService(self.operator, self.input_time, backend, setup.settings.now_ms), backend
         )
@@ -78,17 +83,17 @@ class FunctionOperator(StreamOperator):
             compressed=settings.compressed,
         )
 
-    def _own_state(self, keyed_store: Any) -> OwnState | None:
-        function = checkpointed(self.operator.spec.function)
-        if function is None and not self.operator.spec.broadcast_states:
-            return None
-        return OwnState(self.operator, self.setup, function, keyed_store)
+    def _own_state(self, keyed_store: SubtaskRuntimeContext | None) -> OwnState | None:
+        function = checkpointed(self.operator.spec.user_function)
+        return None if function is None else OwnState(self.operator, self.setup, function, keyed_store)
 
     @property
-    def key_context(self) -> Any:
+    def key_context(self) -> KeyContext | None:
         return None if self.backend is None else self.backend.context
 
-    def write_time(self, source: LoopSource, value: str, depth: int, given: Any = None) -> str:
+    def write_time(
+        self, source: LoopSource, value: str, depth: int, given: ProcessContext | BroadcastContext | None = None
+    ) -> str:
         """Write the code that sets the record's time in the context, or in the one that is ``given``; returns its variable."""
         context = source.bind(f"c{self.id}", given or self.context)
         if source.timed:
@@ -97,7 +102,7 @@ class FunctionOperator(StreamOperator):
             source.once(f"{context}.ts = None")
         return context
 
-    def begin_batch(self, keys: list[Any] | None, now_ms: int) -> None:
+    def begin_batch(self, keys: list[UserValue] | None, now_ms: int) -> None:
         if self.backend is not None:
             self.backend.context.time = now_ms
             if keys is not None:
@@ -109,9 +114,7 @@ class FunctionOperator(StreamOperator):
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
-        if (
-            self.backend is not None
-        ):  # functions may ask for their states from now on: they are compared with what is stored
+        if self.backend is not None:  # functions may ask for their states from now on
             self._keyed = snapshot.keyed or KeyedPart(self.backend.groups)
             self._files = list(self._keyed.files)
             self.backend.stored = list(self._keyed.schemas)
@@ -212,16 +215,17 @@ class FunctionOperator(StreamOperator):
 
     # -- timers ------------------------------------------------------------------------------------------------------
 
-    def _fire_due(self, queue: Any, up_to: int, kind: TimeDomain) -> None:
+    def _fire_due(self, queue: TimerQueue, up_to: int, kind: TimeDomain) -> None:
         if self.round.end_of_input is EndOfInput.PAST:
             return  # Flink: no timer fires in a task that has ended
         due = queue.next_time()
         if due is not None and due <= up_to:
             self._fire(queue.due(up_to), kind)
 
-    def _fire(self, timers: Iterable[tuple[int, Any, bytes]], kind: TimeDomain) -> None:
-        context, keys = self.context, self.key_context
-        values: list[Any] = []
+    def _fire(self, timers: Iterable[tuple[int, UserValue, bytes]], kind: TimeDomain) -> None:
+        assert self.backend is not None
+        context, keys = self.context, self.backend.context
+        values: list[UserValue] = []
         times: list[int | None] = []
         context.domain = kind
         for moment, key, namespace in timers:
@@ -240,6 +244,6 @@ class FunctionOperator(StreamOperator):
         if values:
             self.setup.emit(Batch(values, times))
 
-    def on_timer(self, moment: int) -> Iterable[Any] | None:
+    def on_timer(self, moment: int) -> Iterable[UserValue] | None:
         """A timer of the current key has come due: what to emit."""
         return self._on_timer(moment, self.context) if self._on_timer is not None else None

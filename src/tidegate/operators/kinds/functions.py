@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from tidegate.base.user_code import UserValue
 from tidegate.graph.plan import ChainNode
+from tidegate.operators.contracts.contexts import ProcessContext, SubtaskRuntimeContext
+from tidegate.operators.contracts.functions import checkpointed
 from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup
+from tidegate.operators.contracts.specs import BroadcastProcessSpec, ReduceSpec
 from tidegate.operators.kinds.broadcast_contexts import BroadcastContext, ReadOnlyContext
 from tidegate.operators.kinds.function_operator import FunctionOperator
+from tidegate.operators.kinds.own_state import OwnState
 from tidegate.operators.loop.codegen import LoopSource
 from tidegate.state.descriptors import ValueStateDescriptor
 from tidegate.state.snapshot import OperatorSnapshot, Redistribution
@@ -60,7 +63,7 @@ class ProcessOperator(FunctionOperator):
         function, owner = self.functions[input], source.owner(self.node, value)
         source.call_each(f"{self.id}", function, [value, context], depth, owner, keyed, source.emitter(self))
 
-    def context_of(self, input: int) -> Any:
+    def context_of(self, input: int) -> ProcessContext | BroadcastContext:
         """What the function gets with a record of the input."""
         return self.context
 
@@ -70,20 +73,24 @@ class BroadcastProcessOperator(ProcessOperator):
     keyed; then the second has no current key, and timers belong to the first."""
 
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
+        self._declared = node.operator.spec_as(BroadcastProcessSpec).broadcast_states
         super().__init__(node, setup)
         assert self.own_state is not None
-        states, declared = self.own_state.states, self.operator.spec.broadcast_states
+        states, declared = self.own_state.states, self._declared
         timers = self.context.timer_service()
         self.context = ReadOnlyContext(timers, self.backend, states, declared)
         self._broadcast_context = BroadcastContext(timers, self.backend, states, declared)
 
+    def _own_state(self, keyed_store: SubtaskRuntimeContext | None) -> OwnState:
+        return OwnState(self.operator, self.setup, checkpointed(self.operator.spec.user_function), keyed_store)
+
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
         assert self.own_state is not None
-        for descriptor in self.operator.spec.broadcast_states:
+        for descriptor in self._declared:
             self.own_state.states.check(descriptor, Redistribution.BROADCAST)
 
-    def context_of(self, input: int) -> Any:
+    def context_of(self, input: int) -> ProcessContext | BroadcastContext:
         return self._broadcast_context if input else self.context
 
 
@@ -94,9 +101,9 @@ class ReduceOperator(FunctionOperator):
         super().restore(snapshot, round)
         self._state()  # as a function asks for its states in open: a misfit is found before the first record
 
-    def _state(self) -> Any:
+    def _state(self) -> UserValue:
         assert self.backend is not None
-        return self.backend.state(ValueStateDescriptor("_reduce", self.operator.spec.value_type))
+        return self.backend.state(ValueStateDescriptor("_reduce", self.operator.spec_as(ReduceSpec).value_type))
 
     def write(self, source: LoopSource, value: str, depth: int, *, keyed: bool, input: int) -> None:
         state = self._state()

@@ -12,13 +12,14 @@ from collections.abc import Callable, Set
 from heapq import heappop, heappush
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 from tidegate.base.errors import ProgramError
+from tidegate.base.user_code import UserValue
 from tidegate.base.watermarks import MIN_WATERMARK
 from tidegate.common.typeinfo import Types
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup
+from tidegate.operators.contracts.specs import IntervalJoinSpec
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.codegen import LoopSource
 from tidegate.operators.loop.ownership import ATOMS, own
@@ -35,7 +36,7 @@ MOST_LISTED = 100_000
 _STEPS = 8
 """Records go within this part of the time they stay, not at the millisecond: then those of many keys go together."""
 
-Found = tuple[list[int], list[Any]]
+Found = tuple[list[int], list[UserValue]]
 """Times and records of the other side that belong to a record."""
 NONE_FOUND: tuple[()] = ()
 
@@ -52,12 +53,12 @@ class Waiting:
 
     def __init__(self) -> None:
         self.times: tuple[list[int], list[int]] = ([], [])
-        self.records: tuple[list[Any], list[Any]] = ([], [])
+        self.records: tuple[list[UserValue], list[UserValue]] = ([], [])
         self.stored = _NOT_STORED
         self.changed: set[tuple[int, int]] | None = None
         self.has_timer = self.is_due = self.touched = False
 
-    def take(self, left: dict[int, list[Any]], right: dict[int, list[Any]]) -> None:
+    def take(self, left: dict[int, list[UserValue]], right: dict[int, list[UserValue]]) -> None:
         """What the state has, by time."""
         for side, by_time in enumerate((left, right)):
             for time, records in sorted(by_time.items()):
@@ -72,7 +73,7 @@ class Waiting:
             self.changed = set()
         self.changed.add((side, time))
 
-    def insert(self, side: int, moment: int, record: Any) -> None:
+    def insert(self, side: int, moment: int, record: UserValue) -> None:
         """Not behind all others. Behind those of the same time: records keep their order."""
         position = bisect_right(self.times[side], moment)
         self.times[side].insert(position, moment)
@@ -112,20 +113,21 @@ class IntervalJoinOperator(FunctionOperator):
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
         assert self.backend is not None
-        spec = self.operator.spec
+        spec = self.operator.spec_as(IntervalJoinSpec)
+        self._keys = self.backend.context
         self._pair, self._reuse = JoinContext(), setup.settings.object_reuse
         self._fixed = (self._reuse or spec.left_fixed, self._reuse or spec.right_fixed)
-        self._waiting: dict[Any, Waiting] = {}
+        self._waiting: dict[UserValue, Waiting] = {}
         # of a record at t, on either side: partners are at t + reach[0] to t + reach[1], and it may go when t + stay is behind the
         # watermark: what is at the watermark is not late, and meets all it belongs to
         self._reach = ((spec.lower, spec.upper), (-spec.upper, -spec.lower))
         self._stay = (max(spec.upper, 0), max(-spec.lower, 0))
         self._late = (spec.left_late, spec.right_late)
         self._step = max(1, sum(self._stay) // _STEPS)
-        self._due: dict[int, list[Any]] = {}
+        self._due: dict[int, list[UserValue]] = {}
         """Number of the step -> the slots to look at when it is over. The numbers are in ``_steps``, a heap."""
         self._steps: list[int] = []
-        self._listed: set[Any] | None = None
+        self._listed: set[UserValue] | None = None
         """All slots that may have something in the state and not in ``_waiting``. None: not known."""
         self._read = 0
 
@@ -159,16 +161,16 @@ class IntervalJoinOperator(FunctionOperator):
         arguments = [*(pair if input == LEFT else reversed(pair)), context]
         source.call_each(f"{n}", self.function, arguments, depth + 2, owner, False, source.emitter(self))
 
-    def _meeting(self, side: int) -> Callable[[Any, int | None], Found | tuple[()] | None]:
+    def _meeting(self, side: int) -> Callable[[UserValue, int | None], Found | tuple[()] | None]:
         """What finds the records that a record of this side belongs to, and has it wait for more. None: it is late."""
-        above, context, of_key = self.input_time, self.key_context, self._waiting.get
+        now, context, of_key = self.input_time, self._keys, self._waiting.get
         load, expect, fixed = self._load, self._expect, self._fixed[side]
         (least, most), stay = self._reach[side], self._stay[side]
 
-        def meet(record: Any, moment: int | None) -> Found | tuple[()] | None:
+        def meet(record: UserValue, moment: int | None) -> Found | tuple[()] | None:
             if moment is None:
                 raise _no_timestamp()
-            watermark = above.watermark
+            watermark = now.watermark
             if moment < watermark and watermark != MIN_WATERMARK:
                 return None
             slot = context.slot
@@ -201,7 +203,7 @@ class IntervalJoinOperator(FunctionOperator):
 
     # -- what waits --------------------------------------------------------------------------------------------------
 
-    def _load(self, slot: Any) -> Waiting:
+    def _load(self, slot: UserValue) -> Waiting:
         """What waits with the current key, from the state."""
         if self._listed is None:
             self._read += 1
@@ -213,7 +215,7 @@ class IntervalJoinOperator(FunctionOperator):
             waiting.take(*(dict(state.items()) for state in self._states))
         return waiting
 
-    def _expect(self, slot: Any, waiting: Waiting, due: int) -> None:
+    def _expect(self, slot: UserValue, waiting: Waiting, due: int) -> None:
         """Something of a key is to go when the watermark has passed a time, or some time later."""
         step = due // self._step
         slots = self._due.get(step)
@@ -234,7 +236,7 @@ class IntervalJoinOperator(FunctionOperator):
                 if not waiting.is_due and waiting.stored is _NOT_STORED:
                     del self._waiting[slot]
 
-    def _drop(self, slot: Any, waiting: Waiting, watermark: int) -> None:
+    def _drop(self, slot: UserValue, waiting: Waiting, watermark: int) -> None:
         waiting.is_due = False
         for side in SIDES:
             waiting.drop(side, watermark - self._stay[side] - 1)
@@ -252,7 +254,7 @@ class IntervalJoinOperator(FunctionOperator):
 
     def on_timer(self, moment: int) -> None:
         """Of the state: only now is it known here when the next of the key's records is to go."""
-        slot = self.key_context.slot
+        slot = self._keys.slot
         waiting = self._waiting.get(slot) or self._load(slot)
         waiting.has_timer, waiting.touched = False, True
         if not waiting.is_due:
@@ -296,7 +298,7 @@ class IntervalJoinOperator(FunctionOperator):
     def parts(self) -> dict[str, Part]:
         for slot, waiting in list(self._waiting.items()):
             if waiting.touched:
-                self.key_context.slot = slot
+                self._keys.slot = slot
                 self._store(waiting)
                 if not any(waiting.times):
                     del self._waiting[slot]

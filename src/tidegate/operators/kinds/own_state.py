@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from tidegate.base.errors import StateAccessError
 from tidegate.graph.plan import Operator
+from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
 from tidegate.operators.contracts.functions import CheckpointedFunction
 from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup
 from tidegate.operators.loop.blame import user_error
-from tidegate.state.operator_state import OperatorStates
+from tidegate.state.descriptors import StateDescriptor
+from tidegate.state.operator_state import OperatorBroadcastState, OperatorListState, OperatorStates
 from tidegate.state.snapshot import OperatorSnapshot, Part, Redistribution
+
+C = TypeVar("C", "InitializationContext", "SnapshotContext")
 
 
 class OwnState:
     """Owns the states. In every round: ``restore``, ``snapshot`` (step 5), ``parts``. ``function``: if it has state of its own."""
 
     def __init__(
-        self, operator: Operator, setup: OperatorSetup, function: CheckpointedFunction | None, keyed_store: Any
+        self,
+        operator: Operator,
+        setup: OperatorSetup,
+        function: CheckpointedFunction | None,
+        keyed_store: SubtaskRuntimeContext | None,
     ) -> None:
         self._operator, self._index, self._function = operator, setup.index, function
         self._keyed_store = keyed_store
@@ -49,7 +57,7 @@ class OwnState:
         name = f"{self._operator.uid_hash[:12]}-{self._index}-{context.round}-{self._round.token}"
         return {**self.states.parts(f"shared/{name}", context.version)}
 
-    def _call(self, method: Callable[[Any], None], context: Any) -> None:
+    def _call(self, method: Callable[[C], None], context: C) -> None:
         try:
             method(context)
         except BaseException as error:
@@ -62,20 +70,22 @@ class SubtaskOperatorStateStore:
     def __init__(self, states: OperatorStates) -> None:
         self._states = states
 
-    def get_list_state(self, state_descriptor: Any) -> Any:
+    def get_list_state(self, state_descriptor: StateDescriptor) -> OperatorListState:
         return self._states.list_state(state_descriptor, Redistribution.EVEN_SPLIT)
 
-    def get_union_list_state(self, state_descriptor: Any) -> Any:
+    def get_union_list_state(self, state_descriptor: StateDescriptor) -> OperatorListState:
         return self._states.list_state(state_descriptor, Redistribution.UNION)
 
-    def get_broadcast_state(self, state_descriptor: Any) -> Any:
+    def get_broadcast_state(self, state_descriptor: StateDescriptor) -> OperatorBroadcastState:
         return self._states.broadcast_state(state_descriptor)
 
 
 class InitializationContext:
     """What ``initialize_state`` gets."""
 
-    def __init__(self, where: str, states: OperatorStates, keyed_store: Any, restored: bool) -> None:
+    def __init__(
+        self, where: str, states: OperatorStates, keyed_store: SubtaskRuntimeContext | None, restored: bool
+    ) -> None:
         self._where, self._store, self._keyed_store = where, SubtaskOperatorStateStore(states), keyed_store
         self._restored = restored
 
@@ -85,7 +95,7 @@ class InitializationContext:
     def get_operator_state_store(self) -> SubtaskOperatorStateStore:
         return self._store
 
-    def get_keyed_state_store(self) -> Any:
+    def get_keyed_state_store(self) -> SubtaskRuntimeContext:
         if self._keyed_store is None:
             raise StateAccessError(
                 "Keyed state can only be used in a function on a keyed stream",

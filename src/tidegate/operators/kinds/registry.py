@@ -1,9 +1,11 @@
-"""Which class does the work of which kind of operator: the one place that asks."""
+"""Which class runs which kind of operator: the only place that asks for the kind of a spec."""
 
 from __future__ import annotations
 
 from tidegate.graph.plan import ChainNode
-from tidegate.graph.transformation import (
+from tidegate.graph.transformation import OperatorSpec
+from tidegate.operators.contracts.operator import OperatorSetup, StreamOperator
+from tidegate.operators.contracts.specs import (
     AsyncSpec,
     BroadcastProcessSpec,
     CoFlatMapSpec,
@@ -13,7 +15,6 @@ from tidegate.graph.transformation import (
     FlatMapSpec,
     IntervalJoinSpec,
     MapSpec,
-    OperatorSpec,
     ProcessSpec,
     ReduceSpec,
     SinkSpec,
@@ -22,7 +23,6 @@ from tidegate.graph.transformation import (
     TimestampsSpec,
     WindowSpec,
 )
-from tidegate.operators.contracts.operator import OperatorSetup, StreamOperator
 from tidegate.operators.kinds.async_io import AsyncOperator
 from tidegate.operators.kinds.functions import (
     BroadcastProcessOperator,

@@ -5,17 +5,17 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from tidegate.base import faults
 from tidegate.base.errors import ArgumentTypeError, UserCodeError
 from tidegate.base.plain_data import find_other
-from tidegate.base.user_code import user_line
+from tidegate.base.user_code import UserValue, user_line
 from tidegate.common.conversion import boundary
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.functions import checkpointed
 from tidegate.operators.contracts.operator import CollectingOperator, EndOfInput, OperatorRound, OperatorSetup
 from tidegate.operators.contracts.sink import Prepared, Sink, SinkWriter, UnwrittenSink, WriterContext
+from tidegate.operators.contracts.specs import SinkSpec
 from tidegate.operators.kinds.own_state import OwnState
 from tidegate.operators.loop.blame import is_for_good, not_encodable, user_error
 from tidegate.state.snapshot import WRITER, ListPart, OperatorSnapshot, Part, Redistribution
@@ -29,10 +29,11 @@ class SinkOperator(CollectingOperator):
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
         replays = setup.settings.replays
-        self._sink: Sink = UnwrittenSink(self.operator.spec.sink) if replays else self.operator.spec.sink
+        self._spec = self.operator.spec_as(SinkSpec)
+        self._sink: Sink = UnwrittenSink(self._spec.sink) if replays else self._spec.sink
         self._writer: SinkWriter | None = None
-        self._convert = boundary(self.operator.spec.type_info) if self._sink.reads_records else None
-        function = checkpointed(getattr(self._sink, "function", None))
+        self._convert = boundary(self._spec.type_info) if self._sink.reads_records else None
+        function = checkpointed(self._sink.function)
         self._own_state = None if function is None else OwnState(self.operator, setup, function, None)
         self.misfits = [] if self._own_state is None else [self._own_state.states.misfits]
 
@@ -75,17 +76,17 @@ class SinkOperator(CollectingOperator):
             self._writer = self._sink.create_writer(self._context, self._state)
         self._writer.write_batch(self._declared(self.values), self.timestamps or None)
 
-    def _declared(self, values: list[Any]) -> list[Any]:
+    def _declared(self, values: list[UserValue]) -> list[UserValue]:
         """As values of the stream's type: with the sink they leave Python in Flink, and pass its serializer."""
         if self._convert is None:
             return values
         try:
             return self._convert(values)
         except ArgumentTypeError as error:
-            where = f"records declared as {self.operator.spec.type_info}"
+            where = f"records declared as {self._spec.type_info}"
             raise UserCodeError(error.rule, where=where, found=error.found, cure=error.cure) from error
 
-    def prepare_commit(self) -> list[Any]:
+    def prepare_commit(self) -> list[object]:
         """A sink that was given nothing, keeps nothing and does not mark checkpoints has nothing to prepare."""
         if self._own_state is not None:
             self._own_state.snapshot()  # before its function is closed
@@ -150,7 +151,7 @@ def _cure_of(error: Exception) -> str:
     return "\n  cure: free some space, or let the sink write to another disk" if full else ""
 
 
-def _not_plain(prepared: Any) -> str | None:
+def _not_plain(prepared: object) -> str | None:
     """What sinks hand over goes into checkpoints: a sink that hands over something else is told so, in its own name."""
     if not isinstance(prepared, Prepared):
         return f"{prepared!r:.200} instead of a Prepared"

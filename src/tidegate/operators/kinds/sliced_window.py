@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
+from tidegate.base.user_code import UserValue
 from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, OperatorSetup
+from tidegate.operators.contracts.specs import WindowingSpec
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.blame import user_error
 from tidegate.operators.loop.codegen import LoopSource
@@ -24,7 +26,7 @@ from tidegate.operators.windows.adding import adding_to
 from tidegate.operators.windows.assigner import no_timestamp
 from tidegate.operators.windows.contexts import WindowContext
 from tidegate.operators.windows.emission import LATE_RECORDS_DROPPED, Emission
-from tidegate.operators.windows.operation import CONTENTS, Shape, WindowOperation
+from tidegate.operators.windows.operation import CONTENTS, Shape
 from tidegate.operators.windows.slices import Group, Slices
 from tidegate.operators.windows.time_assigners import aligned_event_time
 from tidegate.operators.windows.window import TimeWindow, TimeWindowSerializer, bytes_of
@@ -51,7 +53,7 @@ class SlicedWindowOperator(FunctionOperator):
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
         assert self.backend is not None
-        operation: WindowOperation = self.operator.spec.function
+        operation = self.operator.spec_as(WindowingSpec).function
         aligned = aligned_event_time(operation.assigner)
         assert aligned is not None
         self._operation, backend = operation, self.backend
@@ -76,7 +78,7 @@ class SlicedWindowOperator(FunctionOperator):
         self._ahead: list[tuple[KeyGroupRange, int]] = []
         """Key groups of former subtasks whose windows have fired beyond ``watermark``. Subtasks of an unaligned checkpoint are not
         at the same event time, and behind a rescale the one that was furthest behind counts."""
-        self._groups: dict[Group, dict[Any, Any]] = {}
+        self._groups: dict[Group, dict[UserValue, UserValue]] = {}
         """What groups of slices come to, by key. They are made when a window that has them whole fires: from then on only records
         behind the watermark can change them."""
 
@@ -171,7 +173,7 @@ class SlicedWindowOperator(FunctionOperator):
     def _cleanup_time(self, window: int) -> int:
         return min(window + self._slices.size - 1 + self._lateness, MAX_WATERMARK)
 
-    def _behind(self, key: Any, value: Any, time: int) -> None:
+    def _behind(self, key: UserValue, value: UserValue, time: int) -> None:
         """A record for which a window has fired already: it is late, or its windows fire once more, at once."""
         start, _ = self._slices.around(time)
         last_ms = self._slices.size - 1
@@ -244,7 +246,7 @@ class SlicedWindowOperator(FunctionOperator):
                 self._call_function(key, window, self._adding.result(value))
                 self._out.flush_full()
 
-    def _not_fired(self, contents: dict[Any, Any], end: int) -> dict[Any, Any]:
+    def _not_fired(self, contents: dict[UserValue, UserValue], end: int) -> dict[UserValue, UserValue]:
         """Without the keys for which a former subtask has fired the window."""
         self._ahead = [(groups, mark) for groups, mark in self._ahead if mark >= end]
         if not self._ahead or not contents:
@@ -254,13 +256,13 @@ class SlicedWindowOperator(FunctionOperator):
         fired = {group for group in set(groups) if any(group in ahead for ahead, _ in self._ahead)}
         return {key: value for (key, value), group in zip(contents.items(), groups, strict=True) if group not in fired}
 
-    def _fire_key(self, key: Any, window: int) -> None:
+    def _fire_key(self, key: UserValue, window: int) -> None:
         """Of one key only: a late record has come."""
         found = [value for start in self._open_slices(window) if (value := self._cells(start)[key]) is not None]
         if found:
             self._call_function(key, window, self._adding.result(own(self._adding.merged(found))))
 
-    def _call_function(self, key: Any, window: int, result: Any) -> None:
+    def _call_function(self, key: UserValue, window: int, result: UserValue) -> None:
         if result is None:
             return
         self._enter(key, window)
@@ -268,12 +270,12 @@ class SlicedWindowOperator(FunctionOperator):
         results = self._call(visible(key), self._context, records)
         self._out.results(results, window + self._slices.size - 1)
 
-    def _contents(self, window: int) -> dict[Any, Any]:
+    def _contents(self, window: int) -> dict[UserValue, UserValue]:
         """What each key has in a window; None: nothing."""
         return self._merged(self._slices.pieces_of(window))
 
-    def _merged(self, pieces: Iterable[Group | list[int]]) -> dict[Any, Any]:
-        every: list[dict[Any, Any]] = []
+    def _merged(self, pieces: Iterable[Group | list[int]]) -> dict[UserValue, UserValue]:
+        every: list[dict[UserValue, UserValue]] = []
         for piece in pieces:
             if isinstance(piece, Group):
                 every += filter(None, [self._of_group(piece)])
@@ -281,7 +283,7 @@ class SlicedWindowOperator(FunctionOperator):
                 every += (self._cells(start).everything() for start in piece if start in self._open)
         return every[0] if len(every) == 1 else self._adding.merged_by_key(every)
 
-    def _of_group(self, group: Group) -> dict[Any, Any]:
+    def _of_group(self, group: Group) -> dict[UserValue, UserValue]:
         if group not in self._groups:
             merged = self._merged(self._slices.halves(group))
             # cells move what they have into the state with the round
@@ -295,7 +297,7 @@ class SlicedWindowOperator(FunctionOperator):
     def _open_slices(self, window: int) -> list[int]:
         return [start for start in self._slices.of_window(window) if start in self._open]
 
-    def _enter(self, key: Any, window: int) -> None:
+    def _enter(self, key: UserValue, window: int) -> None:
         """Set the key, and the window for the context of the function."""
         self._keys.slot = key
         found = self._window(window)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tidegate.base.errors import ArgumentTypeError, CorruptFileError
+from tidegate.base.user_code import UserValue
 from tidegate.common.conversion import Boundary, Converter
 from tidegate.common.typeinfo import TypeInformation
 from tidegate.graph.output_tag import OutputTag
@@ -16,6 +17,7 @@ from tidegate.operators.contracts.batch import Batch, Given
 from tidegate.operators.contracts.generators import strategy_of
 from tidegate.operators.contracts.operator import EndOfInput, OperatorRound, OperatorSetup, StreamOperator
 from tidegate.operators.contracts.source import SplitInterval, SplitReader
+from tidegate.operators.contracts.specs import SourceSpec
 from tidegate.operators.contracts.watermarks import SplitWatermarks
 from tidegate.operators.flow.packing import Packer
 from tidegate.operators.flow.rows import MIN_WATERMARK
@@ -23,16 +25,16 @@ from tidegate.operators.loop.blame import record_in, reprlib_repr, user_error
 from tidegate.state.snapshot import SPLITS, ListPart, OperatorSnapshot, Part, Redistribution
 
 
-def _is_tagged(value: Any) -> bool:
+def _is_tagged(value: UserValue) -> bool:
     return value.__class__ is tuple and len(value) > 0 and value[0].__class__ is OutputTag
 
 
-def _time_of_record(extract: Callable[[Any, int], int], value: Any, timestamp: int) -> int:
+def _time_of_record(extract: Callable[[UserValue, int], int], value: UserValue, timestamp: int) -> int:
     """What goes to a side output has no time of its own: that of its message may be far ahead of what others are made of."""
     return MIN_WATERMARK if _is_tagged(value) else extract(value, timestamp)
 
 
-def _untagged(convert: Converter, value: Any) -> Any:
+def _untagged(convert: Converter, value: UserValue) -> UserValue:
     return value if _is_tagged(value) else convert(value)
 
 
@@ -56,7 +58,7 @@ class _Declared:
         except ArgumentTypeError:
             raise self._refused(rows) from None
 
-    def _refused(self, values: Sequence[Any]) -> ArgumentTypeError:
+    def _refused(self, values: Sequence[UserValue]) -> ArgumentTypeError:
         for value in values:
             try:
                 self._convert(value)
@@ -77,18 +79,19 @@ class SourceOperator(StreamOperator):
 
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
-        self._strategy = strategy_of(self.operator.spec.watermarks, setup, self.operator.name)
+        spec = self.operator.spec_as(SourceSpec)
+        self._source = spec.source
+        self._strategy = strategy_of(spec.watermarks, setup, self.operator.name)
         self._reader: SplitReader | None = None
-        declared = self.operator.spec.declared
-        self._convert = None if declared is None else _Declared(declared, node)
-        if self.operator.spec.emits_tagged and self._strategy.extract is not None:
+        self._convert = None if spec.declared is None else _Declared(spec.declared, node)
+        if spec.emits_tagged and self._strategy.extract is not None:
             self._strategy.extract = partial(_time_of_record, self._strategy.extract)
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)
         self.output_time.watermark, self.output_time.idle = snapshot.watermark, snapshot.idle
         now = round.now_ms()
-        generators: dict[str, Any] = {}
+        generators: dict[str, UserValue] = {}
         for split, *row in snapshot.values(SPLITS):
             generator = self._strategy.restored(row, now)
             before = generators.get(split)  # of several former subtasks between two splits the slowest one counts
@@ -103,17 +106,17 @@ class SourceOperator(StreamOperator):
     @property
     def interleaves(self) -> bool:
         """Whether splits are read side by side; else one after the other."""
-        return self.reader.interleaves and not self.operator.spec.source.splits_in_turn
+        return self.reader.interleaves and not self._source.splits_in_turn
 
     @property
     def reader(self) -> SplitReader:
         if self._reader is None:
-            self._reader = self.operator.spec.source.create_reader(self.setup.index)
+            self._reader = self._source.create_reader(self.setup.index)
         return self._reader
 
     def begin_reading(self, splits: Iterable[str]) -> None:
         """These splits are in the round: event time waits for all of them, unless they are read in turn."""
-        if not self.operator.spec.source.splits_in_turn:
+        if not self._source.splits_in_turn:
             for split in splits:
                 self._marks.start(split, self.round.now_ms())
 

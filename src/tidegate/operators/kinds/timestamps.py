@@ -9,6 +9,7 @@ from tidegate.operators.contracts import watermarks
 from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.contracts.generators import strategy_of
 from tidegate.operators.contracts.operator import CollectingOperator, EndOfInput, OperatorRound, OperatorSetup
+from tidegate.operators.contracts.specs import TimestampsSpec
 from tidegate.operators.contracts.watermarks import EventTime
 from tidegate.operators.flow.rows import MAX_WATERMARK
 from tidegate.operators.loop.blame import record_in, user_error
@@ -26,7 +27,7 @@ class TimestampsOperator(CollectingOperator):
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
         self.output_time = EventTime()
-        self._strategy = strategy_of(self.operator.spec.watermarks, setup, self.operator.name)
+        self._strategy = strategy_of(self.operator.spec_as(TimestampsSpec).watermarks, setup, self.operator.name)
 
     def restore(self, snapshot: OperatorSnapshot, round: OperatorRound) -> None:
         super().restore(snapshot, round)

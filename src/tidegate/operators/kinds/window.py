@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from io import BytesIO
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tidegate.base.errors import UserCodeError
+from tidegate.base.user_code import UserValue
 from tidegate.base.watermarks import MAX_WATERMARK, MIN_WATERMARK
 from tidegate.graph.plan import ChainNode
 from tidegate.operators.contracts.contexts import SubtaskRuntimeContext, TimeDomain
 from tidegate.operators.contracts.operator import OperatorRound, OperatorSetup
+from tidegate.operators.contracts.specs import WindowingSpec
 from tidegate.operators.kinds.function_operator import FunctionOperator
 from tidegate.operators.loop.blame import user_error
 from tidegate.operators.loop.codegen import LoopSource
@@ -29,9 +31,9 @@ from tidegate.operators.windows.contexts import (
 from tidegate.operators.windows.emission import LATE_RECORDS_DROPPED, Emission
 from tidegate.operators.windows.evictors import TimestampedValue
 from tidegate.operators.windows.merging import MERGING_SET, MergingWindows
-from tidegate.operators.windows.operation import CONTENTS, WindowOperation
+from tidegate.operators.windows.operation import CONTENTS
 from tidegate.operators.windows.trigger import TriggerResult
-from tidegate.operators.windows.window import bytes_of, kind_of
+from tidegate.operators.windows.window import Window, bytes_of, kind_of
 from tidegate.state.descriptors import ListStateDescriptor
 from tidegate.state.keys import visible
 from tidegate.state.snapshot import OperatorSnapshot
@@ -45,13 +47,15 @@ class WindowOperator(FunctionOperator):
     def __init__(self, node: ChainNode, setup: OperatorSetup) -> None:
         super().__init__(node, setup)
         assert self.backend is not None
-        operation: WindowOperation = self.operator.spec.function
+        operation = self.operator.spec_as(WindowingSpec).function
         backend = self._backend = self.backend
         runtime = SubtaskRuntimeContext(self.operator, setup.index, backend, setup.settings.parameters, self.metrics)
         self.watermark = MIN_WATERMARK
         self._keys = backend.context
         self._operation, self._assigner, self._trigger = operation, operation.assigner, operation.trigger
-        self._merges = isinstance(self._assigner, MergingWindowAssigner)
+        self._merges = isinstance(operation.assigner, MergingWindowAssigner)
+        if isinstance(operation.assigner, MergingWindowAssigner):
+            self._merger: MergingWindowAssigner[UserValue, Window] = operation.assigner
         self._by_event_time = self._assigner.is_event_time()
         self._serializer = self._assigner.get_window_serializer()
         self.windows = kind_of(self._serializer)
@@ -62,7 +66,7 @@ class WindowOperator(FunctionOperator):
         self._call, self._clear = operation.caller(), operation.clearer()
         self._out = Emission(setup.emit, operation.convert)
         self._dropped = runtime.get_metrics_group().counter(LATE_RECORDS_DROPPED)
-        self._contents: Any = None
+        self._contents: UserValue = None
 
     def processing_time(self) -> int:
         return self._keys.time
@@ -84,7 +88,7 @@ class WindowOperator(FunctionOperator):
         time = "tg_t" if source.timed else "None"
         source.line(depth, f"{source.bind(f'p{self.id}', self.take)}({value}, {time})", owner)
 
-    def take(self, value: Any, timestamp: int | None) -> None:
+    def take(self, value: UserValue, timestamp: int | None) -> None:
         """A record of the current key."""
         time = MIN_WATERMARK if timestamp is None else timestamp
         value = own(value)
@@ -98,14 +102,14 @@ class WindowOperator(FunctionOperator):
         if skipped and self._by_event_time and time + self._operation.lateness <= self.watermark:
             self._late(value, timestamp)
 
-    def _late(self, value: Any, timestamp: int | None) -> None:
+    def _late(self, value: UserValue, timestamp: int | None) -> None:
         tag = self._operation.late_tag
         if tag is not None:
             self._out.late(tag, value, timestamp)
         else:
             self._dropped.inc()
 
-    def _take_plain(self, key: Any, window: Any, value: Any, timestamp: int | None, time: int) -> bool:
+    def _take_plain(self, key: UserValue, window: Window, value: UserValue, timestamp: int | None, time: int) -> bool:
         """False: it is too late for the window."""
         if self._is_late(window):
             return False
@@ -113,7 +117,7 @@ class WindowOperator(FunctionOperator):
         self._add(key, window, namespace, namespace, value, timestamp, time)
         return True
 
-    def _take_merging(self, key: Any, window: Any, value: Any, timestamp: int | None, time: int) -> bool:
+    def _take_merging(self, key: UserValue, window: Window, value: UserValue, timestamp: int | None, time: int) -> bool:
         self._keys.slot = key
         merging = self._merging_windows()
         actual = merging.add(window, self._bytes, lambda *merge: self._merge(key, *merge))
@@ -128,7 +132,14 @@ class WindowOperator(FunctionOperator):
         return not late
 
     def _add(
-        self, key: Any, window: Any, namespace: bytes, place: bytes, value: Any, timestamp: int | None, time: int
+        self,
+        key: UserValue,
+        window: Window,
+        namespace: bytes,
+        place: bytes,
+        value: UserValue,
+        timestamp: int | None,
+        time: int,
     ) -> None:
         """``place``: the namespace of the contents."""
         self._keys.enter(key, place)
@@ -141,7 +152,7 @@ class WindowOperator(FunctionOperator):
 
     # -- what a trigger says ------------------------------------------------------------------------------------------
 
-    def _act(self, result: TriggerResult, key: Any, window: Any, namespace: bytes, place: bytes) -> None:
+    def _act(self, result: TriggerResult, key: UserValue, window: Window, namespace: bytes, place: bytes) -> None:
         if result is TriggerResult.CONTINUE:
             return
         if not isinstance(result, TriggerResult):
@@ -156,7 +167,7 @@ class WindowOperator(FunctionOperator):
             self._keys.enter(key, place)
             self._contents.clear()
 
-    def _fire_window(self, key: Any, window: Any, namespace: bytes, place: bytes) -> None:
+    def _fire_window(self, key: UserValue, window: Window, namespace: bytes, place: bytes) -> None:
         self._keys.enter(key, place)
         contents = self._contents.get()
         if contents is None or (isinstance(contents, list) and not contents and not self._operation.is_single):
@@ -176,14 +187,14 @@ class WindowOperator(FunctionOperator):
             self._keys.enter(key, place)
             self._contents.update(contents)
 
-    def _emit(self, key: Any, window: Any, namespace: bytes, records: list[Any]) -> None:
+    def _emit(self, key: UserValue, window: Window, namespace: bytes, records: list[UserValue]) -> None:
         self._keys.slot = key
         self._window_context.enter(window, lambda: namespace)
         self._out.results(self._call(visible(key), self._window_context, records), window.max_timestamp())
 
     # -- timers ------------------------------------------------------------------------------------------------------
 
-    def _fire(self, timers: Iterable[tuple[int, Any, bytes]], kind: TimeDomain) -> None:
+    def _fire(self, timers: Iterable[tuple[int, UserValue, bytes]], kind: TimeDomain) -> None:
         for moment, key, namespace in timers:
             window = self._window(namespace)
             try:
@@ -194,7 +205,7 @@ class WindowOperator(FunctionOperator):
             self._out.flush_full()
         self._out.flush()
 
-    def _on_timer_of(self, moment: int, key: Any, window: Any, namespace: bytes, kind: TimeDomain) -> None:
+    def _on_timer_of(self, moment: int, key: UserValue, window: Window, namespace: bytes, kind: TimeDomain) -> None:
         place, merging = namespace, None
         if self._merges:
             self._keys.slot = key
@@ -214,7 +225,7 @@ class WindowOperator(FunctionOperator):
         if merging is not None:
             self._persist(key, merging)
 
-    def _clear_all(self, key: Any, window: Any, namespace: bytes, place: bytes) -> None:
+    def _clear_all(self, key: UserValue, window: Window, namespace: bytes, place: bytes) -> None:
         """The window is over: nothing of it stays."""
         self._keys.enter(key, place)
         self._contents.clear()
@@ -244,14 +255,14 @@ class WindowOperator(FunctionOperator):
         self._out.flush()
         self.watermark, self._keys.time = self.input_time.watermark, now_ms
 
-    def _cleanup_time(self, window: Any) -> int:
+    def _cleanup_time(self, window: Window) -> int:
         last: int = window.max_timestamp()
         return min(last + self._operation.lateness, MAX_WATERMARK) if self._by_event_time else last
 
-    def _is_late(self, window: Any) -> bool:
+    def _is_late(self, window: Window) -> bool:
         return self._by_event_time and self._cleanup_time(window) <= self.watermark
 
-    def _set_cleanup_timer(self, window: Any) -> None:
+    def _set_cleanup_timer(self, window: Window) -> None:
         time = self._cleanup_time(window)
         if time != MAX_WATERMARK:  # the end of time needs no cleaning
             (self._backend.event_timers if self._by_event_time else self._backend.processing_timers).register(time)
@@ -259,14 +270,14 @@ class WindowOperator(FunctionOperator):
     # -- merging -----------------------------------------------------------------------------------------------------
 
     def _merging_windows(self) -> MergingWindows:
-        return MergingWindows(self._assigner, self._sets.value(), self._window)
+        return MergingWindows(self._merger, self._sets.value(), self._window)
 
-    def _persist(self, key: Any, merging: MergingWindows) -> None:
+    def _persist(self, key: UserValue, merging: MergingWindows) -> None:
         if merging.changed:
             self._keys.slot = key
             self._sets.update(merging.to_store(self._bytes))
 
-    def _merge(self, key: Any, result: Any, merged: list[Any], place: bytes, others: list[bytes]) -> None:
+    def _merge(self, key: UserValue, result: Window, merged: list[Window], place: bytes, others: list[bytes]) -> None:
         self._refuse_ended(result)
         self._keys.enter(key, self._bytes(result))
         self._trigger_context.merged = [self._bytes(window) for window in merged]
@@ -280,11 +291,11 @@ class WindowOperator(FunctionOperator):
         if others:
             self._contents.merge_namespaces(place, others)
 
-    def _delete_cleanup_timer(self, window: Any) -> None:
+    def _delete_cleanup_timer(self, window: Window) -> None:
         time = self._cleanup_time(window)
         (self._backend.event_timers if self._by_event_time else self._backend.processing_timers).delete(time)
 
-    def _refuse_ended(self, window: Any) -> None:
+    def _refuse_ended(self, window: Window) -> None:
         if self._by_event_time and self._cleanup_time(window) <= self.watermark:
             kind, now = "an event-time window cannot become earlier than the current watermark", self.watermark
         elif not self._by_event_time and window.max_timestamp() <= self.processing_time():
@@ -297,8 +308,8 @@ class WindowOperator(FunctionOperator):
             cure="let merge_windows() cover all windows that it merges",
         )
 
-    def _bytes(self, window: Any) -> bytes:
+    def _bytes(self, window: Window) -> bytes:
         return bytes_of(window, self._serializer)
 
-    def _window(self, namespace: bytes) -> Any:
+    def _window(self, namespace: bytes) -> Window:
         return self._serializer.deserialize(BytesIO(namespace))

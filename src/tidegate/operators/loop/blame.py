@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 import traceback
 from collections.abc import Iterable
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from tidegate.base.errors import StorageError, TextError, TidegateError, UserCodeError
 from tidegate.base.faults import Killed
@@ -26,7 +26,7 @@ class _Cut(reprlib.Repr):
         self.maxtuple = self.maxlist = self.maxdict = 12
 
 
-def reprlib_repr(value: Any) -> str:
+def reprlib_repr(value: object) -> str:
     """repr cut to a sane length; never raises."""
     try:
         text = _Cut().repr(value)
@@ -49,7 +49,7 @@ def is_for_good(error: BaseException) -> TypeGuard[TidegateError]:
     return isinstance(error, TidegateError) and not (error.restart_helps or isinstance(error, StorageError))
 
 
-def not_encodable(error: UnicodeEncodeError, where: str, records: Iterable[Any]) -> TextError:
+def not_encodable(error: UnicodeEncodeError, where: str, records: Iterable[object]) -> TextError:
     """A text of one of the records could not be written; writers encode whole batches, so which one is found here."""
     record = next((reprlib_repr(record) for record in records if not _fits(record, error.encoding)), None)
     around = ascii(error.object[max(0, error.start - 20) : error.end + 20])
@@ -61,7 +61,7 @@ def not_encodable(error: UnicodeEncodeError, where: str, records: Iterable[Any])
     )
 
 
-def _fits(record: Any, charset: str) -> bool:
+def _fits(record: object, charset: str) -> bool:
     try:
         str(record).encode(charset)
     except UnicodeEncodeError:

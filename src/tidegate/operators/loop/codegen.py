@@ -16,7 +16,7 @@ from types import CodeType, FunctionType, TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from tidegate.base.portable_errors import with_causes
-from tidegate.base.user_code import CHAIN_FILE, with_user_frame
+from tidegate.base.user_code import CHAIN_FILE, UserFunction, with_user_frame
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode
 from tidegate.graph.transformation import Partitioning
@@ -26,7 +26,7 @@ from tidegate.operators.flow.outputs import EdgeOutput
 from tidegate.operators.loop.blame import reprlib_repr, user_error
 from tidegate.operators.loop.ownership import ATOMS, is_immutable, own
 from tidegate.operators.loop.rewrites import rewrite
-from tidegate.operators.loop.rewrites.rewrite import Call, Emit, Owner, Rewrites, UserFunction, WholeBatch
+from tidegate.operators.loop.rewrites.rewrite import Call, Emit, Owner, Rewrites, WholeBatch
 from tidegate.state.context import NO_KEY, KeyContext
 from tidegate.state.key_types import key_identity
 from tidegate.state.keys import visible
@@ -255,6 +255,7 @@ class LoopSource:
     def key(self, label: str, partitioning: Partitioning, value: str, depth: int, owner: Owner) -> str:
         """Code that makes the key of a record; returns the variable it is in."""
         key = f"tg_k{label}"
+        assert partitioning.selector is not None
         self.call(label, partitioning.selector, [value], key, depth, owner)
         if partitioning.has_key:  # keys of the common classes are their own form; others pay a call
             identity = key_identity(partitioning.key_type)

@@ -15,8 +15,8 @@ import pickle
 import types
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Any
 
+from tidegate.base.user_code import UserValue
 from tidegate.common.time import Instant
 from tidegate.common.typeinfo import BasicTypeInfo, DateTypeInfo, TimestampTypeInfo, TimeTypeInfo, TupleTypeInfo
 from tidegate.common.types import Row
@@ -41,7 +41,7 @@ def is_immutable(info: object) -> bool:
     return isinstance(info, BasicTypeInfo | DateTypeInfo | TimeTypeInfo | TimestampTypeInfo)
 
 
-def own(value: Any) -> Any:
+def own(value: UserValue) -> UserValue:
     """The value, if it cannot change; else a copy, down to its parts."""
     kind = value.__class__
     if kind in ATOMS:
@@ -52,11 +52,11 @@ def own(value: Any) -> Any:
     return value if kind is tuple else copy.copy(value)
 
 
-def _through_pickle(value: Any) -> Any:
+def _through_pickle(value: UserValue) -> UserValue:
     """A copy as any buffer would give it back. What cannot be pickled is refused where it has to be, not here."""
     if isinstance(value, enum.Enum):
         return value
-    duplicates: list[Callable[[Any], Any]] = [lambda v: pickle.loads(pickle.dumps(v, 5)), copy.deepcopy]
+    duplicates: list[Callable[[UserValue], UserValue]] = [lambda v: pickle.loads(pickle.dumps(v, 5)), copy.deepcopy]
     for duplicate in duplicates:
         try:
             return duplicate(value)
@@ -65,7 +65,7 @@ def _through_pickle(value: Any) -> Any:
     return value
 
 
-_PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
+_PARTS: dict[type, Callable[[UserValue], Iterable[UserValue]]] = {
     tuple: iter,
     list: iter,
     dict: dict.values,

@@ -22,6 +22,7 @@ from types import ModuleType
 from tidegate.base.pickling import dumps
 from tidegate.graph.output_tag import OutputTag
 from tidegate.graph.plan import ChainNode, JobGraph, Operator
+from tidegate.operators.contracts.specs import sources_of
 
 _WORD = OutputTag.__name__
 _PACKAGE = __name__.partition(".")[0]
@@ -54,9 +55,8 @@ def tagging_operators(graph: JobGraph) -> frozenset[int]:
     _exists.cache_clear()
     nodes = [node for chain in graph.chains for node in chain.head.walk()]
     able = [node for node in nodes if node.operator.spec.emits_tagged]
-    others = [node.operator for node in nodes if node.operator.spec.method and not node.operator.spec.emits_tagged]
-    sources = [node.operator for node in nodes if node.operator.spec.is_source]
-    handed_on = bool(able) and (any(map(_can_tag, others)) or any(map(_has_tags, sources)))
+    others = [node.operator for node in nodes if node.operator.spec.callables and not node.operator.spec.emits_tagged]
+    handed_on = bool(able) and (any(map(_can_tag, others)) or any(map(_has_tags, sources_of(graph))))
     return frozenset(n.operator.id for n in able if handed_on or _is_read(n) or _can_tag(n.operator))
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tidegate.common.typeinfo import Types
+from tidegate.base.user_code import UserValue
+from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.operators.loop.ownership import is_immutable, own
 from tidegate.operators.loop.rewrites.rewrite import Owner
 from tidegate.operators.windows.operation import Aggregated, Buffered, Contents, Reduced
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class Adding:
     """One way. ``type``: of what is kept. Cells hold None where a key has nothing."""
 
-    type: Any
+    type: TypeInformation | None
 
     def write(
         self, source: LoopSource, label: str, cells: str, key: str, value: str, depth: int, owner: Owner, keyed: bool
@@ -27,20 +28,20 @@ class Adding:
         """Code that adds the record in ``value`` to the cells in the variable ``cells``."""
         raise NotImplementedError
 
-    def add(self, cells: SliceCells, key: Any, value: Any) -> None:
+    def add(self, cells: SliceCells, key: UserValue, value: UserValue) -> None:
         """The same as a call."""
         raise NotImplementedError
 
-    def result(self, kept: Any) -> Any:
+    def result(self, kept: UserValue) -> UserValue:
         """What the window function is handed, or what is emitted; None: nothing."""
         return kept
 
-    def merged(self, kept: list[Any]) -> Any:
+    def merged(self, kept: list[UserValue]) -> UserValue:
         """Of several slices, in the order of time; what they keep must not change."""
         raise NotImplementedError
 
-    def merged_by_key(self, slices: list[dict[Any, Any]]) -> dict[Any, Any]:
-        found: dict[Any, list[Any]] = {}
+    def merged_by_key(self, slices: list[dict[UserValue, UserValue]]) -> dict[UserValue, UserValue]:
+        found: dict[UserValue, list[UserValue]] = {}
         for cells in slices:
             for key, value in cells.items():
                 if value is not None:
@@ -67,17 +68,17 @@ class _Collecting(Adding):
         source.line(depth, "else:", owner)
         source.line(depth + 1, f"{kept}.append({value})", owner)
 
-    def add(self, cells: SliceCells, key: Any, value: Any) -> None:
+    def add(self, cells: SliceCells, key: UserValue, value: UserValue) -> None:
         kept = cells[key]
         if kept is None:
             cells[key] = [value]
         else:
             kept.append(value)
 
-    def result(self, kept: Any) -> Any:
+    def result(self, kept: UserValue) -> UserValue:
         return list(kept)
 
-    def merged(self, kept: list[Any]) -> Any:
+    def merged(self, kept: list[UserValue]) -> UserValue:
         return [value for values in kept for value in values]
 
 
@@ -97,11 +98,11 @@ class _Reducing(Adding):
         source.call(label, self._reduce, [kept, value], out, depth + 1, owner, keyed)
         source.line(depth + 1, f"{cells}[{key}] = {out}", owner)
 
-    def add(self, cells: SliceCells, key: Any, value: Any) -> None:
+    def add(self, cells: SliceCells, key: UserValue, value: UserValue) -> None:
         kept = cells[key]
         cells[key] = value if kept is None else self._reduce(kept, value)
 
-    def merged(self, kept: list[Any]) -> Any:
+    def merged(self, kept: list[UserValue]) -> UserValue:
         return kept[0] if len(kept) == 1 else reduce(self._reduce, self._own(kept))
 
 
@@ -121,18 +122,18 @@ class _Aggregating(Adding):
         source.call(label, self._add, [value, kept], out, depth, owner, keyed)
         source.line(depth, f"{cells}[{key}] = {out}", owner)
 
-    def add(self, cells: SliceCells, key: Any, value: Any) -> None:
+    def add(self, cells: SliceCells, key: UserValue, value: UserValue) -> None:
         kept = cells[key]
         cells[key] = self._add(value, self._create() if kept is None else kept)
 
-    def result(self, kept: Any) -> Any:
+    def result(self, kept: UserValue) -> UserValue:
         return self._result(kept)
 
-    def merged(self, kept: list[Any]) -> Any:
+    def merged(self, kept: list[UserValue]) -> UserValue:
         return kept[0] if len(kept) == 1 else reduce(self._merge, self._own(kept))
 
 
-def _owning(kind: Any) -> Callable[[list[Any]], Iterable[Any]]:
+def _owning(kind: TypeInformation | None) -> Callable[[list[UserValue]], Iterable[UserValue]]:
     """What is kept must not be changed by a function that merges: copies, of values of a type that could be."""
     return list if is_immutable(kind) else lambda kept: map(own, kept)
 

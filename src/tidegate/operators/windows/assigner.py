@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Generic, TypeVar
 
 from tidegate.base.errors import ProgramError, UserCodeError
+from tidegate.base.user_code import UserFunction
 from tidegate.base.watermarks import MIN_WATERMARK
 from tidegate.common.serializer import TypeSerializer
 from tidegate.operators.windows.trigger import Trigger
 
-T = TypeVar("T")
+T = TypeVar("T", contravariant=True)
 W = TypeVar("W")
 W2 = TypeVar("W2")
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=UserFunction)
 
 
 class WindowAssigner(ABC, Generic[T, W]):
@@ -38,7 +39,7 @@ class WindowAssigner(ABC, Generic[T, W]):
         """The windows of a record. ``timestamp``: the least 64-bit integer if it has none."""
 
     @abstractmethod
-    def get_default_trigger(self, env: Any) -> Trigger[T, W]:
+    def get_default_trigger(self, env: object) -> Trigger[T, W]:
         """The trigger of windows that set none."""
 
     @abstractmethod
@@ -69,9 +70,14 @@ TIME_NEEDED = "Records need timestamps to be put into event-time windows"
 
 
 def by_timestamp(assign_windows: F) -> F:
-    """Marks a method that refuses records without a timestamp, so that it is known before the first one comes."""
+    """Mark a method that refuses records without a timestamp, so that a program is refused before its first record."""
     assign_windows.needs_time = True  # type: ignore[attr-defined]
     return assign_windows
+
+
+def needs_time(assigner: WindowAssigner[T, W]) -> bool:
+    """Whether the assigner refuses records without a timestamp."""
+    return bool(getattr(type(assigner).assign_windows, "needs_time", False))
 
 
 def timed(timestamp: int) -> int:

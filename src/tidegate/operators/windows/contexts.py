@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 from tidegate.base.arguments import shown
 from tidegate.base.errors import StateAccessError
+from tidegate.base.user_code import UserFunction, UserValue
+from tidegate.metrics.metricbase import MetricGroup
 from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
 from tidegate.operators.windows.assigner import WindowAssigner
 from tidegate.operators.windows.evictors import Evictor
 from tidegate.operators.windows.trigger import Trigger
+from tidegate.operators.windows.window import Window
 from tidegate.state.backend import KeyedBackend
+from tidegate.state.context import KeyContext
+from tidegate.state.descriptors import StateDescriptor
 from tidegate.state.single import TrackedState
 
 
@@ -37,8 +42,8 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
     def get_current_watermark(self) -> int:
         return self._clock.watermark
 
-    def get_metric_group(self) -> Any:
-        return _metrics(self._runtime)
+    def get_metric_group(self) -> MetricGroup:
+        return self._runtime.get_metrics_group()
 
     def register_processing_time_timer(self, time: int) -> None:
         self._backend.processing_timers.register(time)
@@ -52,10 +57,10 @@ class OperatorTriggerContext(Trigger.OnMergeContext):
     def delete_event_time_timer(self, time: int) -> None:
         self._backend.event_timers.delete(time)
 
-    def get_partitioned_state(self, state_descriptor: Any) -> Any:
+    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
         return self._backend.state(state_descriptor)
 
-    def merge_partitioned_state(self, state_descriptor: Any) -> None:
+    def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
         state = self._backend.state(state_descriptor)
         if not isinstance(state, TrackedState) or state_descriptor.kind == "value":
             raise StateAccessError(
@@ -74,7 +79,7 @@ class OperatorAssignerContext(WindowAssigner.WindowAssignerContext):
     def get_current_processing_time(self) -> int:
         return self._clock.processing_time()
 
-    def get_runtime_context(self) -> Any:
+    def get_runtime_context(self) -> SubtaskRuntimeContext:
         return self._runtime
 
 
@@ -88,8 +93,8 @@ class OperatorEvictorContext(Evictor.EvictorContext):
     def get_current_watermark(self) -> int:
         return self._clock.watermark
 
-    def get_metric_group(self) -> Any:
-        return _metrics(self._runtime)
+    def get_metric_group(self) -> MetricGroup:
+        return self._runtime.get_metrics_group()
 
 
 class WindowContext:
@@ -97,13 +102,13 @@ class WindowContext:
 
     def __init__(self, clock: Clock, runtime: SubtaskRuntimeContext, backend: KeyedBackend, *, merging: bool) -> None:
         self._clock, self._runtime, self._backend, self._merging = clock, runtime, backend, merging
-        self._window: Any = None
+        self._window: Window | None = None
         self._namespace: Callable[[], bytes] = bytes
 
-    def enter(self, window: Any, namespace: Callable[[], bytes]) -> None:
+    def enter(self, window: Window, namespace: Callable[[], bytes]) -> None:
         self._window, self._namespace = window, namespace
 
-    def window(self) -> Any:
+    def window(self) -> Window | None:
         return self._window
 
     def current_processing_time(self) -> int:
@@ -134,7 +139,7 @@ class WindowStateStore:
     def __init__(self, backend: KeyedBackend, namespace: bytes) -> None:
         self._backend, self._namespace = backend, namespace
 
-    def _scoped(self, state_descriptor: Any) -> Any:
+    def _scoped(self, state_descriptor: StateDescriptor) -> ScopedState:
         return ScopedState(self._backend.state(state_descriptor), self._backend.context, self._namespace)
 
     get_state = get_list_state = get_map_state = get_reducing_state = get_aggregating_state = _scoped
@@ -143,15 +148,15 @@ class WindowStateStore:
 class ScopedState:
     """A state that is looked at in a namespace, from code that runs in none."""
 
-    def __init__(self, state: Any, context: Any, namespace: bytes) -> None:
+    def __init__(self, state: Any, context: KeyContext, namespace: bytes) -> None:
         self._state, self._context, self._namespace = state, context, namespace
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._state, name)
         return self._inside(found) if callable(found) else found
 
-    def _inside(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+    def _inside(self, method: UserFunction) -> UserFunction:
+        def call(*arguments: UserValue) -> UserValue:
             slot = self._context.slot
             self._context.namespace = self._namespace
             try:
@@ -161,22 +166,18 @@ class ScopedState:
 
         return call
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[UserValue]:
         listed = getattr(self._state, "keys", None) or self._state.get
         return iter(self._inside(listed)())
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: UserValue) -> UserValue:
         return self._inside(self._state.get)(key)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: UserValue, value: UserValue) -> None:
         self._inside(self._state.put)(key, value)
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: UserValue) -> None:
         self._inside(self._state.remove)(key)
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: UserValue) -> bool:
         return bool(self._inside(self._state.contains)(key))
-
-
-def _metrics(runtime: Any) -> Any:
-    return runtime.get_metrics_group()

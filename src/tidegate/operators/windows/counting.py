@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from tidegate.base.arguments import expect_int
 from tidegate.base.errors import ProgramError
@@ -16,7 +15,7 @@ from tidegate.operators.windows.window import CountWindow, CountWindowSerializer
 from tidegate.state.descriptors import ValueStateDescriptor
 
 
-class _Counting(WindowAssigner[Any, CountWindow]):
+class _Counting(WindowAssigner[object, CountWindow]):
     """Counts the records of each key. A window that is full fires and is gone: no record comes to it any more."""
 
     _state_name: str
@@ -25,14 +24,14 @@ class _Counting(WindowAssigner[Any, CountWindow]):
         self._window_size = _count("size", window_size)
         self._descriptor = ValueStateDescriptor(self._state_name, Types.LONG())
 
-    def _next(self, context: Any) -> int:
+    def _next(self, context: WindowAssigner.WindowAssignerContext) -> int:
         """The number of this record among those of its key, from 0."""
         state = context.get_runtime_context().get_state(self._descriptor)
         number: int = state.value() or 0
         state.update(number + 1)
         return number
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, CountWindow]:
+    def get_default_trigger(self, env: object) -> Trigger[object, CountWindow]:
         return PurgingTrigger(CountTrigger(self._window_size))
 
     def get_window_serializer(self) -> TypeSerializer[CountWindow]:
@@ -52,7 +51,9 @@ class CountTumblingWindowAssigner(_Counting):
         """Windows of ``window_size`` records."""
         return CountTumblingWindowAssigner(window_size)
 
-    def assign_windows(self, element: Any, timestamp: int, context: Any) -> Collection[CountWindow]:
+    def assign_windows(
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[CountWindow]:
         return [CountWindow(self._next(context) // self._window_size)]
 
     def __repr__(self) -> str:
@@ -73,7 +74,9 @@ class CountSlidingWindowAssigner(_Counting):
         """Windows of ``window_size`` records, one beginning every ``window_slide`` records."""
         return CountSlidingWindowAssigner(window_size, window_slide)
 
-    def assign_windows(self, element: Any, timestamp: int, context: Any) -> Collection[CountWindow]:
+    def assign_windows(
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[CountWindow]:
         number = self._next(context)
         last, first = number // self._window_slide, (number - self._window_size) // self._window_slide + 1
         return [CountWindow(n) for n in range(last, max(first, 0) - 1, -1)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
+from tidegate.base.user_code import UserValue
 from tidegate.graph.output_tag import OutputTag
 from tidegate.operators.contracts.batch import Batch
 from tidegate.operators.loop.ownership import own
@@ -19,16 +19,16 @@ class Emission:
     """``emit``: takes the batches. ``convert``: makes results values of the declared type, or None; a result with a tag is left as
     it is."""
 
-    def __init__(self, emit: Callable[[Batch], None], convert: Callable[[Any], Any] | None) -> None:
+    def __init__(self, emit: Callable[[Batch], None], convert: Callable[[UserValue], UserValue] | None) -> None:
         self._emit, self._convert = emit, convert
-        self._values: list[Any] = []
+        self._values: list[UserValue] = []
         self._times: list[int | None] = []
 
     def clear(self) -> None:
         """Whatever a failed round has left is dropped."""
         self._values, self._times = [], []
 
-    def results(self, results: Iterable[Any] | None, time: int) -> None:
+    def results(self, results: Iterable[UserValue] | None, time: int) -> None:
         """What a user function has emitted, and may still change."""
         values, convert = self._values, self._convert
         for result in results or ():
@@ -36,12 +36,12 @@ class Emission:
             values.append(own(result if convert is None or tagged else convert(result)))
         self._times.extend([time] * (len(values) - len(self._times)))
 
-    def owned(self, results: list[Any], time: int) -> None:
+    def owned(self, results: list[UserValue], time: int) -> None:
         """What nobody else can change."""
         self._values += results if self._convert is None else map(self._convert, results)
         self._times += [time] * len(results)
 
-    def late(self, tag: OutputTag, value: Any, time: int | None) -> None:
+    def late(self, tag: OutputTag, value: UserValue, time: int | None) -> None:
         """A record that has come too late."""
         self._values.append((tag, value))
         self._times.append(time)

@@ -6,24 +6,27 @@ A window with an evictor keeps its records one by one, whatever function it has:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from tidegate.base.arguments import expect_int
 from tidegate.base.errors import ProgramError
-from tidegate.common.time import millis_of
+from tidegate.base.user_code import UserValue
+from tidegate.common.time import Span, millis_of
+from tidegate.metrics.metricbase import MetricGroup
 from tidegate.operators.windows.triggers import delta_callable
+from tidegate.operators.windows.window import Window
 
-T = TypeVar("T")
-W = TypeVar("W")
+T = TypeVar("T", contravariant=True)
+W = TypeVar("W", contravariant=True)
 
 
 class TimestampedValue(NamedTuple):
     """A record of a window. ``timestamp``: None if it has none."""
 
-    value: Any
+    value: UserValue
     timestamp: int | None
 
-    def get_value(self) -> Any:
+    def get_value(self) -> UserValue:
         """The record."""
         return self.value
 
@@ -52,7 +55,7 @@ class Evictor(ABC, Generic[T, W]):
             """The operator's watermark."""
 
         @abstractmethod
-        def get_metric_group(self) -> Any:
+        def get_metric_group(self) -> MetricGroup:
             """Where the evictor registers what it measures."""
 
     @abstractmethod
@@ -68,7 +71,7 @@ class Evictor(ABC, Generic[T, W]):
         """After it."""
 
 
-class _OneSided(Evictor[Any, Any]):
+class _OneSided(Evictor[object, Window]):
     """Evicts before the function is called, or after it."""
 
     def __init__(self, do_evict_after: bool) -> None:
@@ -77,11 +80,15 @@ class _OneSided(Evictor[Any, Any]):
     def _evict(self, elements: list[TimestampedValue]) -> None:
         raise NotImplementedError
 
-    def evict_before(self, elements: list[TimestampedValue], size: int, window: Any, evictor_context: Any) -> None:
+    def evict_before(
+        self, elements: list[TimestampedValue], size: int, window: Window, evictor_context: Evictor.EvictorContext
+    ) -> None:
         if not self._after:
             self._evict(elements)
 
-    def evict_after(self, elements: list[TimestampedValue], size: int, window: Any, evictor_context: Any) -> None:
+    def evict_after(
+        self, elements: list[TimestampedValue], size: int, window: Window, evictor_context: Evictor.EvictorContext
+    ) -> None:
         if self._after:
             self._evict(elements)
 
@@ -114,7 +121,7 @@ class TimeEvictor(_OneSided):
         self._window_size = window_size
 
     @staticmethod
-    def of(window_size: Any, do_evict_after: bool = False) -> TimeEvictor:
+    def of(window_size: Span, do_evict_after: bool = False) -> TimeEvictor:
         """Keeps records that are not older than so long before the newest one."""
         return TimeEvictor(millis_of("TimeEvictor.of", window_size), do_evict_after)
 
@@ -128,12 +135,12 @@ class TimeEvictor(_OneSided):
 class DeltaEvictor(_OneSided):
     """Keeps the records that are nearer than ``threshold`` to the last one, by ``delta_function(record, last)``."""
 
-    def __init__(self, threshold: float, delta_function: Any, do_evict_after: bool = False) -> None:
+    def __init__(self, threshold: float, delta_function: object, do_evict_after: bool = False) -> None:
         super().__init__(do_evict_after)
         self._threshold, self._delta = threshold, delta_callable("DeltaEvictor", delta_function)
 
     @staticmethod
-    def of(threshold: float, delta_function: Any, do_evict_after: bool = False) -> DeltaEvictor:
+    def of(threshold: float, delta_function: object, do_evict_after: bool = False) -> DeltaEvictor:
         """Drops records that differ too much from the last one."""
         return DeltaEvictor(threshold, delta_function, do_evict_after)
 

@@ -6,11 +6,19 @@ import dis
 from collections.abc import Callable, Iterable
 from enum import Enum
 from types import FunctionType, MethodType
-from typing import Any
 
+from tidegate.base.user_code import UserFunction, UserValue
+from tidegate.common.typeinfo import TypeInformation
+from tidegate.graph.output_tag import OutputTag
+from tidegate.operators.contracts.contexts import SubtaskRuntimeContext
 from tidegate.operators.contracts.functions import FunctionWrapper, hook_of, method_of
+from tidegate.operators.windows.assigner import WindowAssigner
+from tidegate.operators.windows.contexts import WindowContext
+from tidegate.operators.windows.evictors import Evictor
 from tidegate.operators.windows.time_assigners import aligned_event_time
+from tidegate.operators.windows.trigger import Trigger
 from tidegate.operators.windows.triggers import EventTimeTrigger
+from tidegate.operators.windows.window import Window
 from tidegate.state.descriptors import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -28,13 +36,13 @@ class Buffered:
     function = None
     add = staticmethod(list.append)
 
-    def __init__(self, value_type: Any) -> None:
+    def __init__(self, value_type: TypeInformation | None) -> None:
         self.type = value_type
 
     def descriptor(self) -> StateDescriptor:
         return ListStateDescriptor(CONTENTS, self.type)
 
-    def of(self, values: list[Any]) -> Any:
+    def of(self, values: list[UserValue]) -> UserValue:
         """What the window function is handed of records that were kept one by one."""
         return values
 
@@ -42,17 +50,17 @@ class Buffered:
 class Reduced:
     """One value of the records' type. ``add``: (value so far, record) -> value."""
 
-    def __init__(self, function: Any, value_type: Any) -> None:
+    def __init__(self, function: UserValue, value_type: TypeInformation | None) -> None:
         self.function, self.type = function, value_type
 
     @property
-    def add(self) -> Callable[[Any, Any], Any]:
+    def add(self) -> Callable[[UserValue, UserValue], UserValue]:
         return method_of(self.function, "reduce")
 
     def descriptor(self) -> StateDescriptor:
         return ReducingStateDescriptor(CONTENTS, _Plain(self.add), self.type)
 
-    def of(self, values: list[Any]) -> Any:
+    def of(self, values: list[UserValue]) -> UserValue:
         reduced = values[0]
         for value in values[1:]:
             reduced = self.add(reduced, value)
@@ -62,28 +70,28 @@ class Reduced:
     def can_merge(self) -> bool:
         return True
 
-    def merge(self, first: Any, second: Any) -> Any:
+    def merge(self, first: UserValue, second: UserValue) -> UserValue:
         return self.add(first, second)
 
-    def result(self, value: Any) -> Any:
+    def result(self, value: UserValue) -> UserValue:
         return value
 
 
 class Aggregated:
     """An accumulator. ``add``: (record, accumulator) -> accumulator."""
 
-    def __init__(self, function: Any, accumulator_type: Any) -> None:
+    def __init__(self, function: UserValue, accumulator_type: TypeInformation | None) -> None:
         self.function, self.type = function, accumulator_type
 
     @property
-    def add(self) -> Callable[[Any, Any], Any]:
-        add: Callable[[Any, Any], Any] = self.function.add
+    def add(self) -> Callable[[UserValue, UserValue], UserValue]:
+        add: Callable[[UserValue, UserValue], UserValue] = self.function.add
         return add
 
     def descriptor(self) -> StateDescriptor:
         return AggregatingStateDescriptor(CONTENTS, self.function, self.type)
 
-    def of(self, values: list[Any]) -> Any:
+    def of(self, values: list[UserValue]) -> UserValue:
         accumulator = self.function.create_accumulator()
         for value in values:
             accumulator = self.function.add(value, accumulator)
@@ -106,23 +114,25 @@ class Aggregated:
                 read.update(name for name in names if isinstance(name, str))
         return bool(code.co_flags & 0x0C) or set(mine) <= read  # *args may be anything
 
-    def merge(self, first: Any, second: Any) -> Any:
+    def merge(self, first: UserValue, second: UserValue) -> UserValue:
         return self.function.merge(first, second)
 
-    def result(self, value: Any) -> Any:
+    def result(self, value: UserValue) -> UserValue:
         return self.function.get_result(value)
 
 
+WindowCall = Callable[[UserValue, WindowContext, UserValue], Iterable[UserValue] | None]
+"""(key, context, contents of the window) -> results."""
 Contents = Buffered | Reduced | Aggregated
 
 
 class _Plain:
     """A callable without methods that a descriptor would rather take."""
 
-    def __init__(self, call: Callable[..., Any]) -> None:
+    def __init__(self, call: UserFunction) -> None:
         self._call = call
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: UserValue) -> UserValue:
         return self._call(*arguments)
 
 
@@ -147,22 +157,22 @@ class WindowOperation(FunctionWrapper):
 
     def __init__(
         self,
-        assigner: Any,
-        trigger: Any,
-        evictor: Any,
+        assigner: WindowAssigner[UserValue, Window],
+        trigger: Trigger[UserValue, Window],
+        evictor: Evictor[UserValue, Window] | None,
         lateness: int,
-        late_tag: Any,
+        late_tag: OutputTag | None,
         contents: Contents,
-        function: Any,
+        function: UserValue,
         shape: Shape,
-        convert: Callable[[Any], Any] | None,
+        convert: Callable[[UserValue], UserValue] | None,
     ) -> None:
         super().__init__(function)
         self.assigner, self.trigger, self.evictor, self.lateness = assigner, trigger, evictor, lateness
         self.late_tag, self.contents, self.shape, self.convert = late_tag, contents, shape, convert
 
     @property
-    def add(self) -> Callable[..., Any]:
+    def add(self) -> UserFunction:
         """What is called for every record."""
         return self.contents.add
 
@@ -171,7 +181,7 @@ class WindowOperation(FunctionWrapper):
         """Whether the function is handed one value that stands for all records."""
         return not isinstance(self.contents, Buffered)
 
-    def open(self, runtime_context: Any) -> None:
+    def open(self, runtime_context: SubtaskRuntimeContext) -> None:
         super().open(runtime_context)
         self._pass_to_contents("open", runtime_context)
 
@@ -179,12 +189,12 @@ class WindowOperation(FunctionWrapper):
         super().close()
         self._pass_to_contents("close")
 
-    def _pass_to_contents(self, hook: str, *arguments: Any) -> None:
+    def _pass_to_contents(self, hook: str, *arguments: object) -> None:
         method = None if self.contents.function is None else hook_of(self.contents.function, hook)
         if method is not None:
             method(*arguments)
 
-    def caller(self) -> Callable[[Any, Any, Any], Iterable[Any] | None]:
+    def caller(self) -> WindowCall:
         """(key, context, records) -> what the window function emits. The context has the window."""
         function = self.wrapped
         if self.shape is Shape.APPLY:
@@ -194,15 +204,15 @@ class WindowOperation(FunctionWrapper):
         if self.shape is Shape.PROCESS_ALL:
             return lambda key, context, records: function.process(context, records)
         if self.shape is Shape.PROCESS:
-            process: Callable[[Any, Any, Any], Iterable[Any] | None] = function.process
+            process: WindowCall = function.process
             return process
         return lambda key, context, records: records
 
-    def clearer(self) -> Callable[[Any], None] | None:
+    def clearer(self) -> Callable[[WindowContext], None] | None:
         """What is called with the context when a window is over; None if the function does nothing then."""
         if self.shape not in (Shape.PROCESS, Shape.PROCESS_ALL):
             return None
-        found: Callable[[Any], None] | None = getattr(self.wrapped, "clear", None)
+        found: Callable[[WindowContext], None] | None = getattr(self.wrapped, "clear", None)
         return None if getattr(found, "does_nothing", False) else found
 
 

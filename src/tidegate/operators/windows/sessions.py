@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
 
 from tidegate.base.arguments import wrong
 from tidegate.base.errors import UserCodeError
+from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.serializer import TypeSerializer
-from tidegate.common.time import millis_of
+from tidegate.common.time import Span, millis_of
 from tidegate.operators.windows.assigner import MergingWindowAssigner, by_timestamp, check_positive, timed
 from tidegate.operators.windows.trigger import Trigger
 from tidegate.operators.windows.triggers import EventTimeTrigger, ProcessingTimeTrigger
@@ -20,14 +20,17 @@ class SessionWindowTimeGapExtractor(ABC):
     """Says for each record how many milliseconds its session stays open behind it."""
 
     @abstractmethod
-    def extract(self, element: Any) -> int:
+    def extract(self, element: UserValue) -> int:
         """How long the session of this record waits for the next one, in milliseconds; more than 0."""
 
 
-class _Sessions(MergingWindowAssigner[Any, TimeWindow]):
+GapExtractor = SessionWindowTimeGapExtractor | Callable[[UserValue], int]
+
+
+class _Sessions(MergingWindowAssigner[object, TimeWindow]):
     """Every record opens a window from its time to the end of its gap; windows that overlap or touch are one session."""
 
-    def _gap(self, element: Any) -> int:
+    def _gap(self, element: object) -> int:
         raise NotImplementedError
 
     def merge_windows(
@@ -43,7 +46,7 @@ class _FixedGap(_Sessions):
     def __init__(self, session_gap: int) -> None:
         self._session_gap = check_positive(type(self).__name__, "gap", session_gap)
 
-    def _gap(self, element: Any) -> int:
+    def _gap(self, element: object) -> int:
         return self._session_gap
 
     def __repr__(self) -> str:
@@ -51,15 +54,16 @@ class _FixedGap(_Sessions):
 
 
 class _DynamicGap(_Sessions):
-    def __init__(self, session_window_time_gap_extractor: Any) -> None:
+    def __init__(self, session_window_time_gap_extractor: GapExtractor) -> None:
         extractor = session_window_time_gap_extractor
         self._extractor = extractor
-        self._extract = getattr(extractor, "extract", extractor)
-        if isinstance(extractor, type) or not callable(self._extract):
+        extract: UserValue = getattr(extractor, "extract", extractor)
+        self._extract: UserFunction = extract
+        if isinstance(extractor, type) or not callable(extract):
             cure = "extend SessionWindowTimeGapExtractor and pass an object of it"
             raise wrong("with_dynamic_gap", "a SessionWindowTimeGapExtractor", extractor, cure)
 
-    def _gap(self, element: Any) -> int:
+    def _gap(self, element: object) -> int:
         gap = self._extract(element)
         if isinstance(gap, bool) or not isinstance(gap, int) or gap <= 0:
             raise UserCodeError(
@@ -75,11 +79,13 @@ class _DynamicGap(_Sessions):
 
 class _ByEventTime(_Sessions):
     @by_timestamp
-    def assign_windows(self, element: Any, timestamp: int, context: Any) -> Collection[TimeWindow]:
+    def assign_windows(
+        self, element: object, timestamp: int, context: MergingWindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
         start = timed(timestamp)
         return [TimeWindow(start, start + self._gap(element))]
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, TimeWindow]:
+    def get_default_trigger(self, env: object) -> Trigger[object, TimeWindow]:
         return EventTimeTrigger()
 
     def is_event_time(self) -> bool:
@@ -87,11 +93,13 @@ class _ByEventTime(_Sessions):
 
 
 class _ByProcessingTime(_Sessions):
-    def assign_windows(self, element: Any, timestamp: int, context: Any) -> Collection[TimeWindow]:
+    def assign_windows(
+        self, element: object, timestamp: int, context: MergingWindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
         start = context.get_current_processing_time()
         return [TimeWindow(start, start + self._gap(element))]
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, TimeWindow]:
+    def get_default_trigger(self, env: object) -> Trigger[object, TimeWindow]:
         return ProcessingTimeTrigger()
 
     def is_event_time(self) -> bool:
@@ -102,12 +110,12 @@ class EventTimeSessionWindows(_FixedGap, _ByEventTime):
     """Sessions by the timestamps of records: they end where the next record comes later than the gap."""
 
     @staticmethod
-    def with_gap(size: Any) -> EventTimeSessionWindows:
+    def with_gap(size: Span) -> EventTimeSessionWindows:
         """A session ends when no record has come for so long."""
         return EventTimeSessionWindows(millis_of("EventTimeSessionWindows.with_gap", size))
 
     @staticmethod
-    def with_dynamic_gap(extractor: Any) -> DynamicEventTimeSessionWindows:
+    def with_dynamic_gap(extractor: GapExtractor) -> DynamicEventTimeSessionWindows:
         """Every record says how long its session stays open behind it."""
         return DynamicEventTimeSessionWindows(extractor)
 
@@ -116,12 +124,12 @@ class ProcessingTimeSessionWindows(_FixedGap, _ByProcessingTime):
     """Sessions by the clock of the machine."""
 
     @staticmethod
-    def with_gap(size: Any) -> ProcessingTimeSessionWindows:
+    def with_gap(size: Span) -> ProcessingTimeSessionWindows:
         """A session ends when no record has come for so long."""
         return ProcessingTimeSessionWindows(millis_of("ProcessingTimeSessionWindows.with_gap", size))
 
     @staticmethod
-    def with_dynamic_gap(extractor: Any) -> DynamicProcessingTimeSessionWindows:
+    def with_dynamic_gap(extractor: GapExtractor) -> DynamicProcessingTimeSessionWindows:
         """Every record says how long its session stays open behind it."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
@@ -130,7 +138,7 @@ class DynamicEventTimeSessionWindows(_DynamicGap, _ByEventTime):
     """Sessions by the timestamps of records, each of which says how long its session waits for the next."""
 
     @staticmethod
-    def with_dynamic_gap(extractor: Any) -> DynamicEventTimeSessionWindows:
+    def with_dynamic_gap(extractor: GapExtractor) -> DynamicEventTimeSessionWindows:
         """Every record says how long its session stays open behind it."""
         return DynamicEventTimeSessionWindows(extractor)
 
@@ -139,6 +147,6 @@ class DynamicProcessingTimeSessionWindows(_DynamicGap, _ByProcessingTime):
     """Sessions by the clock of the machine, for which each record says how long its session waits for the next."""
 
     @staticmethod
-    def with_dynamic_gap(extractor: Any) -> DynamicProcessingTimeSessionWindows:
+    def with_dynamic_gap(extractor: GapExtractor) -> DynamicProcessingTimeSessionWindows:
         """Every record says how long its session stays open behind it."""
         return DynamicProcessingTimeSessionWindows(extractor)

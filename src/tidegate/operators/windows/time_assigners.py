@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from tidegate.common.serializer import TypeSerializer
-from tidegate.common.time import millis_of
+from tidegate.common.time import Span, millis_of
 from tidegate.operators.windows.assigner import WindowAssigner, by_timestamp, check_offset, check_positive, timed
 from tidegate.operators.windows.trigger import Trigger
 from tidegate.operators.windows.triggers import EventTimeTrigger, NeverTrigger, ProcessingTimeTrigger
@@ -18,7 +17,7 @@ from tidegate.operators.windows.window import (
 )
 
 
-class _Aligned(WindowAssigner[Any, TimeWindow]):
+class _Aligned(WindowAssigner[object, TimeWindow]):
     """Windows of one size that start every ``slide`` milliseconds, at the same times for all keys."""
 
     def __init__(self, size: int, slide: int, offset: int) -> None:
@@ -55,10 +54,12 @@ class _Sliding(_Aligned):
 
 class _ByEventTime(_Aligned):
     @by_timestamp
-    def assign_windows(self, element: Any, timestamp: int, context: Any) -> Collection[TimeWindow]:
+    def assign_windows(
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
         return self._windows(timed(timestamp))
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, TimeWindow]:
+    def get_default_trigger(self, env: object) -> Trigger[object, TimeWindow]:
         return EventTimeTrigger()
 
     def is_event_time(self) -> bool:
@@ -66,10 +67,12 @@ class _ByEventTime(_Aligned):
 
 
 class _ByProcessingTime(_Aligned):
-    def assign_windows(self, element: Any, timestamp: int, context: Any) -> Collection[TimeWindow]:
+    def assign_windows(
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[TimeWindow]:
         return self._windows(context.get_current_processing_time())
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, TimeWindow]:
+    def get_default_trigger(self, env: object) -> Trigger[object, TimeWindow]:
         return ProcessingTimeTrigger()
 
     def is_event_time(self) -> bool:
@@ -80,7 +83,7 @@ class TumblingEventTimeWindows(_Tumbling, _ByEventTime):
     """Windows of one size behind each other, by the timestamps of records."""
 
     @staticmethod
-    def of(size: Any, offset: Any = None) -> TumblingEventTimeWindows:
+    def of(size: Span, offset: Span | None = None) -> TumblingEventTimeWindows:
         """Windows of ``size`` that follow each other, moved by ``offset``."""
         return TumblingEventTimeWindows(*_spans("TumblingEventTimeWindows.of", size, offset=offset))
 
@@ -89,7 +92,7 @@ class TumblingProcessingTimeWindows(_Tumbling, _ByProcessingTime):
     """Windows of one size behind each other, by the clock of the machine."""
 
     @staticmethod
-    def of(size: Any, offset: Any = None) -> TumblingProcessingTimeWindows:
+    def of(size: Span, offset: Span | None = None) -> TumblingProcessingTimeWindows:
         """Windows of ``size`` that follow each other, moved by ``offset``."""
         return TumblingProcessingTimeWindows(*_spans("TumblingProcessingTimeWindows.of", size, offset=offset))
 
@@ -98,7 +101,7 @@ class SlidingEventTimeWindows(_Sliding, _ByEventTime):
     """Windows of one size, of which one starts every ``slide``, by the timestamps of records."""
 
     @staticmethod
-    def of(size: Any, slide: Any, offset: Any = None) -> SlidingEventTimeWindows:
+    def of(size: Span, slide: Span, offset: Span | None = None) -> SlidingEventTimeWindows:
         """Windows of ``size``, one beginning every ``slide``, moved by ``offset``."""
         return SlidingEventTimeWindows(*_spans("SlidingEventTimeWindows.of", size, slide, offset=offset))
 
@@ -107,12 +110,12 @@ class SlidingProcessingTimeWindows(_Sliding, _ByProcessingTime):
     """Windows of one size, of which one starts every ``slide``, by the clock of the machine."""
 
     @staticmethod
-    def of(size: Any, slide: Any, offset: Any = None) -> SlidingProcessingTimeWindows:
+    def of(size: Span, slide: Span, offset: Span | None = None) -> SlidingProcessingTimeWindows:
         """Windows of ``size``, one beginning every ``slide``, moved by ``offset``."""
         return SlidingProcessingTimeWindows(*_spans("SlidingProcessingTimeWindows.of", size, slide, offset=offset))
 
 
-class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
+class GlobalWindows(WindowAssigner[object, GlobalWindow]):
     """One window for all records of a key. It never ends: give it a trigger."""
 
     @staticmethod
@@ -123,10 +126,12 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
     def __init__(self) -> None:
         super().__init__()
 
-    def assign_windows(self, element: Any, timestamp: int, context: Any) -> Collection[GlobalWindow]:
+    def assign_windows(
+        self, element: object, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[GlobalWindow]:
         return [GlobalWindow()]
 
-    def get_default_trigger(self, env: Any) -> Trigger[Any, GlobalWindow]:
+    def get_default_trigger(self, env: object) -> Trigger[object, GlobalWindow]:
         return NeverTrigger()
 
     def get_window_serializer(self) -> TypeSerializer[GlobalWindow]:
@@ -139,7 +144,7 @@ class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
         return "GlobalWindows()"
 
 
-def _spans(method: str, *spans: Any, offset: Any) -> list[int]:
+def _spans(method: str, *spans: Span, offset: Span | None) -> list[int]:
     """Milliseconds of each, the offset last: 0 if there is none."""
     return [*(millis_of(method, span) for span in spans), 0 if offset is None else millis_of(method, offset)]
 
@@ -153,8 +158,8 @@ class AlignedWindows:
         self.size, self.slide, self.offset = size, slide, offset
 
 
-def aligned_event_time(assigner: Any) -> AlignedWindows | None:
+def aligned_event_time(assigner: object) -> AlignedWindows | None:
     """Of tumbling and sliding event-time windows; None for anything else, a subclass too: it may assign what it likes."""
-    if type(assigner) not in (TumblingEventTimeWindows, SlidingEventTimeWindows):
+    if not isinstance(assigner, _Aligned) or type(assigner) not in (TumblingEventTimeWindows, SlidingEventTimeWindows):
         return None
     return AlignedWindows(assigner._size, assigner._slide, assigner._offset)

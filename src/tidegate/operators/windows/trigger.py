@@ -6,8 +6,11 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-T = TypeVar("T")
-W = TypeVar("W")
+from tidegate.metrics.metricbase import MetricGroup
+from tidegate.state.descriptors import StateDescriptor
+
+T = TypeVar("T", contravariant=True)
+W = TypeVar("W", contravariant=True)
 
 
 class TriggerResult(Enum):
@@ -42,7 +45,7 @@ class Trigger(ABC, Generic[T, W]):
             """The clock, in milliseconds."""
 
         @abstractmethod
-        def get_metric_group(self) -> Any:
+        def get_metric_group(self) -> MetricGroup:
             """Where the trigger registers what it measures."""
 
         @abstractmethod
@@ -66,14 +69,14 @@ class Trigger(ABC, Generic[T, W]):
             """Take back a timer of event time of this window."""
 
         @abstractmethod
-        def get_partitioned_state(self, state_descriptor: Any) -> Any:
+        def get_partitioned_state(self, state_descriptor: StateDescriptor) -> Any:
             """The state of this key in this window."""
 
     class OnMergeContext(TriggerContext):
         """In ``on_merge``: the window is the one that came out of the merge."""
 
         @abstractmethod
-        def merge_partitioned_state(self, state_descriptor: Any) -> None:
+        def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
             """Move the state of the merged windows into that of the new one. For list, reducing and aggregating states."""
 
     @abstractmethod

@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tidegate.base.arguments import expect_int, wrong
 from tidegate.base.errors import ProgramError
-from tidegate.common.time import millis_of
-from tidegate.common.typeinfo import Types
+from tidegate.base.user_code import UserValue
+from tidegate.common.time import Span, millis_of
+from tidegate.common.typeinfo import TypeInformation, Types
 from tidegate.operators.windows.trigger import Trigger, TriggerResult
+from tidegate.operators.windows.window import Window
 from tidegate.state.descriptors import ReducingStateDescriptor, ValueStateDescriptor
+from tidegate.state.interfaces import ReducingState
 
 CONTINUE, FIRE = TriggerResult.CONTINUE, TriggerResult.FIRE
 Context = Trigger.TriggerContext
 MergeContext = Trigger.OnMergeContext
 
 
-class _Quiet(Trigger[Any, Any]):
+class _Quiet(Trigger[object, Window]):
     """Nothing happens but what a subclass says."""
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
         return CONTINUE
 
-    def on_processing_time(self, time: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: Context) -> TriggerResult:
         return CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: Context) -> TriggerResult:
         return CONTINUE
 
-    def on_merge(self, window: Any, ctx: MergeContext) -> None:
+    def on_merge(self, window: Window, ctx: MergeContext) -> None:
         return None
 
-    def clear(self, window: Any, ctx: Context) -> None:
+    def clear(self, window: Window, ctx: Context) -> None:
         return None
 
     def __repr__(self) -> str:
@@ -47,23 +49,23 @@ class EventTimeTrigger(_Quiet):
         """Fires when the watermark passes the end of the window."""
         return EventTimeTrigger()
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
         if window.max_timestamp() <= ctx.get_current_watermark():
             return FIRE
         ctx.register_event_time_timer(window.max_timestamp())
         return CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: Context) -> TriggerResult:
         return FIRE if time == window.max_timestamp() else CONTINUE
 
     def can_merge(self) -> bool:
         return True
 
-    def on_merge(self, window: Any, ctx: MergeContext) -> None:
+    def on_merge(self, window: Window, ctx: MergeContext) -> None:
         if window.max_timestamp() > ctx.get_current_watermark():
             ctx.register_event_time_timer(window.max_timestamp())
 
-    def clear(self, window: Any, ctx: Context) -> None:
+    def clear(self, window: Window, ctx: Context) -> None:
         ctx.delete_event_time_timer(window.max_timestamp())
 
 
@@ -75,21 +77,21 @@ class ProcessingTimeTrigger(_Quiet):
         """Fires when the clock passes the end of the window."""
         return ProcessingTimeTrigger()
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
         ctx.register_processing_time_timer(window.max_timestamp())
         return CONTINUE
 
-    def on_processing_time(self, time: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: Context) -> TriggerResult:
         return FIRE
 
     def can_merge(self) -> bool:
         return True
 
-    def on_merge(self, window: Any, ctx: MergeContext) -> None:
+    def on_merge(self, window: Window, ctx: MergeContext) -> None:
         if window.max_timestamp() > ctx.get_current_processing_time():
             ctx.register_processing_time_timer(window.max_timestamp())
 
-    def clear(self, window: Any, ctx: Context) -> None:
+    def clear(self, window: Window, ctx: Context) -> None:
         ctx.delete_processing_time_timer(window.max_timestamp())
 
 
@@ -115,12 +117,12 @@ class _Continuous(_Quiet):
     def _delete(self, ctx: Context, time: int) -> None:
         raise NotImplementedError
 
-    def _begin(self, time: int, window: Any, ctx: Context) -> None:
+    def _begin(self, time: int, window: Window, ctx: Context) -> None:
         state = ctx.get_partitioned_state(self._descriptor)
         if state.get() is None:
             self.register_next_fire_timestamp(time - time % self.interval, window, ctx, state)
 
-    def _is_due(self, time: int, window: Any, ctx: Context) -> bool:
+    def _is_due(self, time: int, window: Window, ctx: Context) -> bool:
         state = ctx.get_partitioned_state(self._descriptor)
         if state.get() != time:
             return False
@@ -128,7 +130,9 @@ class _Continuous(_Quiet):
         self.register_next_fire_timestamp(time, window, ctx, state)
         return True
 
-    def register_next_fire_timestamp(self, time: int, window: Any, ctx: Context, fire_timestamp_state: Any) -> None:
+    def register_next_fire_timestamp(
+        self, time: int, window: Window, ctx: Context, fire_timestamp_state: ReducingState[int]
+    ) -> None:
         """Set the timer of the next firing."""
         following = min(time + self.interval, window.max_timestamp())
         fire_timestamp_state.add(following)
@@ -137,13 +141,13 @@ class _Continuous(_Quiet):
     def can_merge(self) -> bool:
         return True
 
-    def on_merge(self, window: Any, ctx: MergeContext) -> None:
+    def on_merge(self, window: Window, ctx: MergeContext) -> None:
         ctx.merge_partitioned_state(self._descriptor)
         following = ctx.get_partitioned_state(self._descriptor).get()
         if following is not None:
             self._register(ctx, following)
 
-    def clear(self, window: Any, ctx: Context) -> None:
+    def clear(self, window: Window, ctx: Context) -> None:
         state = ctx.get_partitioned_state(self._descriptor)
         following = state.get()
         if following is not None:
@@ -158,23 +162,23 @@ class ContinuousEventTimeTrigger(_Continuous):
     """Fires every ``interval`` of event time, and when the watermark passes the end of the window."""
 
     @staticmethod
-    def of(interval: Any) -> ContinuousEventTimeTrigger:
+    def of(interval: Span) -> ContinuousEventTimeTrigger:
         """Fires every so often in event time, and at the end of the window."""
         return ContinuousEventTimeTrigger(millis_of("ContinuousEventTimeTrigger.of", interval))
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
         if window.max_timestamp() <= ctx.get_current_watermark():
             return FIRE
         ctx.register_event_time_timer(window.max_timestamp())
         self._begin(timestamp, window, ctx)
         return CONTINUE
 
-    def on_event_time(self, time: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: Context) -> TriggerResult:
         if time == window.max_timestamp():
             return FIRE
         return FIRE if self._is_due(time, window, ctx) else CONTINUE
 
-    def clear(self, window: Any, ctx: Context) -> None:
+    def clear(self, window: Window, ctx: Context) -> None:
         super().clear(window, ctx)
         ctx.delete_event_time_timer(window.max_timestamp())
 
@@ -189,15 +193,15 @@ class ContinuousProcessingTimeTrigger(_Continuous):
     """Fires every ``interval`` by the clock, for the last time when it passes the end of the window."""
 
     @staticmethod
-    def of(interval: Any) -> ContinuousProcessingTimeTrigger:
+    def of(interval: Span) -> ContinuousProcessingTimeTrigger:
         """Fires every so often by the clock."""
         return ContinuousProcessingTimeTrigger(millis_of("ContinuousProcessingTimeTrigger.of", interval))
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
         self._begin(ctx.get_current_processing_time(), window, ctx)
         return CONTINUE
 
-    def on_processing_time(self, time: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: Context) -> TriggerResult:
         if time == window.max_timestamp():
             return FIRE  # nothing is registered behind the end
         return FIRE if self._is_due(time, window, ctx) else CONTINUE
@@ -225,7 +229,7 @@ class CountTrigger(_Quiet):
         """Fires with every so many records of a window."""
         return CountTrigger(window_size)
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
         state = ctx.get_partitioned_state(self._descriptor)
         state.add(1)
         if state.get() < self._window_size:
@@ -236,10 +240,10 @@ class CountTrigger(_Quiet):
     def can_merge(self) -> bool:
         return True
 
-    def on_merge(self, window: Any, ctx: MergeContext) -> None:
+    def on_merge(self, window: Window, ctx: MergeContext) -> None:
         ctx.merge_partitioned_state(self._descriptor)
 
-    def clear(self, window: Any, ctx: Context) -> None:
+    def clear(self, window: Window, ctx: Context) -> None:
         ctx.get_partitioned_state(self._descriptor).clear()
 
     def __repr__(self) -> str:
@@ -250,33 +254,33 @@ class NeverTrigger(_Quiet):
     """Never fires: what a global window has if it is given no other."""
 
 
-class PurgingTrigger(Trigger[Any, Any]):
+class PurgingTrigger(Trigger[object, Window]):
     """Another trigger, but whenever it fires the contents of the window are thrown away."""
 
-    def __init__(self, nested_trigger: Trigger[Any, Any]) -> None:
+    def __init__(self, nested_trigger: Trigger[object, Window]) -> None:
         self.nested_trigger = _expect_trigger("PurgingTrigger", nested_trigger)
 
     @staticmethod
-    def of(nested_trigger: Trigger[Any, Any]) -> PurgingTrigger:
+    def of(nested_trigger: Trigger[object, Window]) -> PurgingTrigger:
         """Fires when the given trigger does, and then empties the window."""
         return PurgingTrigger(nested_trigger)
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
         return _purging(self.nested_trigger.on_element(element, timestamp, window, ctx))
 
-    def on_event_time(self, time: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: Context) -> TriggerResult:
         return _purging(self.nested_trigger.on_event_time(time, window, ctx))
 
-    def on_processing_time(self, time: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: Context) -> TriggerResult:
         return _purging(self.nested_trigger.on_processing_time(time, window, ctx))
 
     def can_merge(self) -> bool:
         return self.nested_trigger.can_merge()
 
-    def on_merge(self, window: Any, ctx: MergeContext) -> None:
+    def on_merge(self, window: Window, ctx: MergeContext) -> None:
         self.nested_trigger.on_merge(window, ctx)
 
-    def clear(self, window: Any, ctx: Context) -> None:
+    def clear(self, window: Window, ctx: Context) -> None:
         self.nested_trigger.clear(window, ctx)
 
     def __repr__(self) -> str:
@@ -289,16 +293,16 @@ class DeltaTrigger(_Quiet):
     Java's, in PyFlink's spelling. The first record of a window is where it starts from.
     """
 
-    def __init__(self, threshold: float, delta_function: Any, type_info: Any = None) -> None:
+    def __init__(self, threshold: float, delta_function: object, type_info: TypeInformation | None = None) -> None:
         self._threshold, self._delta = threshold, delta_callable("DeltaTrigger", delta_function)
         self._descriptor = ValueStateDescriptor("last-element", type_info)
 
     @staticmethod
-    def of(threshold: float, delta_function: Any, type_info: Any = None) -> DeltaTrigger:
+    def of(threshold: float, delta_function: object, type_info: TypeInformation | None = None) -> DeltaTrigger:
         """``type_info``: of the records; None: they are pickled."""
         return DeltaTrigger(threshold, delta_function, type_info)
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
         state = ctx.get_partitioned_state(self._descriptor)
         last = state.value()
         if last is None:
@@ -309,11 +313,11 @@ class DeltaTrigger(_Quiet):
         state.update(element)
         return FIRE
 
-    def clear(self, window: Any, ctx: Context) -> None:
+    def clear(self, window: Window, ctx: Context) -> None:
         ctx.get_partitioned_state(self._descriptor).clear()
 
 
-class ProcessingTimeoutTrigger(Trigger[Any, Any]):
+class ProcessingTimeoutTrigger(Trigger[object, Window]):
     """Another trigger that also fires when ``interval`` has passed by the clock since the first record of a window.
 
     Java's, in PyFlink's spelling. ``reset_timer_on_new_record``: since the last record. ``should_clear_on_timeout``: a timeout
@@ -322,7 +326,7 @@ class ProcessingTimeoutTrigger(Trigger[Any, Any]):
 
     def __init__(
         self,
-        nested_trigger: Trigger[Any, Any],
+        nested_trigger: Trigger[object, Window],
         interval: int,
         reset_timer_on_new_record: bool,
         should_clear_on_timeout: bool,
@@ -333,8 +337,8 @@ class ProcessingTimeoutTrigger(Trigger[Any, Any]):
 
     @staticmethod
     def of(
-        nested_trigger: Trigger[Any, Any],
-        timeout: Any,
+        nested_trigger: Trigger[object, Window],
+        timeout: Span,
         reset_timer_on_new_record: bool = False,
         should_clear_on_timeout: bool = True,
     ) -> ProcessingTimeoutTrigger:
@@ -342,7 +346,7 @@ class ProcessingTimeoutTrigger(Trigger[Any, Any]):
         interval = millis_of("ProcessingTimeoutTrigger.of", timeout)
         return ProcessingTimeoutTrigger(nested_trigger, interval, reset_timer_on_new_record, should_clear_on_timeout)
 
-    def on_element(self, element: Any, timestamp: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_element(self, element: object, timestamp: int, window: Window, ctx: Context) -> TriggerResult:
         result = self._nested.on_element(element, timestamp, window, ctx)
         if result.is_fire():
             self.clear(window, ctx)
@@ -358,22 +362,22 @@ class ProcessingTimeoutTrigger(Trigger[Any, Any]):
             ctx.register_processing_time_timer(due)
         return result
 
-    def on_processing_time(self, time: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_processing_time(self, time: int, window: Window, ctx: Context) -> TriggerResult:
         result = self._nested.on_processing_time(time, window, ctx)
         if self._clears:
             self.clear(window, ctx)
         return TriggerResult.FIRE_AND_PURGE if result.is_purge() else FIRE
 
-    def on_event_time(self, time: int, window: Any, ctx: Context) -> TriggerResult:
+    def on_event_time(self, time: int, window: Window, ctx: Context) -> TriggerResult:
         result = self._nested.on_event_time(time, window, ctx)
         if self._clears:
             self.clear(window, ctx)
         return TriggerResult.FIRE_AND_PURGE if result.is_purge() else FIRE
 
-    def on_merge(self, window: Any, ctx: MergeContext) -> None:
+    def on_merge(self, window: Window, ctx: MergeContext) -> None:
         self._nested.on_merge(window, ctx)
 
-    def clear(self, window: Any, ctx: Context) -> None:
+    def clear(self, window: Window, ctx: Context) -> None:
         state = ctx.get_partitioned_state(self._descriptor)
         due = state.value()
         if due is not None:
@@ -393,15 +397,15 @@ def _plus(first: int, second: int) -> int:
     return first + second
 
 
-def delta_callable(method: str, function: Any) -> Callable[[Any, Any], float]:
+def delta_callable(method: str, function: object) -> Callable[[UserValue, UserValue], float]:
     """A callable of two records, or an object with ``get_delta`` as in Java."""
     found = getattr(function, "get_delta", function)
     if isinstance(function, type) or not callable(found):
         raise wrong(method, "a function of two records", function, "for example lambda old, new: abs(new - old)")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
-def _expect_trigger(method: str, trigger: Any) -> Trigger[Any, Any]:
+def _expect_trigger(method: str, trigger: object) -> Trigger[object, Window]:
     if not isinstance(trigger, Trigger):
         raise wrong(method, "a Trigger object", trigger, "CountTrigger.of(100)")
     return trigger

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import total_ordering
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from tidegate.base.watermarks import MAX_WATERMARK
 from tidegate.common.serializer import TypeSerializer
@@ -16,6 +16,7 @@ from tidegate.state import namespaces
 if TYPE_CHECKING:
     from tidegate.operators.windows.assigner import MergingWindowAssigner
 
+W = TypeVar("W")
 _PAIR = struct.Struct(">qq")
 _ONE = struct.Struct(">q")
 
@@ -163,14 +164,14 @@ class GlobalWindowSerializer(TypeSerializer[GlobalWindow]):
         return GlobalWindow()
 
 
-def bytes_of(window: Any, serializer: TypeSerializer[Any]) -> bytes:
+def bytes_of(window: W, serializer: TypeSerializer[W]) -> bytes:
     """The namespace of a window."""
     stream = BytesIO()
     serializer.serialize(window, stream)
     return stream.getvalue()
 
 
-def kind_of(serializer: TypeSerializer[Any]) -> str:
+def kind_of(serializer: TypeSerializer[W]) -> str:
     """What is written down of the namespaces of windows (``state/namespaces.py``)."""
     return _KINDS.get(type(serializer), namespaces.OTHER_WINDOWS)
 

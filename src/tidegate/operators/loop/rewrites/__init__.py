@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from tidegate.base.user_code import UserFunction
 from tidegate.operators.loop.rewrites.columns import Columns
 from tidegate.operators.loop.rewrites.inline import Inline
-from tidegate.operators.loop.rewrites.rewrite import Prepared, Refused, Rewrite, Rewrites, UserFunction, function_id
+from tidegate.operators.loop.rewrites.rewrite import Prepared, Refused, Rewrite, Rewrites, function_id
 
 REWRITES: list[Rewrite] = [Columns(), Inline()]
 """In the order in which they are asked."""

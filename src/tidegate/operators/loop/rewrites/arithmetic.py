@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tidegate.base.user_code import UserValue
 from tidegate.operators.contracts.batch import HIGHEST, LOWEST, Column
 from tidegate.operators.loop.rewrites.bodies import Body
 from tidegate.operators.loop.rewrites.fields import Field, Floats, Inexact, Ints, Mask, Value
@@ -30,10 +31,10 @@ Number = int | float | Ints | Floats
 _NUMBERS, _REALS = (int, float, Ints, Floats), (float, Floats)
 
 
-def evaluate(body: Body, function: Any, arguments: tuple[Value, ...]) -> Value:
+def evaluate(body: Body, function: UserValue, arguments: tuple[Value, ...]) -> Value:
     """What the function returns for every record of the batch. Raises Inexact. To be called with numpy's warnings off: Python says
     nothing of an overflow to inf, or of nan."""
-    plain = getattr(function, "__func__", function)
+    plain: UserValue = getattr(function, "__func__", None) or function
     if plain is not function:
         arguments = (_This(function.__self__), *arguments)
     if body.generator or body.early or len(arguments) != len(body.parameters):
@@ -85,7 +86,7 @@ class _This:
 
     __slots__ = ("object",)
 
-    def __init__(self, this: Any) -> None:
+    def __init__(self, this: object) -> None:
         self.object = this
 
 
@@ -94,7 +95,7 @@ class _Walk:
     only plain numbers are values."""
 
     def __init__(
-        self, names: dict[str, Value], body: Body, closure: dict[str, CellType], outer: dict[str, Any]
+        self, names: dict[str, Value], body: Body, closure: dict[str, CellType], outer: dict[str, object]
     ) -> None:
         self._names, self._body, self._closure, self._outer = names, body, closure, outer
 
@@ -217,7 +218,7 @@ def _format(node: ast.expr) -> str:
     return "".join(piece.value for piece in pieces)  # type: ignore[attr-defined]
 
 
-def _looks_up_itself(kind: Any) -> bool:
+def _looks_up_itself(kind: UserValue) -> bool:
     return kind.__getattribute__ is not object.__getattribute__
 
 
@@ -228,7 +229,7 @@ def _contents(cell: CellType) -> object:
         raise Inexact from None  # no value yet: the user's error
 
 
-def _plain_number(found: Any) -> int | float:
+def _plain_number(found: UserValue) -> int | float:
     if type(found) not in (int, float):
         raise Inexact
     return found  # type: ignore[no-any-return]

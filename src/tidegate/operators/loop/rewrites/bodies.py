@@ -9,12 +9,12 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType, FunctionType
-from typing import Any
 
+from tidegate.base.user_code import UserFunction
 from tidegate.operators.loop.rewrites.rewrite import Refused, function_id
 
 _STARRED_PARAMETERS = 0x04 | 0x08
@@ -52,7 +52,7 @@ class Body:
         return (part for statement in self.statements for part in ast.walk(statement))
 
 
-def body_of(function: Callable[..., Any]) -> Body:
+def body_of(function: UserFunction) -> Body:
     """The body of a function or bound method. Raises Refused."""
     found = function_id(function)
     if found is None:

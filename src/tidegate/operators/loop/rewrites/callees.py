@@ -44,10 +44,11 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.common.types import Row
 from tidegate.graph.output_tag import OutputTag
 from tidegate.operators.loop.rewrites.bodies import Body, comprehended
-from tidegate.operators.loop.rewrites.rewrite import Refused, UserFunction
+from tidegate.operators.loop.rewrites.rewrite import Refused
 
 _BUILTINS = {
     *("abs", "all", "any", "ascii", "bin", "bool", "bytearray", "bytes", "callable", "chr", "complex", "dict"),
@@ -82,14 +83,14 @@ _READABLE = {"__class__", "__name__", "__qualname__", "__module__", "__doc__"}
 _MISSING = object()
 
 
-def _public(module: types.ModuleType) -> Iterator[Any]:
+def _public(module: types.ModuleType) -> Iterator[object]:
     for name in getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]:
         value = getattr(module, name, None)
         if callable(value) and getattr(value, "__module__", None) != "typing":
             yield value
 
 
-_ALLOWED: set[Any] = {
+_ALLOWED: set[object] = {
     *(getattr(builtins, name) for name in _BUILTINS),
     *(value for module in _MODULES for value in _public(module)),
     *(contextlib.suppress, contextlib.nullcontext, contextlib.closing, Row, OutputTag, *_TYPES),
@@ -123,7 +124,7 @@ class _Names:
 
     def __init__(self, body: Body, function: UserFunction, opened: bool) -> None:
         plain: Any = getattr(function, "__func__", function)
-        self._scope: dict[str, Any] = plain.__globals__
+        self._scope: dict[str, object] = plain.__globals__
         self._closure = dict(zip(body.free, plain.__closure__ or (), strict=True))
         self._own = {*body.variables, *(name for part in body.parts() for name in comprehended(part))}
         bound = plain is not function and body.parameters and body.parameters[0] not in body.assigned
@@ -199,7 +200,7 @@ class _Names:
         elif rest:
             self._check_unknown(use, rest)
 
-    def _find(self, name: str) -> Any:
+    def _find(self, name: str) -> object:
         cell = self._closure.get(name)
         if cell is not None:
             try:
@@ -209,7 +210,7 @@ class _Names:
         return self._scope.get(name, getattr(builtins, name, _MISSING))
 
     @staticmethod
-    def _attribute(value: object, name: str) -> Any:
+    def _attribute(value: object, name: str) -> object:
         return getattr(value, name, _MISSING)
 
     def _rely(self, use: _Use, value: object, depth: int) -> None:
@@ -228,7 +229,7 @@ def _allow(use: _Use, value: object) -> None:
         raise Refused(f"calls {what}")
 
 
-def _is_allowed(value: Any) -> bool:
+def _is_allowed(value: UserValue) -> bool:
     try:
         if value in _ALLOWED:
             return getattr(value, "__name__", "") not in _DEPRECATED

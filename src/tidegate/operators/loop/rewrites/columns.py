@@ -8,13 +8,14 @@ path. So nothing runs in between that could change what a function on it reads (
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
 from tidegate.base.errors import TidegateError
+from tidegate.base.user_code import UserFunction
 from tidegate.graph.plan import Chain, ChainNode, Edge
-from tidegate.graph.transformation import Emits, Ship
+from tidegate.graph.transformation import Emits, Role, Ship
 from tidegate.operators.contracts.batch import (
     HIGHEST,
     LOWEST,
@@ -25,20 +26,10 @@ from tidegate.operators.contracts.batch import (
     Int64s,
     number_column,
 )
-from tidegate.operators.contracts.functions import callable_of
 from tidegate.operators.loop.rewrites.arithmetic import check_arithmetic, evaluate, mask_of
 from tidegate.operators.loop.rewrites.bodies import Body, body_of
 from tidegate.operators.loop.rewrites.fields import Field, Inexact, Ints, Value, field_of
-from tidegate.operators.loop.rewrites.rewrite import (
-    Bindings,
-    OfColumn,
-    Place,
-    Prepared,
-    Refused,
-    Rewrite,
-    UserFunction,
-    WholeBatch,
-)
+from tidegate.operators.loop.rewrites.rewrite import Bindings, OfColumn, Place, Prepared, Refused, Rewrite, WholeBatch
 
 LEAST = 64
 """Records of a batch that is worth the calls. A trickle goes through the loop."""
@@ -78,9 +69,9 @@ class _OnDriver:
         self._specs = {operator.id: operator.spec for operator in chain.operators}
 
     def function(self, operator_id: int) -> UserFunction:
-        return callable_of(self._specs[operator_id])
+        return self._specs[operator_id].callables[0]
 
-    def output(self, edge_id: int) -> Any:
+    def output(self, edge_id: int) -> NoReturn:
         raise AssertionError("nothing is sent on the driver")
 
 
@@ -88,8 +79,11 @@ def _entries(chain: Chain) -> Iterator[tuple[ChainNode, bool]]:
     """Where batches enter: nodes, and whether before or behind them."""
     head = chain.head
     if head.operator.keyed is None:
-        yield head, not head.operator.spec.is_source
-    yield from ((node, False) for node in head.walk() if node.operator.spec.emits_batches)
+        yield head, head.operator.spec.role is not Role.SOURCE
+    yield from ((node, False) for node in head.walk() if node.operator.spec.emits is Emits.BATCH)
+
+
+_BY_RECORD = (Emits.ONE, Emits.SAME_OR_NONE)
 
 
 class _Step(NamedTuple):
@@ -110,7 +104,7 @@ class BatchPath:
         self.useful = self._edge is not None
 
     def _follow(self, node: ChainNode | None) -> Iterator[_Step]:
-        while node is not None and node.operator.spec.emits is not Emits.ANY and node.operator.keyed is None:
+        while node is not None and node.operator.spec.emits in _BY_RECORD and node.operator.keyed is None:
             function = self._bindings.function(node.operator.id)
             body = self._bodies.of(function)
             if body is None:
@@ -125,8 +119,8 @@ class BatchPath:
         [edge] = node.edges
         if edge.tag is not None or edge.partitioning.ship is not Ship.HASH:
             return None
-        selector: Any = edge.partitioning.selector
-        return edge if self._bodies.of(selector) is not None else None
+        selector = edge.partitioning.selector
+        return edge if selector is not None and self._bodies.of(selector) is not None else None
 
     def passes(self, place: Place) -> bool:
         if place.edge is not None:
@@ -158,8 +152,8 @@ class BatchPath:
 
     def _send(self, record: Value, times: Int64s | None) -> None:
         count = _length(record)
-        assert self._edge is not None
-        selector: Any = self._edge.partitioning.selector
+        assert self._edge is not None and self._edge.partitioning.selector is not None
+        selector = self._edge.partitioning.selector
         key = evaluate(self._bodies.of(selector), selector, (record,))
         fields = record if isinstance(record, tuple) else (record,)
         same = next((i for i, field in enumerate(fields) if field is key and isinstance(key, Field)), None)

@@ -7,11 +7,11 @@ become too long, a debugger. Never the other way round.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
+from tidegate.base.user_code import UserFunction, UserValue
 from tidegate.graph.plan import Chain, JobGraph
-from tidegate.operators.contracts.functions import callables_of
 from tidegate.operators.loop import rewrites
 from tidegate.operators.loop.rewrites import prepared
 from tidegate.operators.loop.rewrites.rewrite import Place, Prepared, Refused, Rewrite
@@ -45,19 +45,19 @@ def log_functions(graph: JobGraph) -> None:
 def places_of(chain: Chain) -> Iterator[Place]:
     """Where the loops of a chain are due to call a function of the user's for every record."""
     for node in chain.head.walk():
-        if node.operator.spec.method is not None:
-            yield from (Place(node, None, function) for function in callables_of(node.operator.spec))
+        yield from (Place(node, None, function) for function in node.operator.spec.callables)
         for edge in node.edges:
             if edge.partitioning.selector is not None:
                 yield Place(node, edge, edge.partitioning.selector)
 
 
-def assigners_of(chain: Chain) -> Iterator[Callable[..., Any]]:
+def assigners_of(chain: Chain) -> Iterator[UserFunction]:
     """What gives records their timestamps; the operator calls it, for a batch at a time."""
     for node in chain.head.walk():
-        assigner = getattr(getattr(node.operator.spec, "watermarks", None), "timestamp_assigner", None)
+        assigner = node.operator.spec.timestamp_assigner
         if assigner is not None:
-            yield getattr(assigner, "extract_timestamp", assigner)
+            extract: UserValue = getattr(assigner, "extract_timestamp", assigner)
+            yield extract
 
 
 def _explain_chain(chain: Chain) -> Iterator[Explained]:

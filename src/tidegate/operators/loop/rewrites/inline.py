@@ -13,10 +13,11 @@ from itertools import repeat
 from types import FunctionType
 from typing import Any
 
+from tidegate.base.user_code import UserFunction
 from tidegate.operators.loop.rewrites import callees, meaning
 from tidegate.operators.loop.rewrites.bodies import Body, body_of, constant_index, own_attribute
 from tidegate.operators.loop.rewrites.release import lingering
-from tidegate.operators.loop.rewrites.rewrite import Call, Emit, LoopText, Refused, Rewrite, UserFunction
+from tidegate.operators.loop.rewrites.rewrite import Call, Emit, LoopText, Refused, Rewrite
 from tidegate.state.keyed import ImmutableValueState
 
 _LONGEST = 400
@@ -94,7 +95,7 @@ def _means_the_same(text: LoopText, call: Call, body: Body) -> bool:
     return True
 
 
-def _is_builtin(name: str, *scopes: dict[str, Any]) -> bool:
+def _is_builtin(name: str, *scopes: dict[str, object]) -> bool:
     """In every module. A name that is not there yet may come while the job runs."""
     return not any(name in scope for scope in scopes) and hasattr(builtins, name)
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from tidegate.base.user_code import UserFunction
+
 if TYPE_CHECKING:
     from tidegate.graph.plan import Chain, ChainNode, Edge
     from tidegate.operators.contracts.batch import Batch, Int64s
 
-UserFunction = Callable[..., Any]
-"""A function of the program: what it takes and returns is the user's."""
 Emit = Callable[[str, int], None]
 """Writes what happens with an output: the variable it is in, the depth."""
 WholeBatch = Callable[["Batch"], bool]

@@ -1,0 +1,145 @@
+"""Everything of pyspark that is not its public API. No other module may use such names: ``tests/unit/spark`` checks it.
+
+Tested with pyspark 4.3. A new version must keep: one JVM and one context of a process in class attributes of ``SparkContext``,
+``Popen`` as a name in ``pyspark.java_gateway``, and the Java objects that ``_jsc`` and ``_jrdd`` hold.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+from contextlib import suppress
+from typing import Any
+
+from pyspark import RDD, SparkContext, java_gateway
+from pyspark.find_spark_home import _find_spark_home
+
+TESTED = ("4.3",)
+PROPERTIES_OPTION = "--properties-file"
+_ENDED_TOO_SOON = 1
+
+# -- the context -----------------------------------------------------------------------------------------------------------
+
+
+def active_context() -> SparkContext | None:
+    """Return the context of the process. None if there is none, or it was stopped."""
+    context = SparkContext._active_spark_context
+    return None if context is None or context._jsc is None else context
+
+
+def is_lost(context: SparkContext) -> bool:
+    """Return whether no job can run in the context any more."""
+    try:
+        return bool(context._jsc.sc().isStopped())
+    except Exception:  # no connection, or no context object any more
+        return True
+
+
+def forget_lost() -> None:
+    """Drop a context and a JVM that are gone, so that the next context gets a JVM that lives.
+
+    pyspark keeps one JVM and one context for the life of the process and never checks whether they still live. A start that failed
+    half-way leaves them too. Python workers of a JVM that died end by themselves, maybe late. Such a worker is like any late task:
+    its files have names of their own, and its rounds are not accepted.
+    """
+    context = SparkContext._active_spark_context
+    if context is not None and is_lost(context):
+        with suppress(Exception):  # a context that was stopped in a JVM that lives
+            context.stop()
+        context._jsc = None  # else stop() asks the JVM first, and does nothing more if the JVM does not answer
+        with suppress(Exception):
+            context.stop()
+        SparkContext._active_spark_context = None
+    gateway = SparkContext._gateway
+    if gateway is not None and _has_ended(gateway):
+        with suppress(Exception):
+            gateway.close()  # our ends of the connections
+        SparkContext._gateway = SparkContext._jvm = None
+
+
+def _has_ended(gateway: Any) -> bool:
+    """``proc`` None: the JVM has started this process (spark-submit), which would have ended with the JVM."""
+    process = getattr(gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def has_python_file(context: SparkContext, name: str) -> bool:
+    """Return whether executors get this file on their Python path already."""
+    return name in (context._python_includes or [])
+
+
+# -- the JVM ---------------------------------------------------------------------------------------------------------------
+
+
+class _NoticedPopen(subprocess.Popen[Any]):
+    """pyspark waits until the JVM says where it listens, or ends. pyspark overlooks an end with exit code 0 and waits for ever.
+
+    ``properties`` is the file with the settings. pyspark itself would pass settings as arguments, which every user can read.
+    """
+
+    def __init__(self, command: list[str], properties: str | None = None, **more: Any) -> None:
+        super().__init__(command if properties is None else with_properties(command, properties), **more)
+
+    def poll(self) -> int | None:
+        ended = super().poll()
+        return _ENDED_TOO_SOON if ended == 0 else ended
+
+
+vars(java_gateway)["Popen"] = _NoticedPopen
+
+
+def with_properties(command: list[str], path: str) -> list[str]:
+    """Return the command of spark-submit with this file instead of the user's file, whose content stands in this file."""
+    rest = list(command)
+    for number in reversed(range(len(rest))):
+        if rest[number] == PROPERTIES_OPTION:
+            del rest[number : number + 2]
+        elif rest[number].startswith(f"{PROPERTIES_OPTION}="):
+            del rest[number]
+    return [rest[0], PROPERTIES_OPTION, path, *rest[1:]]
+
+
+def launch_gateway(stderr: int, properties: str) -> Any:
+    """Start a JVM and return the gateway to it. pyspark does not know of the JVM before ``use_gateway``."""
+    return java_gateway.launch_gateway(None, {"stderr": stderr, "properties": properties})  # type: ignore[no-untyped-call]
+
+
+def use_gateway(gateway: Any) -> None:
+    """Let pyspark use this JVM for the next context of the process."""
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def has_jvm() -> bool:
+    return SparkContext._gateway is not None
+
+
+def log_in_as(user: str) -> None:
+    """Log in to Hadoop, in the JVM, as this user."""
+    assert SparkContext._jvm is not None
+    users = SparkContext._jvm.org.apache.hadoop.security.UserGroupInformation
+    users.setLoginUser(users.createRemoteUser(user))
+
+
+def spark_conf_dir() -> str:
+    """Return the directory of Spark's own configuration files."""
+    return os.environ.get("SPARK_CONF_DIR") or os.path.join(_find_spark_home(), "conf")
+
+
+# -- jobs ------------------------------------------------------------------------------------------------------------------
+
+
+def collect(rdd: RDD[Any]) -> list[Any]:
+    """Return all rows. ``rdd.collect()`` would open a socket each time, and the JVM never forgets its path (``deleteOnExit``)."""
+    return [row for packed in rdd._jrdd.collect() for row in pickle.loads(packed)]
+
+
+def release_shuffles(rdd: RDD[Any]) -> None:
+    """Delete the shuffle files of the RDD. Spark itself would wait for a garbage collection of the driver's JVM."""
+    rdd._jrdd.rdd().cleanShuffleDependencies(False)
+
+
+def was_run_again(context: SparkContext, stage: int) -> bool:
+    """Return whether Spark has run the stage more than once. Spark registers a new attempt of a stage before its first task."""
+    known = context._jsc.statusTracker().getStageInfo(stage)
+    return known is not None and known.currentAttemptId() > 0
